@@ -1,0 +1,1 @@
+"""MVPFormer for intracranial EEG: model, recordings, pretraining and seizure detection (in preparation)."""

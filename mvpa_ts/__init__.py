@@ -1,0 +1,33 @@
+"""Multi-variate parallel attention (MVPA) for signals with many channels.
+
+The core needs torch, numpy and einops. The adapters and `mvpa_ts.ieeg` are imported by name and need the extra of that
+name, for example ``pip install "mvpa-ts[neuralforecast]"``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mvpa_ts.attention import MVPAttention as MVPAttention
+    from mvpa_ts.attention import mvpa_attention as mvpa_attention
+
+__version__ = "0.1.0"
+
+# Names are loaded on first use, so that `import mvpa_ts` does not import torch.
+_LAZY = {
+    "MVPAttention": "mvpa_ts.attention",
+    "mvpa_attention": "mvpa_ts.attention",
+}
+__all__ = [*_LAZY, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

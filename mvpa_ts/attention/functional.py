@@ -1,0 +1,260 @@
+"""The one public attention function: checks its input, draws the dropout masks, picks an implementation."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mvpa_ts.attention.problem import Problem
+
+Implementation = Literal["auto", "reference", "separable"]
+COMPONENTS = ("content", "time", "channel")
+_IMPLEMENTATIONS = {
+    "reference": ("mvpa_ts.attention.reference", "reference_attention"),
+    "separable": ("mvpa_ts.attention.separable", "separable_attention"),
+}
+
+
+def mvpa_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_key: Tensor,
+    channel_key: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    dense_last_segment: bool = False,
+    components: Iterable[str] = COMPONENTS,
+    channel_distance: Literal["absolute", "signed"] = "absolute",
+    channel_mask: Tensor | None = None,
+    segment_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
+    dropout: float = 0.0,
+    dropout_masks: tuple[Tensor, Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    impl: Implementation = "auto",
+) -> Tensor:
+    r"""Multi-variate parallel attention over T segments of C channels.
+
+    For query token (t, c) and key token (t', c'), with ``lag = t − t'`` and ``distance = |c − c'|``, the logit is
+
+    .. math:: a = \frac{1}{\sqrt d} [ω (q + u)·k' + (q + v)·K_t[lag] + (q + w)·K_c[distance]]
+
+    where ω is 1 for keys within `window` segments and 0 (not −∞) elsewhere, so the time and channel terms keep the
+    whole context in view. The output is softmax(a) times the values.
+
+    Parameters
+    ----------
+    query : Tensor, shape (B, T, C, H, d)
+        Queries; query head h reads key/value head ``h // (H / H_kv)``.
+    key, value : Tensor, shape (B, T, C, H_kv, d)
+    time_key : Tensor, shape (R, H_kv, d)
+        Causal: row = lag, R ≥ T. Bidirectional: R odd, row = lag + (R−1)/2, (R−1)/2 ≥ T−1.
+    channel_key : Tensor, shape (R, H_kv, d)
+        "absolute": row = distance, R ≥ C. "signed": R odd, row = c − c' + (R−1)/2, (R−1)/2 ≥ C−1.
+    content_bias, time_bias, channel_bias : Tensor, shape (H_kv, d)
+        u, v and w of the equation.
+    causal : bool, default True
+        Keys of later segments are not attended to. All channels of the same segment are.
+    window : int or None, default None
+        Content is scored where ``|lag| ≤ window`` (inclusive); None scores it everywhere.
+    dense_last_segment : bool, default False
+        Queries of the last segment score content everywhere (on in the released MVPFormer).
+    components : iterable of {"content", "time", "channel"}, default all three
+        Terms that are summed. Without any, the output is the average over the allowed keys. Tensors of a term that
+        is off get zero gradients.
+    channel_distance : {"absolute", "signed"}, default "absolute"
+    channel_mask, segment_mask, token_mask : bool Tensor, shapes (B, C), (B, T), (B, T, C), optional
+        True = real. A token is real where all given masks are. Others take no part as keys, whatever they hold
+        (NaN included), and their output is zero.
+    dropout : float, default 0.0
+        Structured dropout: whole key segments and whole key channels are dropped, each with probability
+        1 − √(1 − dropout), after the softmax and without renormalisation.
+    dropout_masks : tuple of bool Tensors, shapes (B, T) and (B, C), optional
+        Segments and channels to keep, in place of drawn ones.
+    generator : torch.Generator, optional
+        Source of the dropout masks.
+    impl : {"auto", "reference", "separable"}, default "auto"
+        A named implementation never falls back to another.
+
+    Returns
+    -------
+    Tensor, shape (B, T, C, H, d)
+
+    Raises
+    ------
+    ValueError
+        A shape, table length or option does not fit; the message names the argument.
+
+    References
+    ----------
+    The multi-variate parallel attention of MVPFormer, its equation for the logits and its released code. Where the
+    two differ, docs/attention.md says what is done here.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts import mvpa_attention
+    >>> q, k, v = (torch.randn(1, 6, 4, 2, 8) for _ in range(3))
+    >>> time_key, channel_key = torch.randn(6, 2, 8), torch.randn(4, 2, 8)
+    >>> u, v_bias, w = torch.zeros(3, 2, 8)
+    >>> mvpa_attention(q, k, v, time_key, channel_key, u, v_bias, w, window=2).shape
+    torch.Size([1, 6, 4, 2, 8])
+    """
+    terms = checked_components(components)
+    _check_tensors(query, key, value, (content_bias, time_bias, channel_bias))
+    B, T, C = query.shape[:3]
+    if window is not None and window < 0:
+        raise ValueError(f"window must be None or at least 0 segments, got {window}")
+    if channel_distance not in ("absolute", "signed"):
+        raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+    _check_table("time_key", time_key, key, needed=T, two_sided=not causal)
+    _check_table("channel_key", channel_key, key, needed=C, two_sided=channel_distance == "signed")
+
+    real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
+    all_real = real is None
+    if real is None:
+        real = torch.ones(B, T, C, dtype=torch.bool, device=query.device)
+    else:
+        unreal = ~real[..., None, None]
+        query, key, value = (tensor.masked_fill(unreal, 0.0) for tensor in (query, key, value))
+
+    if dropout_masks is not None:
+        _check_mask("dropout_masks[0]", dropout_masks[0], (B, T))
+        _check_mask("dropout_masks[1]", dropout_masks[1], (B, C))
+    elif dropout > 0.0:
+        dropout_masks = draw_dropout_masks(B, T, C, dropout, query.device, generator)
+
+    dtype = query.dtype
+    inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
+    problem = Problem(
+        *(tensor.to(dtype) for tensor in inputs),
+        real=real,
+        all_real=all_real,
+        causal=causal,
+        window=window,
+        dense_last_segment=dense_last_segment,
+        components=terms,
+        channel_distance=channel_distance,
+        dropout=dropout,
+        dropout_masks=dropout_masks,
+    )
+    output = _implementation(impl, problem)(problem)
+    if len(terms) < len(COMPONENTS):
+        output = _WithZeroGradients.apply(output, *inputs)
+    return output
+
+
+def checked_components(components: Iterable[str]) -> frozenset[str]:
+    """The set of terms, or a ValueError that names the unknown one."""
+    terms = frozenset((components,) if isinstance(components, str) else components)
+    if unknown := sorted(terms - set(COMPONENTS)):
+        raise ValueError(f"components must be a subset of {COMPONENTS}, got unknown {', '.join(map(repr, unknown))}")
+    return terms
+
+
+def merged_mask(
+    shape: tuple[int, int, int], channel_mask: Tensor | None, segment_mask: Tensor | None, token_mask: Tensor | None
+) -> Tensor | None:
+    """The tokens [B, T, C] that are real under every given mask; None when no mask is given."""
+    B, T, C = shape
+    real = None
+    for name, mask, expected, spread in (
+        ("channel_mask", channel_mask, (B, C), (slice(None), None, slice(None))),
+        ("segment_mask", segment_mask, (B, T), (slice(None), slice(None), None)),
+        ("token_mask", token_mask, (B, T, C), ()),
+    ):
+        if mask is not None:
+            _check_mask(name, mask, expected)
+            spread_mask = mask[spread].expand(shape)
+            real = spread_mask if real is None else real & spread_mask
+    return real
+
+
+def draw_dropout_masks(
+    B: int, T: int, C: int, dropout: float, device: torch.device, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """Keep masks [B, T] and [B, C]; a token is kept with probability 1 − dropout."""
+    probability = (1.0 - dropout) ** 0.5
+    source = device if generator is None else generator.device
+    keep_segment, keep_channel = (
+        (torch.rand(B, size, generator=generator, device=source) < probability).to(device) for size in (T, C)
+    )
+    return keep_segment, keep_channel
+
+
+def _implementation(impl: str, problem: Problem) -> Callable[[Problem], Tensor]:
+    name = _pick(problem) if impl == "auto" else impl
+    if name not in _IMPLEMENTATIONS:
+        raise ValueError(f"impl must be one of {('auto', *_IMPLEMENTATIONS)}, got {impl!r}")
+    module, function = _IMPLEMENTATIONS[name]
+    return getattr(importlib.import_module(module), function)
+
+
+def _pick(problem: Problem) -> str:
+    return "reference"
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: tuple[Tensor, Tensor, Tensor]) -> None:
+    if query.ndim != 5 or 0 in query.shape:
+        raise ValueError(f"query must be [B, T, C, H, d] with no empty axis, got shape {tuple(query.shape)}")
+    if not query.is_floating_point():
+        raise ValueError(f"query must be floating point, got {query.dtype}")
+    B, T, C, H, d = query.shape
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.ndim != 5 or tensor.shape[:3] != (B, T, C) or tensor.shape[4] != d:
+            raise ValueError(
+                f"{name} must be [B, T, C, H_kv, d] = [{B}, {T}, {C}, H_kv, {d}] like query, "
+                f"got shape {tuple(tensor.shape)}"
+            )
+    H_kv = key.shape[3]
+    if value.shape[3] != H_kv:
+        raise ValueError(f"value must have the {H_kv} heads of key, got {value.shape[3]}")
+    if H_kv == 0 or H % H_kv:
+        raise ValueError(f"the heads of query ({H}) must be a multiple of the heads of key ({H_kv})")
+    for name, bias in zip(("content_bias", "time_bias", "channel_bias"), biases, strict=True):
+        if bias.shape != (H_kv, d):
+            raise ValueError(f"{name} must be [H_kv, d] = [{H_kv}, {d}], got shape {tuple(bias.shape)}")
+
+
+def _check_table(name: str, table: Tensor, key: Tensor, *, needed: int, two_sided: bool) -> None:
+    H_kv, d = key.shape[3:]
+    if table.ndim != 3 or table.shape[1:] != (H_kv, d):
+        raise ValueError(f"{name} must be [R, H_kv, d] = [R, {H_kv}, {d}], got shape {tuple(table.shape)}")
+    rows = table.shape[0]
+    if two_sided and (rows % 2 == 0 or (rows - 1) // 2 < needed - 1):
+        raise ValueError(f"{name} must have an odd number of rows R ≥ {2 * needed - 1} for signed use, got R = {rows}")
+    if not two_sided and rows < needed:
+        raise ValueError(f"{name} must have R ≥ {needed} rows, one for each distance, got R = {rows}")
+
+
+def _check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
+    if mask.dtype != torch.bool or mask.shape != shape:
+        raise ValueError(f"{name} must be a bool tensor of shape {shape}, got {mask.dtype} of {tuple(mask.shape)}")
+
+
+class _WithZeroGradients(torch.autograd.Function):
+    """Pass `output` on and give every other input a zero gradient where the graph would give it None."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        zeros = (
+            torch.zeros_like(x) if need else None
+            for x, need in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        )
+        return (grads[0], *zeros)

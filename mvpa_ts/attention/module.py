@@ -1,0 +1,197 @@
+"""MVPA as a module: projections, biases, and keys made from the two codebooks that all layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from mvpa_ts.attention.functional import COMPONENTS, Implementation, checked_components, merged_mask, mvpa_attention
+
+
+class MVPAttention(nn.Module):
+    """Multi-variate parallel attention with its projections.
+
+    Parameters
+    ----------
+    dim : int
+        Model width D.
+    num_heads : int
+        Query heads H; the head width is ``dim // num_heads``.
+    num_kv_heads : int, optional
+        Key/value heads; default `num_heads`. Fewer make it grouped-query attention.
+    causal, window, dense_last_segment, components, dropout, channel_distance, impl
+        As in `mvpa_attention`. Dropout acts in training mode only.
+    row_order : {"distance", "released"}, default "distance"
+        "distance": row r of a codebook stands for lag or distance r. "released": rows count down from the sample's
+        extent (T−1−lag, C−1−distance), as the released MVPFormer checkpoints need; causal and absolute only.
+        T and C run from the first to the last real segment and channel, so padding changes nothing.
+    beyond : {"error", "clamp"}, default "error"
+        What happens to lags and distances past the codebook: an error, or the codebook's last row, so that a model
+        trained on 7 channels runs on 21.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts import MVPAttention
+    >>> attention = MVPAttention(32, num_heads=4, causal=False)
+    >>> time_codebook, channel_codebook = torch.randn(2 * 6 - 1, 32), torch.randn(5, 32)
+    >>> attention(torch.randn(2, 6, 5, 32), time_codebook, channel_codebook).shape
+    torch.Size([2, 6, 5, 32])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        *,
+        causal: bool = True,
+        window: int | None = None,
+        dense_last_segment: bool = False,
+        components: Iterable[str] = COMPONENTS,
+        dropout: float = 0.0,
+        channel_distance: Literal["absolute", "signed"] = "absolute",
+        row_order: Literal["distance", "released"] = "distance",
+        beyond: Literal["error", "clamp"] = "error",
+        impl: Implementation = "auto",
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
+        if row_order not in ("distance", "released"):
+            raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")
+        if row_order == "released" and (not causal or channel_distance != "absolute"):
+            raise ValueError("row_order='released' needs causal=True and channel_distance='absolute'")
+        if beyond not in ("error", "clamp"):
+            raise ValueError(f"beyond must be 'error' or 'clamp', got {beyond!r}")
+        self.head_dim = dim // num_heads
+        self.causal = causal
+        self.window = window
+        self.dense_last_segment = dense_last_segment
+        self.components = tuple(name for name in COMPONENTS if name in checked_components(components))
+        self.dropout = dropout
+        self.channel_distance: Literal["absolute", "signed"] = channel_distance
+        self.row_order = row_order
+        self.beyond = beyond
+        self.impl: Implementation = impl
+
+        kv_width = num_kv_heads * self.head_dim
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, kv_width, bias=False)
+        self.value = nn.Linear(dim, kv_width, bias=False)
+        self.time_key = nn.Linear(dim, kv_width, bias=False)
+        self.channel_key = nn.Linear(dim, kv_width, bias=False)
+        self.output = nn.Linear(dim, dim, bias=False)
+        self.content_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
+        self.time_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
+        self.channel_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
+
+    def forward(
+        self,
+        x: Tensor,
+        time_codebook: Tensor,
+        channel_codebook: Tensor,
+        *,
+        channel_mask: Tensor | None = None,
+        segment_mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Attend within x [B, T, C, D], given codebooks [R, D]; returns [B, T, C, D].
+
+        Causal use has one time row per lag; bidirectional use has an odd number of rows with lag 0 in the middle.
+        The masks are those of `mvpa_attention`. Raises ValueError where a codebook is too short and
+        ``beyond="error"``.
+        """
+        T, C = x.shape[1:3]
+        real = merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
+        if real is None:
+            return self._attend(x, time_codebook, channel_codebook, (T, C), None, generator)
+        x = x.masked_fill(~real[..., None], 0.0)  # so that no NaN reaches the gradients of the projections
+        if self.row_order == "distance":
+            return self._attend(x, time_codebook, channel_codebook, (T, C), real, generator)
+
+        # Samples of one extent run together: the meaning of a released row moves with the sample's T and C.
+        extents = torch.stack([_extent(real.any(2)), _extent(real.any(1))], dim=1)
+        output = torch.zeros_like(x)
+        for segments, channels in extents.unique(dim=0).tolist():
+            samples = (extents == extents.new_tensor((segments, channels))).all(1).nonzero().squeeze(1)
+            part = self._attend(
+                x[samples], time_codebook, channel_codebook, (segments, channels), real[samples], generator
+            )
+            output = output.to(part.dtype).index_copy(0, samples, part)
+        return output
+
+    def _attend(
+        self,
+        x: Tensor,
+        time_codebook: Tensor,
+        channel_codebook: Tensor,
+        extent: tuple[int, int],
+        real: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        T, C = x.shape[1:3]
+        time_rows = self._rows("time_codebook", time_codebook, T, extent[0], two_sided=not self.causal)
+        channel_rows = self._rows(
+            "channel_codebook", channel_codebook, C, extent[1], two_sided=self.channel_distance == "signed"
+        )
+        query, key, value = (
+            rearrange(projection(x), "b t c (h d) -> b t c h d", d=self.head_dim)
+            for projection in (self.query, self.key, self.value)
+        )
+        time_key = rearrange(self.time_key(time_codebook[time_rows]), "r (h d) -> r h d", d=self.head_dim)
+        channel_key = rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim)
+        attended = mvpa_attention(
+            query,
+            key,
+            value,
+            time_key,
+            channel_key,
+            self.content_bias,
+            self.time_bias,
+            self.channel_bias,
+            causal=self.causal,
+            window=self.window,
+            dense_last_segment=self.dense_last_segment,
+            components=self.components,
+            channel_distance=self.channel_distance,
+            token_mask=real,
+            dropout=self.dropout if self.training else 0.0,
+            generator=generator,
+            impl=self.impl,
+        )
+        return self.output(rearrange(attended, "b t c h d -> b t c (h d)"))
+
+    def _rows(self, name: str, codebook: Tensor, size: int, extent: int, *, two_sided: bool) -> Tensor:
+        """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads."""
+        available = codebook.shape[0]
+        if two_sided and available % 2 == 0:
+            raise ValueError(f"{name} must have an odd number of rows for signed use, got {available}")
+        reach = (available + 1) // 2 if two_sided else available
+        if extent > reach and self.beyond == "error":
+            raise ValueError(
+                f"{name} covers {reach} positions, the input has {extent}; lengthen it or use beyond='clamp'"
+            )
+        if self.row_order == "released":
+            # Distances beyond the real extent occur only between padding tokens: any row will do.
+            return (extent - 1 - torch.arange(size, device=codebook.device)).clamp(0, available - 1)
+        first = -(size - 1) if two_sided else 0
+        distances = torch.arange(first, size, device=codebook.device)
+        return (distances + (reach - 1 if two_sided else 0)).clamp(0, available - 1)
+
+
+def _extent(real: Tensor) -> Tensor:
+    """Positions from the first to the last True of each row; [B, n] -> [B]."""
+    size = real.shape[1]
+    position = torch.arange(1, size + 1, device=real.device)
+    last = (position * real).amax(1)
+    first = torch.where(real, position, size + 1).amin(1)
+    return (last - first + 1).clamp(min=0)

@@ -1,0 +1,71 @@
+"""The readable oracle: three named scores, one softmax, memory quadratic in the number of tokens.
+
+Shape legend, used by every implementation::
+
+    B     batch                    H     query heads          D = H·d  model width
+    T     segments (time)          H_kv  key/value heads      R        rows of a table of distances
+    C     channels                 G     H / H_kv             W        content window, in segments, inclusive
+    N     T·C tokens, n = t·C + c  d     head width
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange, repeat
+from torch import Tensor
+
+from mvpa_ts.attention.problem import Problem
+
+
+def reference_attention(problem: Problem) -> Tensor:
+    """Evaluate equation (1) of docs/attention.md as it is written; returns [B, T, C, H, d]."""
+    p = problem
+    B, T, C, H, d = p.query.shape
+    G = H // p.key.shape[3]
+    query = rearrange(p.query, "b t c (k g) d -> b k g (t c) d", g=G)
+    key = rearrange(p.key, "b t c k d -> b k (t c) d")
+    value = rearrange(p.value, "b t c k d -> b k (t c) d")
+    u, v, w = (rearrange(bias, "k d -> k 1 1 d") for bias in (p.content_bias, p.time_bias, p.channel_bias))
+
+    segment = torch.arange(T, device=query.device)
+    channel = torch.arange(C, device=query.device)
+    lag = repeat(segment[:, None] - segment, "t s -> (t c) (s e)", c=C, e=C)  # [N, N]
+    distance = repeat(channel[:, None] - channel, "c e -> (t c) (s e)", t=T, s=T)  # [N, N], signed
+
+    logits = query.new_zeros(B, H // G, G, T * C, T * C)
+    if "content" in p.components:
+        content_score = torch.einsum("bkgnd,bkmd->bkgnm", query + u, key)
+        logits = logits + content_score * near_mask(p, lag)
+    if "time" in p.components:
+        row_score = torch.einsum("bkgnd,rkd->bkgnr", query + v, p.time_key)
+        rows = (lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2).expand_as(logits)
+        logits = logits + row_score.gather(-1, rows)
+    if "channel" in p.components:
+        row_score = torch.einsum("bkgnd,rkd->bkgnr", query + w, p.channel_key)
+        signed = p.channel_distance == "signed"
+        rows = (distance + (p.channel_key.shape[0] - 1) // 2 if signed else distance.abs()).expand_as(logits)
+        logits = logits + row_score.gather(-1, rows)
+    logits = logits / d**0.5
+
+    allowed = rearrange(p.real, "b t c -> b 1 1 1 (t c)")
+    if p.causal:
+        allowed = allowed & (lag >= 0)
+    # A query without any allowed key gives zeros: its row of logits is finite and its weights are cleared below.
+    weights = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~allowed, 0.0)
+    if p.dropout_masks is not None:
+        keep_segment, keep_channel = p.dropout_masks
+        keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b 1 1 1 (t c)")
+        weights = weights * keep / (1.0 - p.dropout)
+    output = torch.einsum("bkgnm,bkmd->bkgnd", weights, value)
+    output = rearrange(output, "b k g (t c) d -> b t c (k g) d", t=T)
+    return output.masked_fill(~p.real[..., None, None], 0.0)
+
+
+def near_mask(problem: Problem, lag: Tensor) -> Tensor:
+    """Where the content score is counted: within the window, and for every key of a dense last segment; [N, N]."""
+    if problem.window is None:
+        return torch.ones_like(lag, dtype=torch.bool)
+    near = lag.abs() <= problem.window
+    if problem.dense_last_segment:
+        near[-problem.query.shape[2] :] = True
+    return near
