@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mvpa_ts.attention import MVPAttention as MVPAttention
     from mvpa_ts.attention import mvpa_attention as mvpa_attention
+    from mvpa_ts.forecasting import ForecastingConfig as ForecastingConfig
+    from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
 
 __version__ = "0.1.0"
 
 # Names are loaded on first use, so that `import mvpa_ts` does not import torch.
 _LAZY = {
+    "ForecastingConfig": "mvpa_ts.forecasting",
+    "ForecastingNetwork": "mvpa_ts.forecasting",
     "MVPAttention": "mvpa_ts.attention",
     "mvpa_attention": "mvpa_ts.attention",
 }

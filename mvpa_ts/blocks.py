@@ -1,0 +1,68 @@
+"""The transformer block and the stack of blocks that all networks of this library are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.attention import MVPAttention
+
+
+class SwiGLU(nn.Module):
+    """Gated MLP ``W2 (silu(Wg x) · Wu x)`` without biases."""
+
+    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, hidden_dim, bias=False)
+        self.up = nn.Linear(dim, hidden_dim, bias=False)
+        self.down = nn.Linear(hidden_dim, dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., D] to [..., D]."""
+        return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
+
+
+class ParallelBlock(nn.Module):
+    """``x + Dropout(attention(norm(x))) + MLP(norm(x))`` with one shared RMSNorm, as in MVPFormer."""
+
+    def __init__(self, attention: MVPAttention, mlp: SwiGLU, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(dim, eps=1e-5)
+        self.attention = attention
+        self.mlp = mlp
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, time_codebook: Tensor, channel_codebook: Tensor, **masks: Any) -> Tensor:
+        """Map tokens [B, T, C, D] to [B, T, C, D]; masks as in `MVPAttention.forward`."""
+        normed = self.norm(x)
+        return x + self.dropout(self.attention(normed, time_codebook, channel_codebook, **masks)) + self.mlp(normed)
+
+
+class MVPAStack(nn.Module):
+    """Blocks that share a time and a channel codebook, and a final RMSNorm.
+
+    Parameters
+    ----------
+    blocks : list of ParallelBlock
+    dim : int
+        Model width D.
+    time_rows, channel_rows : int
+        Rows of the codebooks: one for each lag and distance, signed ones counted twice but for zero.
+    """
+
+    def __init__(self, blocks: list[ParallelBlock], dim: int, time_rows: int, channel_rows: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.time_codebook = nn.Parameter(torch.randn(time_rows, dim) * 0.02)
+        self.channel_codebook = nn.Parameter(torch.randn(channel_rows, dim) * 0.02)
+        self.norm = nn.RMSNorm(dim, eps=1e-5)
+
+    def forward(self, x: Tensor, **masks: Any) -> Tensor:
+        """Map tokens [B, T, C, D] to features [B, T, C, D]; masks as in `MVPAttention.forward`."""
+        for block in self.blocks:
+            x = block(x, self.time_codebook, self.channel_codebook, **masks)
+        return self.norm(x)
