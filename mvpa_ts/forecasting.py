@@ -1,4 +1,4 @@
-"""The forecasting network: a linear path from look-back to horizon, to which an MVPA path over patch tokens is added."""
+"""The forecasting network: a linear path from look-back to horizon, and an MVPA path over patch tokens added to it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""Public forecasting benchmarks with the borders and the scaling that published tables use.
+
+Files are looked for in the folder that the environment variable ``MVPA_TS_DATA`` names, then in the user's cache, then
+downloaded from their public address; a checksum decides whether a cached or downloaded file is the right one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ETT = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small"
+_WEATHER = "https://huggingface.co/datasets/thuml/Time-Series-Library/resolve/main/weather/weather.csv"
+# name: (path below the data folder, public address, SHA-256)
+_FILES = {
+    "ETTh1": (
+        "ETT-small/ETTh1.csv",
+        f"{_ETT}/ETTh1.csv",
+        "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
+    ),
+    "ETTh2": (
+        "ETT-small/ETTh2.csv",
+        f"{_ETT}/ETTh2.csv",
+        "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b",
+    ),
+    "Weather": ("weather/weather.csv", _WEATHER, "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63"),
+}
+FORECASTING_DATASETS = tuple(_FILES)
+
+
+def dataset_path(name: str) -> Path:
+    """Where the file of a dataset lies, after a download if need be.
+
+    Parameters
+    ----------
+    name : {"ETTh1", "ETTh2", "Weather"}
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+    OSError
+        The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
+    """
+    if name not in _FILES:
+        raise ValueError(f"name must be one of {FORECASTING_DATASETS}, got {name!r}")
+    relative, url, checksum = _FILES[name]
+    if folder := os.environ.get("MVPA_TS_DATA"):
+        local = Path(folder).expanduser() / relative
+        if local.is_file():
+            return local
+    try:
+        import pooch
+    except ImportError as error:
+        raise OSError(
+            f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put {relative} there, "
+            'or install "mvpa-ts[neuralforecast]" to download it'
+        ) from error
+    cache = Path(pooch.os_cache("mvpa-ts")) / relative
+    try:
+        return Path(pooch.retrieve(url, f"sha256:{checksum}", fname=cache.name, path=cache.parent, progressbar=True))
+    except (OSError, ValueError) as error:  # requests raises an OSError; a wrong checksum is a ValueError
+        raise OSError(f"{name} could not be downloaded from {url}: {error}") from error
+
+
+def load_forecasting_frame(name: str) -> pd.DataFrame:
+    """The dataset as published: a `date` column and one column a channel, channels sorted by name.
+
+    Sorted, because MVPA depends on the order of channels and neuralforecast sorts series by name.
+    """
+    import pandas as pd
+
+    frame = pd.read_csv(dataset_path(name), parse_dates=["date"], encoding_errors="replace")
+    return frame[["date", *sorted(frame.columns.drop("date"))]]
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Rows [start, stop) whose values are forecast in each part; every part may look back before its start."""
+
+    train: tuple[int, int]
+    validation: tuple[int, int]
+    test: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, rows: int) -> Borders:
+        """The borders of a dataset with that many rows.
+
+        ETT: 12, 4 and 4 months of 30 days, what follows is unused. Weather: 70 % train, 20 % test, the rest between.
+        """
+        if name.startswith("ETTh"):
+            month = 30 * 24
+            train, validation, test = 12 * month, 16 * month, 20 * month
+        else:
+            train, test = int(0.7 * rows), rows
+            validation = rows - int(0.2 * rows)
+        return cls((0, train), (train, validation), (validation, test))
+
+
+@dataclass(frozen=True)
+class WindowSet:
+    """All windows of one part at stride 1; none is dropped.
+
+    Attributes
+    ----------
+    values : Tensor, shape (rows, C)
+        The whole scaled series; windows are cut from it when they are asked for.
+    starts : Tensor, shape (windows,)
+        First look-back row of each window, which is also its phase in a cycle counted from row 0.
+    lookback, horizon : int
+    """
+
+    values: Tensor
+    starts: Tensor
+    lookback: int
+    horizon: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Look-back [B, L, C], horizon [B, h, C] and first row [B]; shuffled if a generator is given."""
+        order = torch.randperm(len(self), generator=generator) if generator else torch.arange(len(self))
+        steps = torch.arange(self.lookback + self.horizon, device=self.values.device)
+        for rows in order.to(self.values.device).split(size):
+            starts = self.starts[rows]
+            windows = self.values[starts[:, None] + steps]
+            yield windows[:, : self.lookback], windows[:, self.lookback :], starts
+
+
+def forecasting_windows(
+    frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu"
+) -> dict[str, WindowSet]:
+    """Scaled windows of the parts "train", "validation" and "test".
+
+    The scaler (mean and population standard deviation of each channel) is fitted on the train rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `date` and one column a channel, as `load_forecasting_frame` gives it.
+    name : str
+        Sets the borders; see `Borders.of`.
+    lookback, horizon : int
+        Steps.
+    """
+    values = frame.drop(columns="date").to_numpy(np.float64)
+    borders = Borders.of(name, len(values))
+    train = values[slice(*borders.train)]
+    scale = train.std(0)
+    scaled = (values - train.mean(0)) / np.where(scale == 0.0, 1.0, scale)
+    tensor = torch.tensor(scaled, dtype=torch.float32, device=device)
+    windows = {}
+    for part in ("train", "validation", "test"):
+        start, stop = getattr(borders, part)
+        first = max(start - lookback, 0)
+        count = stop - lookback - horizon - first + 1
+        if count < 1:
+            raise ValueError(
+                f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
+            )
+        windows[part] = WindowSet(tensor, torch.arange(first, first + count, device=device), lookback, horizon)
+    return windows
