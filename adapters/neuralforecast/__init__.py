@@ -1,4 +1,4 @@
-"""MVPA as models of neuralforecast; importing this registers them for `NeuralForecast.save` and `NeuralForecast.load`."""
+"""MVPA as models of neuralforecast; importing this lets `NeuralForecast` save and load them."""
 
 from __future__ import annotations
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from einops import rearrange
+from mvpa_ts.adapters.neuralforecast import losses, panel
+from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
+from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -17,8 +20,6 @@ from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.adapters.neuralforecast import losses, panel
-from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
@@ -177,9 +178,10 @@ class MVPA(WeightAveraging, BaseModel):
             raise ValueError(
                 f"channel_order must name each of the {n_series} series (n_series) once, got {list(channel_order)}"
             )
-        _check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
+        check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
+        scaler = scaler_type or ("standard" if host_scales else "identity")
 
         super().__init__(
             h=h,
@@ -207,7 +209,7 @@ class MVPA(WeightAveraging, BaseModel):
             start_padding_enabled=start_padding_enabled,
             training_data_availability_threshold=training_data_availability_threshold,
             step_size=step_size,
-            scaler_type=scaler_type or ("standard" if host_scales else "identity"),
+            scaler_type=scaler,
             random_seed=random_seed,
             drop_last_loader=drop_last_loader,
             alias=alias,
@@ -225,7 +227,7 @@ class MVPA(WeightAveraging, BaseModel):
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
-            self.scaler = TemporalNorm(self.scaler.scaler_type, dim=1, num_features=1 + features)
+            self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
         if encoder_layers == 0 and self.futr_exog_size + self.hist_exog_size + self.stat_exog_size:
             raise ValueError(
                 "encoder_layers must be at least 1 with exogenous columns, got 0: no layer would read them"
@@ -254,6 +256,7 @@ class MVPA(WeightAveraging, BaseModel):
                 static_size=self.stat_exog_size,
                 normalise=use_norm and not host_scales,
                 shuffle_channels=shuffle_channels,
+                location_outputs=losses.location_outputs(self.loss),
             )
         except ValueError as error:
             words = re.sub(r"\w+", lambda word: _HOST_NAMES.get(word[0], word[0]), str(error))
@@ -291,9 +294,9 @@ class MVPA(WeightAveraging, BaseModel):
             )
         return super().predict(dataset, *args, **kwargs)
 
-    def forward(self, windows_batch: dict[str, Tensor | None]) -> Tensor:
+    def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        observed = windows_batch["insample_mask"] > 0  # type: ignore[operator]
+        observed: Tensor = windows_batch["insample_mask"] > 0
         historic, future = (
             None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")
             for name in ("hist_exog", "futr_exog")
@@ -301,7 +304,7 @@ class MVPA(WeightAveraging, BaseModel):
         phase = None
         if self.cycle_column is not None and future is not None:
             column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
-            phase = _phase(future[..., column], observed)
+            phase = phase_of(future[..., column], observed)
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         # A missing row was zeroed before the host scaled it: zero it again.
         if historic is not None:
@@ -313,7 +316,7 @@ class MVPA(WeightAveraging, BaseModel):
 
         order, rank = self._order(observed.device)
         output = self.network(
-            windows_batch["insample_y"][..., order],  # type: ignore[index]
+            windows_batch["insample_y"][..., order],
             observed[..., order],
             phase=phase,
             historic=None if historic is None else historic[:, :, order],
@@ -372,30 +375,6 @@ def register(name: str, model: type[MVPA]) -> None:
     if not issubclass(MODEL_FILENAME_DICT.setdefault(name.lower(), model), MVPA):
         raise ValueError(f"neuralforecast has a model {name!r} already; give the subclass another name")
     MODEL_FILENAME_DICT[name.lower()] = model
-
-
-def _check_cycle(
-    length: int | None, column: str | None, future: list[str] | None, categories: list[str] | None
-) -> None:
-    if (length is None) != (column is None):
-        raise ValueError(
-            "cycle_length and cycle_column must be given together: the host passes no dates, so a column of "
-            f"futr_exog_list must hold each step's position; got cycle_length={length!r}, cycle_column={column!r}"
-        )
-    if column is not None and (column not in (future or []) or column in (categories or [])):
-        raise ValueError(f"cycle_column ({column!r}) must be in futr_exog_list and not in cat_exog_list")
-
-
-def _phase(position: Tensor, observed: Tensor) -> Tensor:
-    """Position in the cycle of each window's first step, [B], read at the last row that is not missing."""
-    L, N = observed.shape[1:]
-    steps = torch.arange(1, L + 1, device=observed.device)[:, None]
-    last = (observed * steps).flatten(1).argmax(1)  # [B]
-    step, series = last // N, last % N
-    windows = torch.arange(len(position), device=position.device)
-    # A window without any observed row has a position ahead at least.
-    step = torch.where(observed.flatten(1).any(1), step, L)
-    return position[windows, step, series].detach().round().long() - step
 
 
 register("MVPA", MVPA)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -47,23 +48,22 @@ def check_dates(dataset: BaseTimeSeriesDataset) -> None:
     The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
     beside the wrong steps of the others.
     """
-    found = _calling_panel(dataset)
-    if found is None:
-        return
-    ids, dates = found
-    parts = np.split(dates, dataset.indptr[1:-1])
+    host = next((host for host, _ in _callers() if getattr(host, "dataset", None) is dataset), None)
+    if host is None or len(host.ds) != int(dataset.indptr[-1]):
+        return  # called without NeuralForecast, or with validation rows of their own: no dates to see
+    dates = np.asarray(host.ds)
     grid = np.unique(dates)
-    for name, part in zip(ids, parts, strict=True):
+    unaligned = []
+    for name, part in zip(host.uids, np.split(dates, dataset.indptr[1:-1]), strict=True):
         repeated = part[1:][part[1:] == part[:-1]]
         if len(repeated):
             raise ValueError(f"df must hold each date once in a series, got {repeated[0]} twice in series {name!r}")
-    unaligned = [
-        name for name, part in zip(ids, parts, strict=True) if not np.array_equal(part, grid[len(grid) - len(part) :])
-    ]
+        if not np.array_equal(part, grid[len(grid) - len(part) :]):
+            unaligned.append(repr(name))
     if unaligned:
         warnings.warn(
-            f"series {_listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of each "
-            "series, so MVPA sees them beside the wrong steps: add the missing rows with available_mask = 0",
+            f"series {_listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of "
+            "each series, so MVPA sees them beside the wrong steps: add the missing rows with available_mask = 0",
             stacklevel=2,
         )
 
@@ -74,34 +74,36 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | N
         return
     if len(dataset) != len(channel_order):
         raise ValueError(f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}")
-    found = _calling_panel(dataset)
-    ids = channel_order if found is None else found[0]
-    if set(ids) != set(channel_order):
-        strange = sorted(set(channel_order) ^ set(ids), key=str)
+    ids = _ids(dataset)
+    if ids is not None and set(ids) != set(channel_order):
+        strange = sorted(repr(name) for name in set(channel_order) ^ set(ids))
         raise ValueError(f"channel_order must hold the ids of the panel; not in both: {_listed(strange)}")
 
 
-def _calling_panel(dataset: BaseTimeSeriesDataset) -> tuple[list[Any], np.ndarray] | None:
-    """Ids and dates of the dataset; the host keeps them in the NeuralForecast object that is calling the model."""
-    for host in _callers():
-        if getattr(host, "dataset", None) is dataset and len(host.ds) == int(dataset.indptr[-1]):
-            return list(host.uids), np.asarray(host.ds)
+def _ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:
+    """The panel's ids: no dataset holds them, the NeuralForecast object that is calling the model does."""
+    for host, variables in _callers():
+        if variables.get("dataset") is dataset and "uids" in variables:  # predict
+            return list(variables["uids"])
+        if getattr(host, "dataset", None) is dataset:  # fit
+            return list(host.uids)
     return None
 
 
-def _callers() -> Iterator[NeuralForecast]:
-    frame = sys._getframe()
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
+def _callers() -> Iterator[tuple[NeuralForecast, dict[str, Any]]]:
+    """NeuralForecast objects among the callers, with the variables of their methods."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
         if isinstance(caller := frame.f_locals.get("self"), NeuralForecast):
-            yield caller
+            yield caller, frame.f_locals
+        frame = frame.f_back
 
 
 def _names(dataset: BaseTimeSeriesDataset, positions: np.ndarray) -> str:
-    found = _calling_panel(dataset)
-    return _listed([f"number {i} by name" if found is None else repr(found[0][i]) for i in positions.tolist()])
+    ids = _ids(dataset)
+    return _listed([f"number {i} by name" if ids is None else repr(ids[i]) for i in positions.tolist()])
 
 
-def _listed(names: Sequence[Any]) -> str:
-    shown = ", ".join(str(name) for name in names[:5])
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
