@@ -228,7 +228,8 @@ class MVPA(WeightAveraging, BaseModel):
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        if encoder_layers == 0 and self.futr_exog_size + self.hist_exog_size + self.stat_exog_size:
+        future_size = self.futr_exog_size - (cycle_column is not None)
+        if encoder_layers == 0 and future_size + self.hist_exog_size + self.stat_exog_size:
             raise ValueError(
                 "encoder_layers must be at least 1 with exogenous columns, got 0: no layer would read them"
             )
@@ -251,7 +252,7 @@ class MVPA(WeightAveraging, BaseModel):
                 num_outputs=self.loss.outputsize_multiplier,
                 cycle_length=cycle_length,
                 cycle_channels=n_series if cycle_per_series else None,
-                future_size=self.futr_exog_size - (cycle_column is not None),
+                future_size=future_size,
                 historic_size=self.hist_exog_size,
                 static_size=self.stat_exog_size,
                 normalise=use_norm and not host_scales,
