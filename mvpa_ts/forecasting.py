@@ -54,6 +54,8 @@ class ForecastingConfig:
         Instance normalisation per window and channel, undone on the output.
     shuffle_channels : bool
         Train on random channel orders.
+    location_outputs : tuple of int or None
+        Outputs that the cycle is added to, for distributions whose other parameters do not move with it; None is all.
     """
 
     horizon: int
@@ -78,6 +80,7 @@ class ForecastingConfig:
     static_size: int = 0
     normalise: bool = True
     shuffle_channels: bool = False
+    location_outputs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("horizon", "lookback", "patch_length", "patch_stride", "max_channels", "num_outputs"):
@@ -195,7 +198,9 @@ class ForecastingNetwork(nn.Module):
         if self.encoder is not None:
             forecast = forecast + self.encoder(x, mask, future, historic, static)
         if cycle is not None:
-            forecast = forecast + cycle[:, config.lookback :, :, None]
+            moving = range(config.num_outputs) if config.location_outputs is None else config.location_outputs
+            shifts = forecast.new_tensor([float(output in moving) for output in range(config.num_outputs)])
+            forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
         return forecast * scale[..., None] + location[..., None]
 
     def _check(

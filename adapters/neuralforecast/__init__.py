@@ -1,0 +1,7 @@
+"""MVPA as models of neuralforecast; importing this lets `NeuralForecast` save and load them."""
+
+from __future__ import annotations
+
+from mvpa_ts.adapters.neuralforecast.model import MVPA
+
+__all__ = ["MVPA"]

@@ -1,0 +1,62 @@
+"""What the host's losses want of a model: who scales, in which order outputs lie, which of them are locations."""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange
+from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
+from torch import Tensor, nn
+
+
+def scaled_by_host(loss: nn.Module) -> bool:
+    """Whether the loss maps the network's numbers itself, so that only the host can undo a scaling after it.
+
+    True for distributions, whose parameters are no levels, and for implicit quantiles, where the loss adds a layer.
+    """
+    return bool(loss.is_distribution_output) or isinstance(loss, (IQLoss, HuberIQLoss))
+
+
+def flattened(output: Tensor, loss: nn.Module) -> Tensor:
+    """[B, h, N, m] to the [B, h, N·m] that `loss.domain_map` takes apart again.
+
+    Distributions split it into parameters first, all other losses (ISQF and the mixtures too) into series first.
+    """
+    if isinstance(loss, DistributionLoss) and loss.distribution != "ISQF":
+        return rearrange(output, "b h n m -> b h (m n)")
+    return rearrange(output, "b h n m -> b h (n m)")
+
+
+def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
+    """Outputs [B, h, N, Q] of a multi-quantile loss, sorted so that no two quantiles cross; others unchanged."""
+    if not isinstance(loss, (MQLoss, HuberMQLoss)):
+        return output
+    rank = loss.quantiles.argsort().argsort()  # the host puts the median first
+    return output.sort(dim=-1).values[..., rank]
+
+
+def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:
+    """Which outputs move with the series' level, and so with its cycle; None where all do."""
+    if isinstance(loss, DistributionLoss):
+        if loss.distribution == "StudentT":
+            return (1,)  # degrees of freedom come first
+        if loss.distribution == "ISQF":
+            return (loss.outputsize_multiplier - len(loss.quantiles),)  # the lowest knot; the others are increments
+        return (0,)
+    if isinstance(loss, (PMM, GMM, NBMM)):
+        return tuple(range(loss.n_components))
+    return None
+
+
+def count_location_scale(loss: nn.Module, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """The location and scale that give a count distribution room on both sides of the window's mean.
+
+    The host anchors a positive number to them: a negative binomial's mean is ``scale · positive + location`` and a
+    Tweedie's ``location · exp(positive)``, so that with mean and standard deviation neither could fall below the mean.
+    """
+    if isinstance(loss, DistributionLoss) and loss.distribution == "NegativeBinomial":
+        return torch.zeros_like(location), location.clamp(min=1.0)
+    if isinstance(loss, DistributionLoss) and loss.distribution == "Tweedie":
+        return (location / 4).clamp(min=1.0), scale
+    if isinstance(loss, NBMM):
+        return location.clamp(min=1.0), scale
+    return location, scale

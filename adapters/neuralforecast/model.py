@@ -1,0 +1,381 @@
+"""MVPA as a model of neuralforecast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from numbers import Integral
+from typing import Any
+
+import torch
+from einops import rearrange
+from mvpa_ts.adapters.neuralforecast import losses, panel
+from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
+from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
+from neuralforecast.common._base_model import BaseModel
+from neuralforecast.common._scalers import TemporalNorm
+from neuralforecast.core import MODEL_FILENAME_DICT
+from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
+
+_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
+_HOST_NAMES = {  # of ForecastingConfig's fields
+    "horizon": "h",
+    "lookback": "input_size",
+    "patch_length": "patch_len",
+    "patch_stride": "stride",
+    "dim": "hidden_size",
+    "num_heads": "n_heads",
+    "mlp_dim": "linear_hidden_size",
+    "num_layers": "encoder_layers",
+    "attention_dropout": "attn_dropout",
+}
+
+
+class MVPA(WeightAveraging, BaseModel):
+    """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
+
+    All series of the panel are the channels of one window; they are ordered by name unless `channel_order` says
+    otherwise. The model forecasts any number of series once it is fitted.
+
+    Parameters
+    ----------
+    h, input_size : int
+        Steps to forecast and steps to look at.
+    n_series : int
+        Series in the panel at fit.
+    futr_exog_list, hist_exog_list, stat_exog_list : list of str, optional
+        Exogenous columns known ahead, known in the past only, and constant.
+    cat_exog_list, categorical_cardinalities, cat_emb_dim
+        Which of these columns are categories, how many each has, and the width of their embeddings, as the host has it.
+    exclude_insample_y : bool
+        Forecast from exogenous columns alone.
+    hidden_size, n_heads, encoder_layers, linear_hidden_size : int
+        Width, heads, blocks, and hidden width of the gated MLP.
+    dropout, attn_dropout, head_dropout : float
+    patch_len, stride : int, optional
+        Steps in a token and between tokens; by default those of `ForecastingConfig`, shortened to `input_size`.
+    components : sequence of {"content", "time", "channel"}
+        Terms of the attention score.
+    channel_distance : {"absolute", "signed"}
+    max_channels : int
+        Channels further apart than this share what is learnt about their distance.
+    cycle_length : int, optional
+        Steps of a learnable cycle. Needs `cycle_column`.
+    cycle_column : str, optional
+        Column of `futr_exog_list` with each step's position in the cycle, a whole number. It is no feature.
+    cycle_per_series : bool
+        One cycle a series instead of a common one; the panel then keeps its number of series.
+    channel_order : list, optional
+        All ids of the panel in the order that attention shall see them in.
+    shuffle_channels : bool
+        Train on random channel orders.
+    weight_averaging : float, optional
+        Decay of an exponential moving average of the weights, which is validated and kept.
+    use_norm : bool
+        Normalise each window and series in the network. With losses that only the host can scale back (distributions,
+        implicit quantiles), and with `exclude_insample_y`, the host's scaler does it instead.
+    scaler_type : str, optional
+        The host's scaler. None takes "standard" where the network cannot normalise, "identity" elsewhere.
+    loss, valid_loss, learning_rate, max_steps, ..., **trainer_kwargs
+        As in every model of the host.
+
+    Raises
+    ------
+    ValueError
+        An argument is out of range, or the panel does not fit; always before training starts.
+
+    Examples
+    --------
+    >>> from neuralforecast import NeuralForecast
+    >>> from neuralforecast.utils import AirPassengersPanel
+    >>> from mvpa_ts.adapters.neuralforecast import MVPA
+    >>> model = MVPA(h=12, input_size=24, n_series=2, max_steps=1, enable_progress_bar=False, logger=False)
+    >>> forecaster = NeuralForecast(models=[model], freq="ME")
+    >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]])
+    >>> forecaster.predict().shape
+    (24, 3)
+    """
+
+    EXOGENOUS_FUTR = True
+    EXOGENOUS_HIST = True
+    EXOGENOUS_STAT = True
+    EXOGENOUS_CAT = True
+    MULTIVARIATE = True
+    RECURRENT = False
+
+    def __init__(
+        self,
+        h: int,
+        input_size: int,
+        n_series: int | None = None,
+        futr_exog_list: list[str] | None = None,
+        hist_exog_list: list[str] | None = None,
+        stat_exog_list: list[str] | None = None,
+        cat_exog_list: list[str] | None = None,
+        categorical_cardinalities: dict[str, int] | None = None,
+        cat_emb_dim: str | int = "fastai",
+        exclude_insample_y: bool = False,
+        hidden_size: int = _DEFAULT["dim"],
+        n_heads: int = _DEFAULT["num_heads"],
+        encoder_layers: int = _DEFAULT["num_layers"],
+        linear_hidden_size: int = _DEFAULT["mlp_dim"],
+        dropout: float = _DEFAULT["dropout"],
+        attn_dropout: float = _DEFAULT["attention_dropout"],
+        head_dropout: float = _DEFAULT["head_dropout"],
+        patch_len: int | None = None,
+        stride: int | None = None,
+        components: Sequence[str] = _DEFAULT["components"],
+        channel_distance: str = _DEFAULT["channel_distance"],
+        max_channels: int = _DEFAULT["max_channels"],
+        cycle_length: int | None = _DEFAULT["cycle_length"],
+        cycle_column: str | None = None,
+        cycle_per_series: bool = False,
+        channel_order: Sequence[Any] | None = None,
+        shuffle_channels: bool = _DEFAULT["shuffle_channels"],
+        weight_averaging: float | None = None,
+        use_norm: bool = _DEFAULT["normalise"],
+        loss: nn.Module | None = None,
+        valid_loss: nn.Module | None = None,
+        max_steps: int = 1000,
+        learning_rate: float = 1e-3,
+        num_lr_decays: int = -1,
+        early_stop_patience_steps: int = -1,
+        val_monitor: str = "ptl/val_loss",
+        val_check_steps: int = 100,
+        batch_size: int = 32,
+        valid_batch_size: int | None = None,
+        windows_batch_size: int = 32,
+        inference_windows_batch_size: int = 32,
+        start_padding_enabled: bool = False,
+        training_data_availability_threshold: float | list[float] = 0.0,
+        step_size: int = 1,
+        scaler_type: str | None = None,
+        random_seed: int = 1,
+        drop_last_loader: bool = False,
+        alias: str | None = None,
+        optimizer: type[torch.optim.Optimizer] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        lr_scheduler: type[torch.optim.lr_scheduler.LRScheduler] | None = None,
+        lr_scheduler_kwargs: dict[str, Any] | None = None,
+        dataloader_kwargs: dict[str, Any] | None = None,
+        **trainer_kwargs: Any,
+    ) -> None:
+        for name, number in (("h", h), ("input_size", input_size), ("n_series", n_series)):
+            if not isinstance(number, Integral) or number < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+        if weight_averaging is not None and not 0.0 < weight_averaging < 1.0:
+            raise ValueError(f"weight_averaging must be in (0, 1) or None, got {weight_averaging}")
+        if patch_len is None:
+            patch_len = min(_DEFAULT["patch_length"], input_size)
+        if stride is None:
+            stride = max(1, patch_len * _DEFAULT["patch_stride"] // _DEFAULT["patch_length"])
+        if channel_order is not None and len(set(channel_order)) != n_series:
+            raise ValueError(
+                f"channel_order must name each of the {n_series} series (n_series) once, got {list(channel_order)}"
+            )
+        check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
+        loss = MAE() if loss is None else loss
+        host_scales = exclude_insample_y or losses.scaled_by_host(loss)
+        scaler = scaler_type or ("standard" if host_scales else "identity")
+
+        super().__init__(
+            h=h,
+            input_size=input_size,
+            n_series=n_series,
+            futr_exog_list=futr_exog_list,
+            hist_exog_list=hist_exog_list,
+            stat_exog_list=stat_exog_list,
+            cat_exog_list=cat_exog_list,
+            categorical_cardinalities=categorical_cardinalities,
+            cat_emb_dim=cat_emb_dim,
+            exclude_insample_y=exclude_insample_y,
+            loss=loss,
+            valid_loss=valid_loss,
+            max_steps=max_steps,
+            learning_rate=learning_rate,
+            num_lr_decays=num_lr_decays,
+            early_stop_patience_steps=early_stop_patience_steps,
+            val_monitor=val_monitor,
+            val_check_steps=val_check_steps,
+            batch_size=batch_size,
+            valid_batch_size=valid_batch_size,
+            windows_batch_size=windows_batch_size,
+            inference_windows_batch_size=inference_windows_batch_size,
+            start_padding_enabled=start_padding_enabled,
+            training_data_availability_threshold=training_data_availability_threshold,
+            step_size=step_size,
+            scaler_type=scaler,
+            random_seed=random_seed,
+            drop_last_loader=drop_last_loader,
+            alias=alias,
+            optimizer=optimizer,
+            optimizer_kwargs=optimizer_kwargs,
+            lr_scheduler=lr_scheduler,
+            lr_scheduler_kwargs=lr_scheduler_kwargs,
+            dataloader_kwargs=dataloader_kwargs,
+            **trainer_kwargs,
+        )
+        self.weight_averaging = weight_averaging
+        self.cycle_column = cycle_column
+        self.cycle_per_series = cycle_per_series
+        self.channel_order = None if channel_order is None else list(channel_order)
+        self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
+        if cycle_column is not None:
+            features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
+            self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
+        future_size = self.futr_exog_size - (cycle_column is not None)
+        if encoder_layers == 0 and future_size + self.hist_exog_size + self.stat_exog_size:
+            raise ValueError(
+                "encoder_layers must be at least 1 with exogenous columns, got 0: no layer would read them"
+            )
+        try:
+            config = ForecastingConfig(
+                horizon=h,
+                lookback=input_size,
+                patch_length=patch_len,
+                patch_stride=stride,
+                dim=hidden_size,
+                num_heads=n_heads,
+                mlp_dim=linear_hidden_size,
+                num_layers=encoder_layers,
+                components=tuple(components),
+                channel_distance=channel_distance,  # type: ignore[arg-type]
+                max_channels=max_channels,
+                dropout=dropout,
+                attention_dropout=attn_dropout,
+                head_dropout=head_dropout,
+                num_outputs=self.loss.outputsize_multiplier,
+                cycle_length=cycle_length,
+                cycle_channels=n_series if cycle_per_series else None,
+                future_size=future_size,
+                historic_size=self.hist_exog_size,
+                static_size=self.stat_exog_size,
+                normalise=use_norm and not host_scales,
+                shuffle_channels=shuffle_channels,
+                location_outputs=losses.location_outputs(self.loss),
+            )
+        except ValueError as error:
+            words = re.sub(r"\w+", lambda word: _HOST_NAMES.get(word[0], word[0]), str(error))
+            raise ValueError(words) from error
+        self.network = ForecastingNetwork(config)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls.__name__, cls)
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> MVPA:
+        """Check the panel and train; called by `NeuralForecast.fit`."""
+        self._check_panel(dataset, distributed_config)
+        if len(dataset) != self.n_series:
+            raise ValueError(f"n_series ({self.n_series}) must be the number of series in df, got {len(dataset)} there")
+        panel.check_dates(dataset)
+        if isinstance(self.loss, (IQLoss, HuberIQLoss)):
+            self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
+        return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+
+    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the panel and forecast; called by `NeuralForecast.predict`."""
+        self._check_panel(dataset)
+        if self.cycle_per_series and len(dataset) != self.n_series:
+            raise ValueError(
+                f"cycle_per_series keeps the model to the {self.n_series} series (n_series) of its fit, "
+                f"got {len(dataset)}"
+            )
+        return super().predict(dataset, *args, **kwargs)
+
+    def forward(self, windows_batch: dict[str, Any]) -> Tensor:
+        """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
+        observed: Tensor = windows_batch["insample_mask"] > 0
+        historic, future = (
+            None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")
+            for name in ("hist_exog", "futr_exog")
+        )
+        phase = None
+        if self.cycle_column is not None and future is not None:
+            column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
+            phase = phase_of(future[..., column], observed)
+            future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
+        # A missing row was zeroed before the host scaled it: zero it again.
+        if historic is not None:
+            historic = historic.masked_fill(~observed[..., None], 0.0)
+        if future is not None:
+            ahead = F.pad(~observed, (0, 0, 0, self.h))
+            future = future.masked_fill(ahead[..., None], 0.0)
+        static = windows_batch["stat_exog"]
+
+        order, rank = self._order(observed.device)
+        output = self.network(
+            windows_batch["insample_y"][..., order],
+            observed[..., order],
+            phase=phase,
+            historic=None if historic is None else historic[:, :, order],
+            future=None if future is None else future[:, :, order],
+            static=None if static is None else static[order],
+        )[:, :, rank]
+        return losses.flattened(losses.sorted_quantiles(output, self.loss), self.loss)
+
+    def _order(self, device: torch.device) -> tuple[Any, Any]:
+        """Indices that put the host's series into the wanted order and back."""
+        if self.channel_order is None:
+            return slice(None), slice(None)
+        by_name = {name: i for i, name in enumerate(sorted(self.channel_order))}  # as the host sorts them
+        order = torch.tensor([by_name[name] for name in self.channel_order], device=device)
+        return order, order.argsort()
+
+    def _check_panel(self, dataset: Any, distributed_config: Any = None) -> None:
+        panel.check_local(dataset, distributed_config)
+        self._check_exog(dataset)
+        panel.check_values(dataset, self.cycle_column)
+        panel.check_order(dataset, self.channel_order)
+        # The host cuts more series than this into separate batches and then mixes up their rows.
+        self.batch_size = self.valid_batch_size = len(dataset)
+
+    # The rest overrides private methods of the host; tests/adapters/test_host_api.py watches them.
+
+    def _fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # the host would shuffle the series
+
+    def _create_windows(self, batch: dict[str, Any], step: str) -> Any:
+        # What is stored on a missing row may be NaN, which no mask of a loss or a scaler would stop.
+        columns, temporal = batch["temporal_cols"], batch["temporal"]  # [N, columns, T]
+        missing = temporal[:, [columns.get_loc("available_mask")]] == 0
+        weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
+        temporal = temporal.masked_fill(missing & (~weight | temporal.isnan()), 0.0)
+        return super()._create_windows({**batch, "temporal": temporal}, step)
+
+    def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
+        # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.
+        return sorted(set(super()._get_temporal_exogenous_cols(temporal_cols)) - {self.cycle_column})
+
+    def _get_loc_scale(self, y_idx: int, add_channel_dim: bool = False) -> tuple[Tensor, Tensor]:
+        location, scale = super()._get_loc_scale(y_idx, add_channel_dim)
+        return losses.count_location_scale(self.loss, location, scale) if self._anchors_counts else (location, scale)
+
+    def _inv_normalization(self, y_hat: Tensor, y_idx: int) -> Tensor:
+        if not self.loss.is_distribution_output:
+            return super()._inv_normalization(y_hat, y_idx)
+        # Here the host scales the look-back back, not a distribution.
+        location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)
+        return self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
+
+
+def register(name: str, model: type[MVPA]) -> None:
+    """Let the host save and load models of that class name as `model`."""
+    if not issubclass(MODEL_FILENAME_DICT.setdefault(name.lower(), model), MVPA):
+        raise ValueError(f"neuralforecast has a model {name!r} already; give the subclass another name")
+    MODEL_FILENAME_DICT[name.lower()] = model
+
+
+register("MVPA", MVPA)

@@ -1,0 +1,105 @@
+"""Small panels and models for the tests of the adapters."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    for family in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric"):
+        logging.getLogger(f"{family}.utilities.rank_zero").setLevel(logging.ERROR)
+        logging.getLogger(family).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore",
+            message=".*(num_workers|log_every_n_steps|val_check_steps|LeafSpec|cannot be pickled|arg_constraints).*",
+        )
+        yield
+
+
+@pytest.fixture
+def panel() -> Callable[..., pd.DataFrame]:
+    """A panel of n series; series i waves around 100·(i + 1)."""
+
+    def make(n: int = 4, rows: int = 60, *, names: list[Any] | None = None, integer: bool = False) -> pd.DataFrame:
+        steps = np.arange(rows)
+        noise = np.random.default_rng(0).normal(size=(n, rows))
+        names = [f"s{i:02d}" for i in range(n)] if names is None else names
+        return pd.concat(
+            pd.DataFrame(
+                {
+                    "unique_id": name,
+                    "ds": steps if integer else pd.date_range("2024-01-01", periods=rows, freq="h"),
+                    "y": 100.0 * (i + 1) + 5 * np.sin(2 * np.pi * (steps + 3 * i) / 12) + noise[i],
+                }
+            )
+            for i, name in enumerate(names)
+        ).reset_index(drop=True)
+
+    return make
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Any]:
+    """A model of 12 steps look-back and 6 steps ahead that trains for two steps."""
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    def make(n_series: int = 4, model: type = MVPA, **options: Any) -> MVPA:
+        defaults: dict[str, Any] = {
+            "h": 6,
+            "input_size": 12,
+            "n_series": n_series,
+            "hidden_size": 8,
+            "n_heads": 2,
+            "linear_hidden_size": 8,
+            "patch_len": 4,
+            "max_steps": 2,
+            "windows_batch_size": 8,
+            "dropout": 0.0,
+            "head_dropout": 0.0,
+            **QUIET,
+        }
+        return model(**{**defaults, **options})
+
+    return make
+
+
+@pytest.fixture
+def forecaster() -> Callable[..., Any]:
+    """A NeuralForecast of one model."""
+    from neuralforecast import NeuralForecast
+
+    return lambda model, freq="h", **options: NeuralForecast(models=[model], freq=freq, **options)
+
+
+@pytest.fixture
+def dataset() -> Callable[..., Any]:
+    """A panel as models get it."""
+    from neuralforecast.tsdataset import TimeSeriesDataset
+
+    return lambda frame, **options: TimeSeriesDataset.from_df(frame, **options)[0]
+
+
+@pytest.fixture
+def awaken() -> Callable[..., Any]:
+    """Give a model random weights everywhere: a head that starts at zero would hide what attention does."""
+
+    def fill(model: Any, scale: float = 1.0) -> Any:
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in model.network.parameters():
+                weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
+        return model
+
+    return fill

@@ -1,0 +1,292 @@
+"""Panels as users have them: gaps, other series at prediction, order, cycles, dates, Spark."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("neuralforecast")
+from neuralforecast.losses.pytorch import DistributionLoss
+from neuralforecast.tsdataset import _FilesDataset
+
+
+def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
+    """Every third row of the second series and the last two of the third are missing."""
+    row = frame.groupby("unique_id").cumcount()
+    last = row.max()
+    missing = ((frame["unique_id"] == "s01") & (row % 3 == 0)) | ((frame["unique_id"] == "s02") & (row > last - 2))
+    return frame.assign(y=frame["y"].mask(missing, stored), available_mask=(~missing).astype(float))
+
+
+@pytest.mark.parametrize("loss", [None, DistributionLoss("Normal", num_samples=20)], ids=["MAE", "Normal"])
+def test_gaps_train_and_what_is_stored_there_does_not_matter(
+    loss: Any, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    forecasts = []
+    for stored in (np.nan, -1e6):
+        frame = with_gaps(panel(4), stored)
+        frame["historic"] = frame["y"]
+        frame["future"] = frame["y"]
+        model = tiny(loss=loss, max_steps=5, hist_exog_list=["historic"], futr_exog_list=["future"])
+        fitted = forecaster(model)
+        fitted.fit(frame, val_size=6)
+        ahead = fitted.make_future_dataframe().assign(future=1.0)
+        forecasts.append(fitted.predict(futr_df=ahead)["MVPA" if loss is None else "MVPA-median"].to_numpy())
+    assert np.isfinite(forecasts[0]).all()
+    np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-5)
+
+
+def test_gaps_are_not_read_as_values(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(max_steps=5))
+    fitted.fit(panel(4))
+    frame = with_gaps(panel(4), np.nan)
+    forecast = fitted.predict(frame).groupby("unique_id")["MVPA"].mean()
+    np.testing.assert_allclose(forecast, 100.0 * np.arange(1, 5), rtol=0.1)
+
+
+def test_gaps_with_sample_weights(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = with_gaps(panel(4), np.nan)
+    frame["sample_weight"] = frame["available_mask"].replace(0.0, np.nan)
+    fitted = forecaster(tiny())
+    fitted.fit(frame)
+    assert np.isfinite(fitted.predict()["MVPA"]).all()
+
+
+def test_sample_weights_weigh(tiny: Callable, panel: Callable, forecaster: Callable):
+    """Windows that end in the first half count for nothing, so what is there does not matter."""
+    forecasts = []
+    for level in (0.0, 1000.0):
+        frame = panel(2)
+        row = frame.groupby("unique_id").cumcount()
+        frame["sample_weight"] = (row >= 30) * 1.0
+        frame["y"] = frame["y"].mask(row < 13, level)  # no window of 12 + 6 with a weighted row ahead reaches it
+        fitted = forecaster(tiny(2, max_steps=4, windows_batch_size=64))
+        fitted.fit(frame[row >= 0])
+        forecasts.append(fitted.predict()["MVPA"].to_numpy())
+    np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-3)
+
+
+def test_a_series_without_values_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    empty = frame["unique_id"] == "s02"
+    frame = frame.assign(y=frame["y"].mask(empty), available_mask=(~empty).astype(float))
+    with pytest.raises(ValueError, match=r"value of every series, got none of series 's02'"):
+        forecaster(tiny()).fit(frame)
+
+
+@pytest.mark.parametrize(("few", "many"), [(4, 64), (64, 4)])
+def test_another_number_of_series_at_prediction(
+    few: int, many: int, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    """The host would cut 64 series into batches of 32 and mix up their rows."""
+    fitted = forecaster(tiny(few, max_steps=3))
+    fitted.fit(panel(few))
+    forecast = fitted.predict(panel(many)).groupby("unique_id")["MVPA"].mean()
+    np.testing.assert_allclose(forecast, 100.0 * np.arange(1, many + 1), rtol=0.1)
+
+
+def test_few_series_train_with_drop_last(tiny: Callable, panel: Callable, dataset: Callable):
+    """The host would find no full batch of 32 series and train not at all."""
+    model = tiny(drop_last_loader=True)
+    before = model.network.linear.weight.clone()
+    model.fit(dataset(panel(4)))
+    assert not torch.equal(before, model.network.linear.weight)
+
+
+def test_training_sees_the_series_in_order(tiny: Callable, panel: Callable, dataset: Callable):
+    """The host's loader would shuffle the series of every training batch."""
+    seen = []
+    model = tiny(8, max_steps=4, components=["content", "channel"])
+    forward = model.network.forward
+    model.network.forward = lambda x, *rest, **features: (seen.append(x.mean(1)), forward(x, *rest, **features))[1]
+    model.fit(dataset(panel(8)))
+    assert len(seen) >= 4
+    assert all((levels.diff(dim=1) > 50).all() for levels in seen)
+
+
+def test_wrong_n_series_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+    with pytest.raises(ValueError, match=r"n_series \(8\) must be the number of series in df, got 4"):
+        forecaster(tiny(8)).fit(panel(4))
+
+
+@pytest.mark.parametrize("n", [5, 64])
+def test_channel_order_equals_renaming(
+    n: int, tiny: Callable, awaken: Callable, panel: Callable, dataset: Callable, forecaster: Callable
+):
+    order = np.random.default_rng(1).permutation(n)
+    frame = panel(n)
+    names = sorted(frame["unique_id"].unique())
+    wanted = [names[i] for i in order]
+    sorting = frame.assign(unique_id=frame["unique_id"].map({name: f"{wanted.index(name):03d}" for name in names}))
+    static = pd.DataFrame({"unique_id": names, "kind": np.arange(n) / n})
+
+    ordered, renamed = (tiny(n, stat_exog_list=["kind"], channel_order=given) for given in (wanted, None))
+    data = dataset(frame, static_df=static)
+    data_renamed = dataset(sorting, static_df=static.assign(unique_id=[f"{wanted.index(name):03d}" for name in names]))
+    for model, given in ((ordered, data), (renamed, data_renamed)):
+        awaken(model, 0.5).fit(given)
+    here = ordered.predict(data).reshape(n, -1)
+    there = renamed.predict(data_renamed).reshape(n, -1)
+    np.testing.assert_allclose(here[order], there, rtol=1e-4)
+    plain = awaken(tiny(n, stat_exog_list=["kind"]), 0.5)
+    plain.fit(data)
+    assert not np.allclose(plain.predict(data).reshape(n, -1), here, rtol=1e-4)
+
+
+@pytest.mark.parametrize("names", [["b", "a", "c", "d"], [10, 9, 100, 1]], ids=["text", "integers"])
+def test_channel_order_through_the_host(names: list, tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4, names=names)
+    fitted = forecaster(tiny(channel_order=names))
+    fitted.fit(frame)
+    forecast = fitted.predict().groupby("unique_id")["MVPA"].mean()
+    np.testing.assert_allclose(forecast[names], 100.0 * np.arange(1, 5), rtol=0.2)
+    other = ["x", *names[1:]] if isinstance(names[0], str) else [11, *names[1:]]
+    with pytest.raises(ValueError, match=r"channel_order must hold the ids of the panel; not in both: .*(x|11)"):
+        fitted.predict(panel(4, names=other))
+    with pytest.raises(ValueError, match="channel_order names 4 series, the panel has 2"):
+        fitted.predict(panel(2))
+
+
+def test_channel_order_must_fit(tiny: Callable, panel: Callable, forecaster: Callable):
+    with pytest.raises(ValueError, match=r"channel_order must name each of the 4 series \(n_series\) once"):
+        tiny(channel_order=["a", "b", "b", "c"])
+    with pytest.raises(ValueError, match=r"not in both: 's03', 'z'"):
+        forecaster(tiny(channel_order=["s00", "s01", "s02", "z"])).fit(panel(4))
+
+
+def with_cycle(frame: pd.DataFrame, length: int = 12) -> pd.DataFrame:
+    """The cycle alone, its position counted over a calendar that starts anywhere."""
+    position = frame.groupby("unique_id").cumcount() + 7
+    level = 100.0 * (frame["unique_id"].astype("category").cat.codes + 1)
+    shape = np.random.default_rng(3).normal(size=length)
+    return frame.assign(phase=position, y=level + 10 * shape[position % length])
+
+
+@pytest.mark.parametrize("loss", [None, DistributionLoss("Normal", num_samples=200)], ids=["MAE", "Normal"])
+@pytest.mark.parametrize("per_series", [False, True])
+def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, panel: Callable, forecaster: Callable):
+    """The look-back is hidden: the phase alone tells what follows."""
+    options = {"cycle_length": 12, "cycle_column": "phase", "cycle_per_series": per_series, "futr_exog_list": ["phase"]}
+    model = tiny(
+        2,
+        exclude_insample_y=True,
+        encoder_layers=0,
+        max_steps=100,
+        learning_rate=5e-2,
+        windows_batch_size=32,
+        loss=loss,
+        **options,
+    )
+    frame = with_cycle(panel(2, rows=80))
+    fitted = forecaster(model)
+    row = frame.groupby("unique_id").cumcount()
+    fitted.fit(frame[row < 74])
+    forecast = fitted.predict(futr_df=frame[row >= 74][["unique_id", "ds", "phase"]])
+    error = np.abs(forecast.iloc[:, 2].to_numpy() - frame.loc[row >= 74, "y"].to_numpy())
+    assert error.mean() < 3, "the cycle's own deviation is about 10"
+
+
+def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
+    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "max_steps": 1}
+    frame = with_cycle(panel(2))
+    fitted = forecaster(awaken(tiny(2, learning_rate=1e-9, **options)))
+    fitted.fit(frame)
+    ahead = fitted.make_future_dataframe().assign(phase=lambda new: new.groupby("unique_id").cumcount() + 67)
+    row = frame.groupby("unique_id").cumcount()
+    lost = frame.assign(available_mask=(row < 58).astype(float), phase=frame["phase"].mask(row >= 58))
+    there = fitted.predict(lost.assign(phase=lost["phase"].fillna(0.0)), futr_df=ahead)["MVPA"]
+    np.testing.assert_array_equal(fitted.predict(lost, futr_df=ahead)["MVPA"], there)
+    later = fitted.predict(lost.assign(phase=lost["phase"] + 12), futr_df=ahead.assign(phase=ahead["phase"] + 12))
+    np.testing.assert_allclose(later["MVPA"], there, rtol=1e-5)
+    shifted = fitted.predict(lost.assign(phase=lost["phase"] + 5), futr_df=ahead.assign(phase=ahead["phase"] + 5))
+    assert not np.allclose(shifted["MVPA"], there, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scaler", ["standard", "revin"])
+def test_the_cycle_column_is_neither_scaled_nor_a_feature(
+    scaler: str, tiny: Callable, panel: Callable, dataset: Callable
+):
+    frame = with_cycle(panel(2)).assign(known=1.0)
+    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["known", "phase"]}
+    model = tiny(2, scaler_type=scaler, **options)
+    phases = []
+    forward = model.network.forward
+    model.network.forward = lambda *data, **features: (phases.append(features), forward(*data, **features))[1]
+    model.fit(dataset(frame))
+    assert all(int(call["phase"].min()) >= 7 and call["phase"].dtype == torch.int64 for call in phases)
+    assert all(call["future"].shape[-1] == 1 for call in phases)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cycle_length": 12}, "cycle_length and cycle_column must be given"),
+        ({"cycle_column": "phase", "futr_exog_list": ["phase"]}, "cycle_length and cycle_column must be given"),
+        ({"cycle_length": 12, "cycle_column": "phase"}, r"cycle_column \('phase'\) must be in futr_exog_list"),
+        (
+            {
+                "cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cat_exog_list": ["phase"],
+                "categorical_cardinalities": {"phase": 12},
+            },
+            "not in cat_exog_list",
+        ),
+    ],
+)  # fmt: skip
+def test_cycle_options_must_fit(options: dict, message: str, tiny: Callable):
+    with pytest.raises(ValueError, match=message):
+        tiny(**options)
+
+
+def test_a_scaled_cycle_column_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+    model = tiny(2, cycle_length=12, cycle_column="phase", futr_exog_list=["phase"])
+    with pytest.raises(ValueError, match=r"cycle_column='phase' must hold whole numbers.*local_scaler_type"):
+        forecaster(model, local_scaler_type="standard").fit(with_cycle(panel(2)))
+
+
+def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dataset: Callable):
+    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cycle_per_series": True}
+    with pytest.raises(ValueError, match=r"cycle_per_series keeps the model to the 2 series \(n_series\)"):
+        tiny(2, **options).predict(dataset(with_cycle(panel(3))))
+
+
+def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    forecasts = []
+    for given in (frame, frame.sample(frac=1.0, random_state=0)):
+        fitted = forecaster(tiny())
+        fitted.fit(given)
+        forecasts.append(fitted.predict())
+    pd.testing.assert_frame_equal(*forecasts)
+    with pytest.raises(ValueError, match=r"each date once in a series, got 2024-01-01T05.* twice in series 's02'"):
+        forecaster(tiny()).fit(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[5]]]))
+
+
+def test_series_that_do_not_share_dates_are_reported(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    row = frame.groupby("unique_id").cumcount()
+    later_start = frame[(frame["unique_id"] != "s01") | (row >= 10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec).*")
+        forecaster(tiny()).fit(later_start)
+    for lacking in (row == 30, row > 55):
+        with pytest.warns(UserWarning, match=r"series 's01' lack dates that others have"):
+            forecaster(tiny()).fit(frame[(frame["unique_id"] != "s01") | ~lacking])
+
+
+def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, monkeypatch: pytest.MonkeyPatch):
+    files = _FilesDataset([], [], "unique_id", "ds", "y", min_size=60)
+    with pytest.raises(ValueError, match="Spark splits it by series"):
+        tiny().fit(files, distributed_config=object())
+    in_worker = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: object()))
+    monkeypatch.setitem(sys.modules, "pyspark", in_worker)
+    with pytest.raises(ValueError, match="Spark splits it by series"):
+        tiny().predict(dataset(panel(4)))
