@@ -236,12 +236,12 @@ def test_corrupted_cache_without_network_is_an_error(cache, monkeypatch):
     nobody = "http://127.0.0.1:1/ETTh1.csv"
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setitem(datasets._FILES, "ETTh1", ("ETT-small/ETTh1.csv", nobody, "0" * 64))
-    with pytest.raises(OSError, match="ETTh1 could not be downloaded from http://127.0.0.1:1"):
+    with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http://127.0.0.1:1"):
         dataset_path("ETTh1")
 
 
 def test_unknown_name():
-    with pytest.raises(ValueError, match="name must be one of .*'ETTh1'.* got 'ETTm1'"):
+    with pytest.raises(ValueError, match=r"name must be one of .*'ETTh1'.* got 'ETTm1'"):
         dataset_path("ETTm1")
 
 
