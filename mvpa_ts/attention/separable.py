@@ -150,11 +150,12 @@ class _SeparableAttention(torch.autograd.Function):
         inputs = _Inputs(*tensors)
         output = torch.empty_like(inputs.query)
         lse = inputs.query.new_empty((*inputs.query.shape[:3], 1))
+        scratch = _Scratch(inputs.query)
         for rows in _row_chunks(inputs, blocks):
             part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
             for block in blocks:
                 queries = slice(block.start, block.stop)
-                attended, block_lse = _Scores(part, part_masks, block).attend()
+                attended, block_lse = _Scores(part, part_masks, block, scratch).attend()
                 output[rows, queries] = attended.view_as(output[rows, queries])
                 lse[rows, queries] = block_lse.view_as(lse[rows, queries])
         ctx.save_for_backward(*inputs, output, lse)
@@ -169,12 +170,13 @@ class _SeparableAttention(torch.autograd.Function):
         grad_output = grad_output.contiguous()
         delta = (grad_output * output).sum(-1, keepdim=True)
         grads = _Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
+        scratch = _Scratch(inputs.query)
         with torch.autocast(output.device.type, enabled=False):
             for rows in _row_chunks(inputs, ctx.blocks):
                 part, part_masks = inputs.rows(rows), ctx.masks and ctx.masks.rows(rows)
                 for block in ctx.blocks:
                     queries = slice(block.start, block.stop)
-                    _Scores(part, part_masks, block).add_gradients(
+                    _Scores(part, part_masks, block, scratch).add_gradients(
                         grads.rows(rows), grad_output[rows, queries], delta[rows, queries], lse[rows, queries]
                     )
         return (*grads, None, None)
@@ -189,11 +191,25 @@ def _row_chunks(inputs: _Inputs, blocks: tuple[_Block, ...]) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, K, step))
 
 
+class _Scratch:
+    """Memory for tiles, used again and again: fresh pages cost more time than the arithmetic done on them."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.like, self.buffers = like, dict[str, Tensor]()
+
+    def tile(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """An uninitialised tile; it holds until the same name is asked for again."""
+        size = math.prod(shape)
+        if name not in self.buffers or self.buffers[name].numel() < size:
+            self.buffers[name] = self.like.new_empty(size)
+        return self.buffers[name][:size].view(shape)
+
+
 class _Scores:
     """The scores of one block of queries, in base 2, and what follows from them."""
 
-    def __init__(self, inputs: _Inputs, masks: _Masks | None, block: _Block) -> None:
-        self.inputs, self.masks, self.block = inputs, masks, block
+    def __init__(self, inputs: _Inputs, masks: _Masks | None, block: _Block, scratch: _Scratch) -> None:
+        self.inputs, self.masks, self.block, self.scratch = inputs, masks, block, scratch
         K, T, M, d = inputs.query.shape
         C = inputs.key.shape[2]
         self.shape = (K, block.stop - block.start, M // C, C)  # of the queries: [K, m, G, C]
@@ -262,7 +278,10 @@ class _Scores:
             weights = self._weights(first, last, near, lse)
             keys = slice(first, last)
             grads.value[:, keys].flatten(1, 2).baddbmm_(_tokens(weights).mT, grad_output)
-            grad = torch.bmm(grad_output, x.value[:, keys].flatten(1, 2).mT).sub_(delta).view_as(weights).mul_(weights)
+            grad = self.scratch.tile("gradient", weights.shape)
+            torch.bmm(grad_output, x.value[:, keys].flatten(1, 2).mT, out=_tokens(grad))
+            _tokens(grad).sub_(delta)
+            grad *= weights
             time_grad[..., keys] = grad.sum(-1)
             channel_grad += grad.sum(-2)
             if near:
@@ -312,7 +331,7 @@ class _Scores:
 
     def _logits(self, first: int, last: int, near: bool) -> Tensor:
         """[K, m, G, C, keys, C]."""
-        logits = self.time_score.new_empty((*self.shape, last - first, self.shape[-1]))
+        logits = self.scratch.tile("near" if near else "far", (*self.shape, last - first, self.shape[-1]))
         torch.add(self.time_score[..., first:last, None], self.channel_score[..., None, :], out=logits)
         if near:
             keys = self.inputs.key[:, first:last].flatten(1, 2).mT
@@ -332,7 +351,7 @@ class _Scores:
             logits = logits if near and logits is not None else self._logits(first, last, near)
             return logits.sub_(offset[..., None]).exp2_()
         time_weight = (self.time_score[..., first:last] + (self.channel_max - offset)).exp2_()
-        weights = time_weight.new_empty((*time_weight.shape, self.shape[-1]))
+        weights = self.scratch.tile("far", (*time_weight.shape, self.shape[-1]))
         return torch.mul(time_weight[..., None], self.channel_weight[..., None, :], out=weights)
 
     def _in_window(self, first: int, last: int) -> Tensor:
