@@ -57,9 +57,8 @@ class TestWheel:
         assert not [file for file in held if file.startswith(("tests", "experiments", "adapters", "ieeg"))]
 
     def test_is_what_the_tests_import(self):
-        import mvpa_ts.adapters
-
         import mvpa_ts
+        import mvpa_ts.adapters
 
         for module in (mvpa_ts, mvpa_ts.adapters):
             assert module.__file__ is not None
