@@ -257,6 +257,9 @@ class ForecastingNetwork(nn.Module):
 class PatchEncoder(nn.Module):
     """Patches to tokens, bidirectional MVPA over segments × channels, features to the horizon.
 
+    A token is the sum of its patch and of its channel's whole look-back, each through a linear map: validation errors
+    on ETTh1 and ETTh2 are smaller than with patches alone.
+
     Steps ahead with known features become tokens of their own: they attend with the others and each adds its
     stretch of the horizon.
     """
@@ -266,6 +269,7 @@ class PatchEncoder(nn.Module):
         self.config = config
         D, P, m = config.dim, config.patch_length, config.num_outputs
         self.embed = nn.Linear(P, D)
+        self.embed_lookback = nn.Linear(config.lookback, D, bias=False)
         self.embed_missing = nn.Linear(P, D, bias=False)
         if config.historic_size:
             self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
@@ -330,7 +334,8 @@ class PatchEncoder(nn.Module):
         """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
         config = self.config
         ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
-        tokens = self.embed(self._patches(x[..., None], ahead, config.segments))
+        whole = self.embed_lookback(x.mT)[:, None]
+        tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
         token_mask = None
         if mask is not None or ahead:
             observed = torch.ones_like(x) if mask is None else mask.to(x.dtype)
@@ -342,7 +347,7 @@ class PatchEncoder(nn.Module):
         if future is not None and config.future_size:
             known = self._patches(future[:, : config.lookback], ahead, config.segments)
             coming = self._patches(future[:, config.lookback :], 0, config.future_segments)
-            later = self.embed_future(coming) + self.future_token
+            later = self.embed_future(coming) + self.future_token + whole
             tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
             if token_mask is not None:
                 token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)

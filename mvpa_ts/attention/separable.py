@@ -21,7 +21,7 @@ from mvpa_ts.attention.problem import Problem
 # Query tokens of a block.
 _BLOCK_TOKENS = 64
 # Elements of the largest tile of weights.
-_TILE_ELEMENTS = 1 << 21
+_TILE_ELEMENTS = 1 << 19
 
 
 def separable_attention(problem: Problem) -> Tensor:
@@ -142,32 +142,32 @@ class _Inputs(NamedTuple):
 
 
 class _SeparableAttention(torch.autograd.Function):
-    """Save the log of the softmax's denominator, and compute the weights again in the backward pass."""
+    """Save the maximum and the denominator of the softmax, and compute the weights again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
         *tensors, masks, blocks = args
         inputs = _Inputs(*tensors)
         output = torch.empty_like(inputs.query)
-        lse = inputs.query.new_empty((*inputs.query.shape[:3], 1))
+        highest, total = inputs.query.new_empty((2, *inputs.query.shape[:3], 1))
         scratch = _Scratch(inputs.query)
         for rows in _row_chunks(inputs, blocks):
             part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
             for block in blocks:
                 queries = slice(block.start, block.stop)
-                attended, block_lse = _Scores(part, part_masks, block, scratch).attend()
-                output[rows, queries] = attended.view_as(output[rows, queries])
-                lse[rows, queries] = block_lse.view_as(lse[rows, queries])
-        ctx.save_for_backward(*inputs, output, lse)
+                results = _Scores(part, part_masks, block, scratch).attend()
+                for tensor, result in zip((output, highest, total), results, strict=True):
+                    tensor[rows, queries] = result.view_as(tensor[rows, queries])
+        ctx.save_for_backward(*inputs, output, highest, total)
         ctx.masks, ctx.blocks = masks, blocks
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        *tensors, output, lse = ctx.saved_tensors
+        *tensors, output, highest, total = ctx.saved_tensors
         inputs = _Inputs(*tensors)
-        grad_output = grad_output.contiguous()
+        grad_output = torch.div(grad_output, total, out=torch.empty_like(output))
         delta = (grad_output * output).sum(-1, keepdim=True)
         grads = _Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
         scratch = _Scratch(inputs.query)
@@ -177,7 +177,7 @@ class _SeparableAttention(torch.autograd.Function):
                 for block in ctx.blocks:
                     queries = slice(block.start, block.stop)
                     _Scores(part, part_masks, block, scratch).add_gradients(
-                        grads.rows(rows), grad_output[rows, queries], delta[rows, queries], lse[rows, queries]
+                        grads.rows(rows), grad_output[rows, queries], delta[rows, queries], highest[rows, queries]
                     )
         return (*grads, None, None)
 
@@ -240,8 +240,8 @@ class _Scores:
         self.channel_max = self.channel_score.amax(-1, keepdim=True).clamp_(min=self.lowest)
         self.channel_weight = (self.channel_score - self.channel_max).exp2_()
 
-    def attend(self) -> tuple[Tensor, Tensor]:
-        """Output [K, m, M, d] and lse [K, m, M, 1] of the queries."""
+    def attend(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Output [K, m·M, d] of the queries, the highest logit and, relative to it, the denominator."""
         pieces = list(self._pieces())
         highest = torch.full_like(self.channel_max, self.lowest)
         near_logits = None
@@ -261,21 +261,21 @@ class _Scores:
             weights = self._weights(first, last, near, highest, near_logits)
             total += weights.sum((-2, -1))[..., None]
             output.baddbmm_(_tokens(weights), self.inputs.value[:, first:last].flatten(1, 2))
-        # A query without any allowed key has zeros here, and an lse with which its weights stay zero.
-        lse = torch.where(total > 0, highest + total.log2(), 0.0)
-        output /= total.clamp_(min=torch.finfo(total.dtype).tiny).view(*output.shape[:2], 1)
-        return output, lse.view(*output.shape[:2], 1)
+        # Without any allowed key all weights are zero, and 1 does for the denominator.
+        total.masked_fill_(total == 0, 1.0)
+        output /= total.view(*output.shape[:2], 1)
+        return output, highest, total
 
-    def add_gradients(self, grads: _Inputs, grad_output: Tensor, delta: Tensor, lse: Tensor) -> None:
-        """Add the gradients that arise in this block to `grads`."""
+    def add_gradients(self, grads: _Inputs, grad_output: Tensor, delta: Tensor, highest: Tensor) -> None:
+        """Add the gradients that arise in this block to `grads`; grad_output and delta are over the denominator."""
         x = self.inputs
         grad_output, delta = grad_output.flatten(1, 2), delta.flatten(1, 2)
-        lse = lse.reshape(*self.shape, 1)
+        highest = highest.reshape(*self.shape, 1)
         content_grad = torch.zeros_like(self.content_query)
         time_grad = torch.zeros_like(self.time_score)
         channel_grad = torch.zeros_like(self.channel_score)
         for first, last, near in self._pieces():
-            weights = self._weights(first, last, near, lse)
+            weights = self._weights(first, last, near, highest)
             keys = slice(first, last)
             grads.value[:, keys].flatten(1, 2).baddbmm_(_tokens(weights).mT, grad_output)
             grad = self.scratch.tile("gradient", weights.shape)
