@@ -104,6 +104,8 @@ class ForecastingConfig:
         if self.cycle_length is not None and self.cycle_length < 1:
             raise ValueError(f"cycle_length must be at least 1, got {self.cycle_length}")
         checked_components(self.components)
+        if self.channel_distance not in ("absolute", "signed"):
+            raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
 
     @property
     def segments(self) -> int:
