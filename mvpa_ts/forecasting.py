@@ -118,6 +118,8 @@ class ForecastingConfig:
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
         checked_components(self.components)
+        if self.channel_distance not in ("absolute", "signed"):
+            raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
 
     @property
     def segments(self) -> int:

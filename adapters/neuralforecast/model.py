@@ -283,7 +283,10 @@ class MVPA(WeightAveraging, BaseModel):
         panel.check_dates(dataset)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
-        return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
+            self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
+        return self
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
@@ -297,7 +300,7 @@ class MVPA(WeightAveraging, BaseModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        observed: Tensor = windows_batch["insample_mask"] > 0
+        x, observed = windows_batch["insample_y"], windows_batch["insample_mask"] > 0
         historic, future = (
             None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")
             for name in ("hist_exog", "futr_exog")
@@ -306,6 +309,8 @@ class MVPA(WeightAveraging, BaseModel):
         if self.cycle_column is not None and future is not None:
             column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
             phase = phase_of(future[..., column], observed)
+            if future.requires_grad:
+                x = x + 0.0 * future[..., column].sum()  # explainers want every input in the graph
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         # A missing row was zeroed before the host scaled it: zero it again.
         if historic is not None:
@@ -317,7 +322,7 @@ class MVPA(WeightAveraging, BaseModel):
 
         order, rank = self._order(observed.device)
         output = self.network(
-            windows_batch["insample_y"][..., order],
+            x[..., order],
             observed[..., order],
             phase=phase,
             historic=None if historic is None else historic[:, :, order],

@@ -1,0 +1,123 @@
+"""Exogenous columns of every kind reach the forecast, and nothing else of them does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("neuralforecast")
+
+KINDS = {
+    "future": {"futr_exog_list": ["z"]},
+    "historic": {"hist_exog_list": ["z"]},
+    "static": {"stat_exog_list": ["kind"]},
+    "future category": {"futr_exog_list": ["z", "day"], "cat_exog_list": ["day"]},
+    "historic category": {"hist_exog_list": ["day"], "cat_exog_list": ["day"]},
+    "static category": {"stat_exog_list": ["kind", "group"], "cat_exog_list": ["group"]},
+}
+CHANGED = {
+    "future": "z",
+    "historic": "z",
+    "static": "kind",
+    "future category": "day",
+    "historic category": "day",
+    "static category": "group",
+}
+
+
+@pytest.fixture
+def exogenous(panel: Callable) -> Callable:
+    """A panel with columns that say nothing of it: (past, future, static); the host wants numbers in unused ones."""
+
+    def make(*columns: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        frame = panel(3, rows=66)
+        row = frame.groupby("unique_id").cumcount()
+        frame["z"] = np.random.default_rng(1).normal(size=len(frame))
+        frame["day"] = np.array(["mon", "tue", "sun"])[row % 3]
+        static = pd.DataFrame({"unique_id": ["s00", "s01", "s02"], "kind": [0.0, 1.0, -1.0], "group": ["a", "a", "b"]})
+        frame, static = (
+            table.drop(columns={"z", "day", "kind", "group"}.intersection(table.columns) - {*columns})
+            for table in (frame, static)
+        )
+        return frame[row < 60], frame[row >= 60].drop(columns="y"), static
+
+    return make
+
+
+@pytest.mark.parametrize("scaler", [None, "standard"])
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_changes_the_forecast(
+    name: str, scaler: str | None, tiny: Callable, awaken: Callable, exogenous: Callable, forecaster: Callable
+):
+    past, future, static = exogenous(*(column for columns in KINDS[name].values() for column in columns))
+    static = static if "static" in name else None
+    cardinalities = {"categorical_cardinalities": {"day": 3, "group": 2}} if "category" in name else {}
+    model = awaken(tiny(3, scaler_type=scaler, learning_rate=1e-4, **KINDS[name], **cardinalities))
+    fitted = forecaster(model)
+    fitted.fit(past, static_df=static)
+    forecast = fitted.predict(df=past, futr_df=future, static_df=static)["MVPA"].to_numpy()
+    assert np.isfinite(forecast).all()
+    column = CHANGED[name]
+    for frame in (past, future, static):
+        if frame is not None and column in frame:
+            frame[column] = frame[column].to_numpy()[::-1]
+    changed = fitted.predict(df=past, futr_df=future, static_df=static)["MVPA"].to_numpy()
+    assert not np.allclose(forecast, changed, rtol=1e-3)
+
+
+def test_unseen_categories_are_forecast(tiny: Callable, exogenous: Callable, forecaster: Callable):
+    past, future, _ = exogenous("day")
+    cardinalities = {"cat_exog_list": ["day"], "categorical_cardinalities": {"day": 3}}
+    fitted = forecaster(tiny(3, futr_exog_list=["day"], **cardinalities))
+    fitted.fit(past)
+    assert np.isfinite(fitted.predict(futr_df=future.assign(day="never seen"))["MVPA"]).all()
+
+
+def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(2, rows=200)
+    frame["z"] = np.random.default_rng(1).normal(size=len(frame))
+    frame["y"] = 10 * frame["z"] + 50
+    row = frame.groupby("unique_id").cumcount()
+    model = tiny(
+        2,
+        futr_exog_list=["z"],
+        hidden_size=16,
+        linear_hidden_size=32,
+        max_steps=250,
+        learning_rate=1e-2,
+        windows_batch_size=64,
+        scaler_type="standard",
+    )
+    fitted = forecaster(model)
+    fitted.fit(frame[row < 194])
+    forecast = fitted.predict(futr_df=frame[row >= 194].drop(columns="y"))["MVPA"].to_numpy()
+    error = np.abs(forecast - frame.loc[row >= 194, "y"].to_numpy()).mean()
+    assert error < 4, "without the column it is about 8"
+
+
+def test_missing_columns_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+    with pytest.raises(Exception, match=r"{'z'} future exogenous variables not found"):
+        forecaster(tiny(futr_exog_list=["z"])).fit(panel(4))
+
+
+def test_no_layer_reads_no_columns(tiny: Callable):
+    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with exogenous columns"):
+        tiny(encoder_layers=0, hist_exog_list=["z"])
+
+
+def test_exclude_insample_y_forecasts_from_columns_alone(tiny: Callable, exogenous: Callable, forecaster: Callable):
+    past, future, _ = exogenous("z")
+    fitted = forecaster(tiny(3, futr_exog_list=["z"], exclude_insample_y=True))
+    fitted.fit(past)
+    forecast = fitted.predict(futr_df=future)
+    np.testing.assert_allclose(forecast.groupby("unique_id")["MVPA"].mean(), [100, 200, 300], rtol=0.1)
+    # The look-back moves the level that the host scales back to, and nothing else.
+    row = past.groupby("unique_id").cumcount()
+    mirrored = past.assign(
+        y=past["y"].where(row < 48, 2 * past.groupby("unique_id")["y"].transform("mean") - past["y"])
+    )
+    swing = [part.groupby("unique_id")["MVPA"].std() for part in (forecast, fitted.predict(mirrored, futr_df=future))]
+    np.testing.assert_allclose(*swing, rtol=1e-3)
