@@ -205,8 +205,10 @@ def test_first_patch_is_padded_as_missing():
     # masked cuts the same patches.
     short, long = make_network(lookback=22), make_network(lookback=24)
     assert short.config.segments == long.config.segments
-    with torch.no_grad():
-        long.load_state_dict({**short.state_dict(), "linear.weight": nn.functional.pad(short.linear.weight, (2, 0))})
+    weights = short.state_dict()
+    for name in ("linear.weight", "encoder.embed_lookback.weight"):  # one column a step of the look-back
+        weights[name] = nn.functional.pad(weights[name], (2, 0))
+    long.load_state_dict(weights)
     x = make_windows()
     mask = torch.ones_like(x, dtype=torch.bool)
     mask[:, :2] = False
