@@ -61,12 +61,13 @@ def forward_kernel(
     HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     # Offsets of heads and samples may pass 2³¹, those within one do not.
-    i_batch = (tl.program_id(1) // heads).to(tl.int64)
-    i_head = (tl.program_id(1) % heads).to(tl.int64)
     tokens = segments * channels
+    blocks = tl.cdiv(tokens, BLOCK_M)
+    i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
     sizes = (batch, segments, channels, heads, time_center)
     # The last block of a causal problem has the most keys: it starts first.
-    i_start = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M
+    i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
     o_token = i_start + tl.arange(0, BLOCK_M)
     o_segment, o_channel = o_token // channels, o_token % channels
     m_token = o_token < tokens
@@ -115,17 +116,17 @@ def forward_kernel(
     if HAS_FAR:
         # The largest logit without content is the sum of the two largest scores, and a real key has it.
         b_channel_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
-        for i_key in range(0, key_stop, BLOCK_N):
-            o_key = i_key + tl.arange(0, BLOCK_N)[None, :]
+        for i_segment in range(0, key_stop):
+            o_key = tl.full([BLOCK_M], i_segment, tl.int32)
             b_score = load_score(
-                o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, OF_CHANNEL=False
+                o_key, rows, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, OF_CHANNEL=False
             )
             if HAS_CONTENT:
-                m_content = content_counts(o_segment[:, None], o_key, segments, window, HAS_WINDOW, DENSE_LAST)
+                m_content = content_counts(o_segment, o_key, segments, window, HAS_WINDOW, DENSE_LAST)
                 b_score = tl.where(m_content, float("-inf"), b_score)
-            b_time_max = tl.maximum(b_time_max, tl.max(b_score, 1))
-        for i_key in range(0, channels, BLOCK_N):
-            o_key = i_key + tl.arange(0, BLOCK_N)[None, :]
+            b_time_max = tl.maximum(b_time_max, b_score)
+        for i_channel in range(0, channels, 16):
+            o_key = i_channel + tl.arange(0, 16)[None, :]
             b_score = load_score(
                 o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, OF_CHANNEL=True
             )
@@ -155,6 +156,33 @@ def forward_kernel(
         cross_first, cross_last, far_count = cross_ranges(
             i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
         )
+        if HAS_FAR:
+            b_tile_offset, b_cross_offset = far_offsets(finite(b_max), b_time_max, TILE_CHANNELS)
+            b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[:, None])
+            b_tile_sum = tl.sum(b_tile_weight, 1)
+            b_tile_weight = b_tile_weight.to(p_value.dtype.element_ty)
+            b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
+            for i in range(0, far_count):
+                i_cross = skipping(i, cross_first, cross_last)
+                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                b_cross_score = load_score(
+                    tl.full([BLOCK_M], i_cross, tl.int32),
+                    rows,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    OF_CHANNEL=not TILE_CHANNELS,
+                )
+                b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
+                b_cross_sum += b_cross_weight
+                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_weights = b_cross_weight.to(b_value.dtype)[:, None] * b_tile_weight
+                b_output = tl.dot(b_weights, b_value, b_output, input_precision=PRECISION)
+            b_sum += b_cross_sum * b_tile_sum
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
                 o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
@@ -186,31 +214,6 @@ def forward_kernel(
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
                 b_output *= b_rescale[:, None]
                 b_output = tl.dot(b_weights.to(b_value.dtype), b_value, b_output, input_precision=PRECISION)
-        if HAS_FAR:
-            b_tile_offset, b_cross_offset = far_offsets(finite(b_max), b_time_max, TILE_CHANNELS)
-            b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[:, None])
-            b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
-            for i in range(0, far_count):
-                i_cross = skipping(i, cross_first, cross_last)
-                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
-                b_cross_score = load_score(
-                    tl.full([BLOCK_M], i_cross, tl.int32),
-                    rows,
-                    tables,
-                    sizes,
-                    scale_2,
-                    CAUSAL,
-                    HAS_TIME,
-                    HAS_CHANNEL,
-                    HAS_MASK,
-                    OF_CHANNEL=not TILE_CHANNELS,
-                )
-                b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
-                b_cross_sum += b_cross_weight
-                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                b_weights = (b_cross_weight[:, None] * b_tile_weight).to(b_value.dtype)
-                b_output = tl.dot(b_weights, b_value, b_output, input_precision=PRECISION)
-            b_sum += b_cross_sum * tl.sum(b_tile_weight, 1)
 
     # A query without any allowed key gives zeros, and +∞ makes its weights vanish in the backward pass.
     m_any = b_sum > 0.0

@@ -128,14 +128,17 @@ def store_score_gradient(
     key_position,
     rows,
     sizes,
-    adds,
+    i_tile,
     CAUSAL: tl.constexpr,
     OF_CHANNEL: tl.constexpr,
+    ADDS: tl.constexpr,
 ):
-    """Store a gradient where `load_score` read the score, or add it to what this program stored there before."""
+    """Store a gradient where `load_score` read the score; ADDS: on top of what earlier tiles stored there."""
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
     p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL)
-    b_gradient += tl.load(p_gradient, mask=m_exists & adds, other=0.0).to(tl.float32)
+    if ADDS:
+        m_earlier = m_exists & (tl.full(m_exists.shape, i_tile, tl.int32) > 0)
+        b_gradient += tl.load(p_gradient, mask=m_earlier, other=0.0).to(tl.float32)
     tl.store(p_gradient, b_gradient.to(p_gradient.dtype.element_ty), mask=m_exists)
 
 
