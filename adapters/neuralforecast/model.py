@@ -278,8 +278,7 @@ class MVPA(WeightAveraging, BaseModel):
     ) -> MVPA:
         """Check the panel and train; called by `NeuralForecast.fit`."""
         self._check_panel(dataset, distributed_config)
-        if len(dataset) != self.n_series:
-            raise ValueError(f"n_series ({self.n_series}) must be the number of series in df, got {len(dataset)} there")
+        panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
