@@ -97,6 +97,7 @@ class AutoMVPA(BaseAuto):
     ...         "max_steps": 1,
     ...         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
     ...         "enable_progress_bar": False,
+    ...         "enable_model_summary": False,
     ...         "logger": False,
     ...     }
     >>> model = AutoMVPA(h=12, n_series=2, config=config, num_samples=2, storage=None)

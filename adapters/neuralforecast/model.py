@@ -94,7 +94,8 @@ class MVPA(WeightAveraging, BaseModel):
     >>> from neuralforecast import NeuralForecast
     >>> from neuralforecast.utils import AirPassengersPanel
     >>> from mvpa_ts.adapters.neuralforecast import MVPA
-    >>> model = MVPA(h=12, input_size=24, n_series=2, max_steps=1, enable_progress_bar=False, logger=False)
+    >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    >>> model = MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)
     >>> forecaster = NeuralForecast(models=[model], freq="ME")
     >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]])
     >>> forecaster.predict().shape
