@@ -108,6 +108,8 @@ class AutoMVPA(BaseAuto):
     """
 
     default_config = _for_ray(_SPACE)
+    optuna_options: Any
+    callbacks: Any
 
     def __init__(
         self,
