@@ -1,1 +1,38 @@
-"""Thin adapters that put MVPA into host libraries; import the module named after the host."""
+"""Thin adapters that put MVPA into host libraries; import the module named after the host.
+
+An adapter imports its host inside `host_library`, so that a missing host is answered with the extra to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+HOSTS = ("neuralforecast",)
+
+
+@contextmanager
+def host_library(name: str) -> Iterator[None]:
+    """Turn a missing host library into an ImportError that says which extra brings it.
+
+    Examples
+    --------
+    >>> with host_library("some_host"):
+    ...     import some_host
+    Traceback (most recent call last):
+    ImportError: mvpa_ts.adapters.some_host needs some_host: pip install "mvpa-ts[some_host]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != name:
+            raise
+        raise ImportError(f'mvpa_ts.adapters.{name} needs {name}: pip install "mvpa-ts[{name}]"') from error
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in HOSTS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,14 +24,17 @@ _LAZY = {
     "MVPAttention": "mvpa_ts.attention",
     "mvpa_attention": "mvpa_ts.attention",
 }
+_PACKAGES = ("adapters", "ieeg")
 __all__ = [*_LAZY, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_PACKAGES])

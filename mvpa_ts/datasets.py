@@ -153,9 +153,16 @@ def forecasting_windows(
         Sets the borders; see `Borders.of`.
     lookback, horizon : int
         Steps.
+
+    Raises
+    ------
+    ValueError
+        The frame is too short for the borders, or a part for look-back and horizon.
     """
     values = frame.drop(columns="date").to_numpy(np.float64)
     borders = Borders.of(name, len(values))
+    if len(values) < borders.test[1]:
+        raise ValueError(f"{name} needs {borders.test[1]} rows, frame has {len(values)}")
     train = values[slice(*borders.train)]
     scale = train.std(0)
     scaled = (values - train.mean(0)) / np.where(scale == 0.0, 1.0, scale)

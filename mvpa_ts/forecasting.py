@@ -83,8 +83,20 @@ class ForecastingConfig:
     location_outputs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "lookback", "patch_length", "patch_stride", "max_channels", "num_outputs"):
-            if getattr(self, name) < 1:
+        for name in (
+            "horizon",
+            "lookback",
+            "patch_length",
+            "patch_stride",
+            "dim",
+            "num_heads",
+            "mlp_dim",
+            "max_channels",
+            "num_outputs",
+            "cycle_length",
+            "cycle_channels",
+        ):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("num_layers", "future_size", "historic_size", "static_size"):
             if getattr(self, name) < 0:
@@ -101,8 +113,10 @@ class ForecastingConfig:
         for name in ("dropout", "attention_dropout", "head_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if self.cycle_length is not None and self.cycle_length < 1:
-            raise ValueError(f"cycle_length must be at least 1, got {self.cycle_length}")
+        if self.cycle_channels is not None and self.cycle_length is None:
+            raise ValueError("cycle_channels needs cycle_length")
+        if self.channel_distance not in ("absolute", "signed"):
+            raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
         checked_components(self.components)
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
@@ -180,7 +194,7 @@ class ForecastingNetwork(nn.Module):
         ValueError
             The window length, the features or the phase do not fit the configuration.
         """
-        self._check(x, phase, future, historic, static)
+        self._check(x, mask, phase, future, historic, static)
         config = self.config
         if mask is None or (mask.device.type == "cpu" and bool(mask.all())):
             mask = None
@@ -206,15 +220,30 @@ class ForecastingNetwork(nn.Module):
         return forecast * scale[..., None] + location[..., None]
 
     def _check(
-        self, x: Tensor, phase: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        phase: Tensor | None,
+        future: Tensor | None,
+        historic: Tensor | None,
+        static: Tensor | None,
     ) -> None:
         config = self.config
         if x.ndim != 3 or x.shape[1] != config.lookback:
             raise ValueError(f"x must be [B, L, C] with L = lookback = {config.lookback}, got shape {tuple(x.shape)}")
         B, L, C = x.shape
-        if config.cycle_length is not None and phase is None:
-            raise ValueError(f"phase is needed: the network has a cycle of {config.cycle_length} steps")
-        if config.cycle_channels not in (None, C) and config.cycle_length is not None:
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
+            raise ValueError(
+                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
+            )
+        if config.cycle_length is not None:
+            if phase is None:
+                raise ValueError(f"phase is needed: the network has a cycle of {config.cycle_length} steps")
+            if phase.shape != (B,) or phase.is_floating_point():
+                raise ValueError(
+                    f"phase must be an integer tensor of shape {(B,)}, got {phase.dtype} of {tuple(phase.shape)}"
+                )
+        if config.cycle_channels not in (None, C):
             raise ValueError(f"x must have cycle_channels = {config.cycle_channels} channels, got {C}")
         for name, tensor, shape in (
             ("future", future, (B, L + config.horizon, C, config.future_size)),
@@ -230,6 +259,9 @@ class ForecastingNetwork(nn.Module):
 class PatchEncoder(nn.Module):
     """Patches to tokens, bidirectional MVPA over segments × channels, features to the horizon.
 
+    A token is the sum of its patch and of its channel's whole look-back, each through a linear map: validation errors
+    on ETTh1 and ETTh2 are smaller than with patches alone.
+
     Steps ahead with known features become tokens of their own: they attend with the others and each adds its
     stretch of the horizon.
     """
@@ -239,6 +271,7 @@ class PatchEncoder(nn.Module):
         self.config = config
         D, P, m = config.dim, config.patch_length, config.num_outputs
         self.embed = nn.Linear(P, D)
+        self.embed_lookback = nn.Linear(config.lookback, D, bias=False)
         self.embed_missing = nn.Linear(P, D, bias=False)
         if config.historic_size:
             self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
@@ -303,7 +336,8 @@ class PatchEncoder(nn.Module):
         """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
         config = self.config
         ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
-        tokens = self.embed(self._patches(x[..., None], ahead, config.segments))
+        whole = self.embed_lookback(x.mT)[:, None]
+        tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
         token_mask = None
         if mask is not None or ahead:
             observed = torch.ones_like(x) if mask is None else mask.to(x.dtype)
@@ -315,7 +349,7 @@ class PatchEncoder(nn.Module):
         if future is not None and config.future_size:
             known = self._patches(future[:, : config.lookback], ahead, config.segments)
             coming = self._patches(future[:, config.lookback :], 0, config.future_segments)
-            later = self.embed_future(coming) + self.future_token
+            later = self.embed_future(coming) + self.future_token + whole
             tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
             if token_mask is not None:
                 token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)

@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 from einops import rearrange
-from mvpa_ts.adapters.neuralforecast import losses, panel
-from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
-from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -20,6 +17,9 @@ from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvpa_ts.adapters.neuralforecast import losses, panel
+from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
+from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}

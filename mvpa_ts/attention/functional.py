@@ -136,9 +136,15 @@ def mvpa_attention(
         dropout_masks = draw_dropout_masks(B, T, C, dropout, query.device, generator)
 
     dtype = query.dtype
-    inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
     problem = Problem(
-        *(tensor.to(dtype) for tensor in inputs),
+        query=query,
+        key=key.to(dtype),
+        value=value.to(dtype),
+        time_key=time_key.to(dtype),
+        channel_key=channel_key.to(dtype),
+        content_bias=content_bias.to(dtype),
+        time_bias=time_bias.to(dtype),
+        channel_bias=channel_bias.to(dtype),
         real=real,
         all_real=all_real,
         causal=causal,
@@ -151,6 +157,7 @@ def mvpa_attention(
     )
     output = _implementation(impl, problem)(problem)
     if len(terms) < len(COMPONENTS):
+        inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
     return output
 

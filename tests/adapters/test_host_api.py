@@ -13,12 +13,13 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from mvpa_ts.adapters.neuralforecast import MVPA
 from neuralforecast import NeuralForecast, core
 from neuralforecast.common import _base_model, _scalers
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.models import TSMixerx, iTransformer
 from neuralforecast.tsdataset import TimeSeriesDataModule, TimeSeriesDataset
+
+from mvpa_ts.adapters.neuralforecast import MVPA
 
 ADAPTER = Path(__file__).parents[2] / "adapters" / "neuralforecast"
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from mvpa_ts.adapters.neuralforecast import losses
 from neuralforecast.losses import pytorch as host
+
+from mvpa_ts.adapters.neuralforecast import losses
 
 POINT = {
     "MAE": host.MAE,

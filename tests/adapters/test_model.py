@@ -15,13 +15,13 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.adapters.neuralforecast.model import register
 from neuralforecast import NeuralForecast
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE, MSE, DistributionLoss, HuberIQLoss, MQLoss
 from neuralforecast.utils import PredictionIntervals
 
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast.model import register
 from mvpa_ts.forecasting import ForecastingConfig
 
 

@@ -1,0 +1,68 @@
+# On a fresh machine with Python 3.11–3.13 and nothing else, `make demo` and `make test` do everything.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+# Folders are listed too: their time changes when a file is deleted.
+SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
+# Scripts with a --quick form, each run once by `make test`.
+DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py forecasting.py sweep.py))
+QUICK := $(DEMOS:=.quick)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MPLBACKEND := Agg
+
+.PHONY: help install demo test lint types unit smoke format clean $(QUICK)
+
+help:  ## Print the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 16
+
+install: $(VENV)/.project  ## Make .venv with locked versions and install the project into it
+
+demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write demo_output/report.html
+	$(BIN)/python experiments/demo.py
+
+test: lint types unit smoke  ## Lint, types, tests with coverage, and a quick run of every demo
+
+lint: $(VENV)/.dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# From build/, so that the installed wheel is checked and not the folder: only there is mvpa_ts.adapters in place.
+types: $(VENV)/.project
+	cd build && $(BIN)/mypy --config-file ../pyproject.toml -p mvpa_ts
+
+# The pytest command, not `python -m pytest`, which would put the source folder before the installed wheel.
+unit: $(VENV)/.project
+	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
+
+smoke: $(QUICK)
+
+$(QUICK): %.quick: $(VENV)/.project
+	$(BIN)/python $* --quick
+
+format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove everything that was built or written, .venv included
+	rm -rf $(VENV) build dist *.egg-info demo_output lightning_logs .coverage .*_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch first: its build tools (setuptools) then build the project without another download.
+$(VENV)/.dependencies: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1):" \
+		"name another one, as in 'make test PYTHON=python3.12'" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || \
+		{ echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation '.[dev]'
+	@touch $@
+
+# The project itself is installed as its users get it, from a wheel; rebuilt when a source file changes.
+$(VENV)/.project: $(VENV)/.dependencies $(SOURCES)
+	@rm -rf build
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@

@@ -1,0 +1,148 @@
+"""Every model of the forecasting tables, with its settings, behind one call: ``model(x, first_row) -> forecast``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from training import Training
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork
+
+LOOKBACK = 96
+CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
+# Chosen on validation data (docs/forecasting.md); what is not named here is the default of ForecastingConfig.
+MVPA_SETTINGS: dict[str, dict[str, Any]] = {"ETTh1": {}, "ETTh2": {}, "Weather": {}}
+COMPONENTS = {
+    "MVPA": ("content", "time", "channel"),
+    "MVPA content-only": ("content",),
+    "MVPA time-only": ("time",),
+    "MVPA channel-only": ("channel",),
+    "MVPA none": (),
+}
+# The long-term forecasting benchmark's scripts for ETTh1 at look-back 96 and horizon 96, MSE loss, Adam, rate halved
+# after every epoch, 10 epochs, patience 3.
+_SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A model of neuralforecast and its published settings."""
+
+    settings: dict[str, Any]
+    training: Training = field(default_factory=lambda: _SCRIPT)
+
+
+PEERS = {
+    "PatchTST": Peer(
+        {
+            "encoder_layers": 1,
+            "n_heads": 2,
+            "hidden_size": 512,
+            "linear_hidden_size": 2048,
+            "patch_len": 16,
+            "stride": 8,
+            "dropout": 0.1,
+            "fc_dropout": 0.1,
+            "head_dropout": 0.1,
+            "attn_dropout": 0.1,
+            "revin_subtract_last": False,
+            "res_attention": False,
+            "batch_normalization": True,
+        }
+    ),
+    "iTransformer": Peer({"hidden_size": 256, "d_ff": 256, "e_layers": 2, "n_heads": 8, "dropout": 0.1}),
+    "TimeMixer": Peer(
+        {
+            "d_model": 16,
+            "d_ff": 32,
+            "e_layers": 2,
+            "down_sampling_layers": 3,
+            "down_sampling_window": 2,
+            "channel_independence": 1,
+        },
+        Training(1e-2, 128, 10, 10, "mse", "halving", weight_averaging=None, clip=None),
+    ),
+    "TimeXer": Peer(
+        {"hidden_size": 256, "d_ff": 2048, "e_layers": 1, "n_heads": 8, "patch_len": 16},
+        Training(1e-4, 4, 10, 3, "mse", "halving", weight_averaging=None, clip=None),
+    ),
+    "VanillaTransformer": Peer(
+        {
+            "hidden_size": 512,
+            "conv_hidden_size": 2048,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "n_head": 8,
+            "dropout": 0.1,
+        }
+    ),
+}
+MODELS = ("Linear", "Linear + cycle", *COMPONENTS, *PEERS)
+
+
+class Core(nn.Module):
+    """A network of this library; the first row of a window is its phase."""
+
+    def __init__(self, config: ForecastingConfig) -> None:
+        super().__init__()
+        self.network = ForecastingNetwork(config)
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Map [B, L, C] to [B, h, C]."""
+        return self.network(x, phase=first_row)[..., 0]
+
+
+class Host(nn.Module):
+    """A model of neuralforecast called by its ``forward(windows_batch)``; a univariate one gets channels as samples."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Map [B, L, C] to [B, h, C]."""
+        B, L, C = x.shape
+        windows = x if self.model.MULTIVARIATE else x.transpose(1, 2).reshape(B * C, L, 1)
+        batch = {
+            "insample_y": windows,
+            "insample_mask": torch.ones_like(windows),
+            "futr_exog": None,
+            "hist_exog": None,
+            "stat_exog": None,
+        }
+        forecast = self.model(batch)
+        return forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
+
+
+def build(
+    name: str, dataset: str, horizon: int, channels: int, seed: int
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """The untrained model, how to train it, and its settings as data."""
+    torch.manual_seed(seed)
+    if name in PEERS:
+        import neuralforecast.models as host
+
+        peer = PEERS[name]
+        settings = {"h": horizon, "input_size": LOOKBACK, **peer.settings}
+        model_class: Callable[..., Any] = getattr(host, name)
+        if model_class.MULTIVARIATE:
+            settings["n_series"] = channels
+        return Host(model_class(**settings, random_seed=seed)), peer.training, settings
+    training = Training()
+    settings = {"horizon": horizon, "lookback": LOOKBACK}
+    if name.startswith("Linear"):
+        settings["num_layers"] = 0
+        if name == "Linear + cycle":
+            settings |= {"cycle_length": CYCLES[dataset], "cycle_channels": channels}
+    elif name in COMPONENTS:
+        chosen = dict(MVPA_SETTINGS[dataset])
+        training = Training(**chosen.pop("training", {}))
+        settings |= {**chosen, "components": COMPONENTS[name]}
+    else:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
+    config = ForecastingConfig(**settings)
+    return Core(config), training, asdict(config)

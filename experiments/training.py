@@ -1,0 +1,126 @@
+"""The one training loop that every forecasting model of the experiments goes through."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from mvpa_ts.datasets import WindowSet
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained; the defaults are those of MVPA, peers bring their published ones."""
+
+    learning_rate: float = 2e-3
+    batch_size: int = 256
+    epochs: int = 20
+    patience: int = 5  # epochs without a better validation error
+    loss: Literal["l1", "mse"] = "l1"
+    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"
+    weight_decay: float = 0.0
+    weight_averaging: float | None = 0.99  # decay per step of the averaged weights that are validated and kept
+    clip: float | None = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training run gave; errors are means over all windows, steps and channels, in scaled units."""
+
+    validation_mse: float
+    validation_mae: float
+    epochs: int
+    seconds: float
+    seconds_per_epoch: float
+
+
+def train(
+    model: nn.Module,
+    windows: dict[str, WindowSet],
+    training: Training,
+    *,
+    seed: int,
+    max_steps: int | None = None,
+    report: Callable[[int, float], None] | None = None,
+) -> Outcome:
+    """Train in place, keep the weights of the epoch with the smallest validation MSE.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Called as ``model(x [B, L, C], first_row [B]) -> [B, h, C]``.
+    windows : dict of WindowSet
+        "train" and "validation" are used, nothing else.
+    max_steps : int, optional
+        Stop after that many steps (for smoke runs and tests).
+    report : callable, optional
+        Told the epoch and its validation MSE.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    steps_per_epoch = -(-len(windows["train"]) // training.batch_size)
+    total_steps = min(max_steps or training.epochs * steps_per_epoch, training.epochs * steps_per_epoch)
+    optimizer = torch.optim.AdamW(model.parameters(), training.learning_rate, weight_decay=training.weight_decay)
+    one_cycle = (
+        torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, training.learning_rate, total_steps=total_steps + 1, pct_start=0.2
+        )
+        if training.schedule == "one-cycle"
+        else None
+    )
+    averaged = (
+        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(training.weight_averaging), use_buffers=True)
+        if training.weight_averaging
+        else None
+    )
+    loss_function = {"l1": nn.L1Loss(), "mse": nn.MSELoss()}[training.loss]
+    kept: nn.Module = averaged.module if averaged is not None else model
+
+    best, best_mae, best_epoch, best_state = float("inf"), float("inf"), 0, copy.deepcopy(kept.state_dict())
+    started, step, epoch = time.perf_counter(), 0, 0
+    while step < total_steps and epoch - best_epoch < training.patience:
+        model.train()
+        for x, y, first_row in windows["train"].batches(training.batch_size, generator):
+            optimizer.zero_grad(set_to_none=True)
+            loss_function(model(x, first_row), y).backward()
+            if training.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), training.clip)
+            optimizer.step()
+            if one_cycle is not None:
+                one_cycle.step()
+            if averaged is not None:
+                averaged.update_parameters(model)
+            step += 1
+            if step == total_steps:
+                break
+        epoch += 1
+        if training.schedule == "halving":
+            for group in optimizer.param_groups:
+                group["lr"] = training.learning_rate * 0.5**epoch
+        mse, mae = evaluate(kept, windows["validation"])
+        if report is not None:
+            report(epoch, mse)
+        if mse < best:
+            best, best_mae, best_epoch, best_state = mse, mae, epoch, copy.deepcopy(kept.state_dict())
+    seconds = time.perf_counter() - started
+    model.load_state_dict(best_state)
+    return Outcome(best, best_mae, epoch, seconds, seconds / max(epoch, 1))
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, windows: WindowSet, batch_size: int = 128) -> tuple[float, float]:
+    """One mean of squared and of absolute error over all windows, steps and channels."""
+    model.eval()
+    squared, absolute, count = 0.0, 0.0, 0
+    for x, y, first_row in windows.batches(batch_size):
+        error: Tensor = model(x, first_row).double() - y.double()
+        squared += error.square().sum().item()
+        absolute += error.abs().sum().item()
+        count += error.numel()
+    return squared / count, absolute / count

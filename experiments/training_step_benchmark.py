@@ -1,0 +1,97 @@
+"""Time of one training step: MVPA against models of neuralforecast with their published settings, as ratios in one run.
+
+One step is forward, backward and optimizer on 32 windows of ETTh1's shape (96 steps, 7 channels) to horizon 96. Steps
+of the models are interleaved, so that whatever slows the machine slows all of them; the median of the ratios is given.
+
+    python experiments/training_step_benchmark.py            # results/training_step.json and .md
+    python experiments/training_step_benchmark.py --quick    # two rounds, written nowhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from forecasting import RESULTS, hardware, write_atomically
+from forecasting_models import LOOKBACK, build
+from torch import nn
+
+MODELS = ("MVPA", "Linear", "PatchTST", "iTransformer", "TimeMixer", "TimeXer", "VanillaTransformer")
+BATCH, CHANNELS, HORIZON = 32, 7, 96
+
+
+def main() -> None:
+    """Measure and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30, help="steps of each model; two more warm up")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rounds = 2 if arguments.quick else arguments.rounds
+
+    models = {name: build(name, "ETTh1", HORIZON, CHANNELS, seed=1)[0] for name in MODELS}
+    steps = {name: _Step(model) for name, model in models.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in MODELS}
+    for index in range(rounds + 2):
+        for name, step in steps.items():
+            elapsed = step()
+            if index >= 2:
+                seconds[name].append(elapsed)
+    rows = [
+        {
+            "model": name,
+            "milliseconds": 1e3 * statistics.median(seconds[name]),
+            "times_mvpa": statistics.median(
+                other / own for other, own in zip(seconds[name], seconds["MVPA"], strict=True)
+            ),
+            "parameters": sum(parameter.numel() for parameter in models[name].parameters()),
+        }
+        for name in MODELS
+    ]
+    machine = f"{hardware('cpu')}; {arguments.threads} thread(s), torch {torch.__version__}, {rounds} rounds"
+    table = "\n".join(
+        [
+            "One training step on 32 windows of 96 × 7, horizon 96, float32; peers at their published settings.",
+            "",
+            "| model | ms | times MVPA | parameters |",
+            "|---|---|---|---|",
+            *(
+                f"| {r['model']} | {r['milliseconds']:.1f} | {r['times_mvpa']:.2f} | {r['parameters']:,} |"
+                for r in rows
+            ),
+            "",
+            f"Measured on {machine}.",
+            "",
+        ]
+    )
+    print(table)
+    if not arguments.quick:
+        write_atomically(
+            RESULTS / "training_step.json", json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n"
+        )
+        write_atomically(RESULTS / "training_step.md", table)
+
+
+class _Step:
+    """One optimizer step on fresh random windows; returns its seconds."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model.train()
+        self.optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+
+    def __call__(self) -> float:
+        x, y = torch.randn(BATCH, LOOKBACK, CHANNELS), torch.randn(BATCH, HORIZON, CHANNELS)
+        first_row = torch.zeros(BATCH, dtype=torch.long)
+        started = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        (self.model(x, first_row) - y).square().mean().backward()
+        self.optimizer.step()
+        return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The public function: what it refuses, how it drops, which implementation it picks."""
+
+from typing import Any
+
+import pytest
+import torch
+from attention_checks import INPUTS, Case
+from torch import Tensor
+
+from mvpa_ts import mvpa_attention
+
+B, T, C, H_KV, D = 2, 4, 3, 2, 4
+IMPLEMENTATIONS = ("reference", "separable")
+
+
+def call(**changes: Any) -> Tensor:
+    return mvpa_attention(**dict(zip(INPUTS, Case(groups=2).inputs(), strict=True)) | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query": torch.zeros(B, T, C, D)}, r"query must be \[B, T, C, H, d\].*\(2, 4, 3, 4\)"),
+        ({"query": torch.zeros(B, 0, C, 4, D)}, r"query must be .* no empty axis.*\(2, 0, 3, 4, 4\)"),
+        ({"query": torch.zeros(B, T, C, 4, D, dtype=torch.int64)}, "query must be floating point, got torch.int64"),
+        ({"query": torch.zeros(B, T, C, 3, D)}, r"heads of query \(3\) must be a multiple of the heads of key \(2\)"),
+        ({"key": torch.zeros(B, T, C + 1, H_KV, D)}, r"key must be .*\[2, 4, 3, H_kv, 4\].*\(2, 4, 4, 2, 4\)"),
+        ({"value": torch.zeros(B, T, C, H_KV, D + 1)}, r"value must be .*\(2, 4, 3, 2, 5\)"),
+        ({"value": torch.zeros(B, T, C, 1, D)}, "value must have the 2 heads of key, got 1"),
+        ({"time_key": torch.zeros(T, H_KV, D + 1)}, r"time_key must be \[R, H_kv, d\] = \[R, 2, 4\].*\(4, 2, 5\)"),
+        ({"time_key": torch.zeros(T - 1, H_KV, D)}, "time_key must have R ≥ 4 rows.*R = 3"),
+        ({"time_key": torch.zeros(2 * T, H_KV, D), "causal": False}, "time_key must have an odd.*R ≥ 7.*R = 8"),
+        ({"time_key": torch.zeros(2 * T - 3, H_KV, D), "causal": False}, "time_key must have an odd.*R ≥ 7.*R = 5"),
+        ({"channel_key": torch.zeros(C, 1, D)}, r"channel_key must be \[R, H_kv, d\] = \[R, 2, 4\].*\(3, 1, 4\)"),
+        ({"channel_key": torch.zeros(C - 1, H_KV, D)}, "channel_key must have R ≥ 3 rows.*R = 2"),
+        ({"channel_key": torch.zeros(C, H_KV, D), "channel_distance": "signed"}, "channel_key must have an odd.*R = 3"),
+        ({"content_bias": torch.zeros(4, D)}, r"content_bias must be \[H_kv, d\] = \[2, 4\].*\(4, 4\)"),
+        ({"time_bias": torch.zeros(D)}, r"time_bias must be .*\(4,\)"),
+        ({"channel_bias": torch.zeros(H_KV, 1)}, r"channel_bias must be .*\(2, 1\)"),
+        ({"window": -1}, "window must be None or at least 0 segments, got -1"),
+        ({"components": ("content", "space")}, "components must be a subset.*'space'"),
+        ({"channel_distance": "cyclic"}, "channel_distance must be 'absolute' or 'signed', got 'cyclic'"),
+        ({"channel_mask": torch.ones(B, T, dtype=torch.bool)}, r"channel_mask must be .*\(2, 3\), got .*\(2, 4\)"),
+        ({"segment_mask": torch.ones(B, T)}, r"segment_mask must be a bool .*got torch.float32"),
+        ({"token_mask": torch.ones(B, C, T, dtype=torch.bool)}, r"token_mask must be .*\(2, 4, 3\), got .*\(2, 3, 4\)"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"dropout_masks": (torch.ones(B, C).bool(), torch.ones(B, C).bool())}, r"dropout_masks\[0\] must be"),
+        ({"dropout_masks": (torch.ones(B, T).bool(), torch.ones(B, T).bool())}, r"dropout_masks\[1\] must be"),
+        ({"impl": "triton"}, r"impl must be one of \('auto', 'reference', 'separable'\), got 'triton'"),
+        ({"impl": "fast"}, "impl must be one of .*got 'fast'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_errors_name_the_argument_and_what_came(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(**changes)
+
+
+def test_one_component_may_be_given_as_a_string() -> None:
+    torch.testing.assert_close(call(components="time"), call(components=["time"]))
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_rate_zero_is_exactly_no_dropout(impl: str) -> None:
+    torch.testing.assert_close(call(impl=impl, dropout=0.0), call(impl=impl), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_dropout_follows_its_generator(impl: str) -> None:
+    def drop(seed: int, which: str) -> Tensor:
+        return call(impl=which, dropout=0.5, generator=torch.Generator().manual_seed(seed))
+
+    torch.testing.assert_close(drop(3, impl), drop(3, "reference"))  # the masks do not depend on the implementation
+    assert not torch.allclose(drop(3, impl), drop(4, impl))
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_dropout_keeps_the_expectation(impl: str) -> None:
+    samples, rate = 20_000, 0.3
+    inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=2).inputs()
+    whole = mvpa_attention(*inputs, impl=impl)
+    repeated = [tensor.detach().expand(samples, *tensor.shape[1:]) for tensor in inputs[:3]]
+    dropped = mvpa_attention(
+        *repeated, *inputs[3:], impl=impl, dropout=rate, generator=torch.Generator().manual_seed(0)
+    )
+    standard_error = dropped.std(0) / samples**0.5
+    assert ((dropped.mean(0) - whole[0]).abs() < 5 * standard_error).all()
+
+
+def test_dropout_takes_whole_segments_and_channels_without_renormalisation() -> None:
+    keep_segment = torch.tensor([[True, False, True, True]] * B)
+    keep_channel = torch.tensor([[True, True, False]] * B)
+    value = Case().inputs()[2].detach()
+    kept = value * keep_segment[:, :, None, None, None] * keep_channel[:, None, :, None, None]
+    dropped = call(value=value, dropout=0.2, dropout_masks=(keep_segment, keep_channel))
+    torch.testing.assert_close(dropped, call(value=kept) / 0.8)
+
+
+def test_auto_gives_what_the_named_implementations_give() -> None:
+    torch.testing.assert_close(call(impl="auto"), call(impl="reference"))
+    large = Case((40, 25), batch=1, kv_heads=1, window=3)
+    expected, actual = large.evaluate("reference"), large.evaluate("auto")
+    for name in expected:
+        torch.testing.assert_close(actual[name], expected[name])
+
+
+def test_low_precision_stays_low_precision() -> None:
+    inputs = Case().inputs(torch.bfloat16)
+    inputs[3:] = Case().inputs(torch.float32)[3:]
+    for impl in IMPLEMENTATIONS:
+        assert mvpa_attention(*inputs, impl=impl).dtype == torch.bfloat16

@@ -1,0 +1,264 @@
+"""Every implementation against the reference: output and every gradient."""
+
+import itertools
+
+import pytest
+import torch
+from attention_checks import (
+    EXTRA_FACTORS,
+    FACTORS,
+    INPUTS,
+    Case,
+    assert_as_accurate_as_reference,
+    covering_cases,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mvpa_ts import mvpa_attention
+from mvpa_ts.attention import separable
+
+ALL = ("reference", "separable")
+OTHERS = ("separable",)
+
+
+def assert_equals_reference(case: Case, impl: str) -> None:
+    expected, actual = case.evaluate("reference"), case.evaluate(impl)
+    for name in expected:
+        torch.testing.assert_close(
+            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def kv_heads(shape: tuple[int, int]) -> int:
+    return 1 if shape == (17, 33) else 2
+
+
+@pytest.mark.parametrize("impl", OTHERS)
+@pytest.mark.parametrize("case", covering_cases(EXTRA_FACTORS), ids=str)
+def test_output_and_gradients(case: Case, impl: str) -> None:
+    assert_equals_reference(case, impl)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impl", OTHERS)
+@pytest.mark.parametrize("window", FACTORS["window"])
+@pytest.mark.parametrize("groups", FACTORS["groups"])
+@pytest.mark.parametrize("shape", FACTORS["shape"], ids=str)
+def test_output_and_gradients_for_the_full_product(
+    shape: tuple[int, int], groups: int, window: int | None, impl: str
+) -> None:
+    rest = [name for name in FACTORS if name not in ("shape", "groups", "window")]
+    for values in itertools.product(*(FACTORS[name] for name in rest)):
+        options = dict(zip(rest, values, strict=True))
+        assert_equals_reference(Case(shape, groups, window, kv_heads=kv_heads(shape), **options), impl)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 12), st.integers(1, 9)),
+    groups=st.integers(1, 3),
+    window=st.none() | st.integers(0, 13),
+    causal=st.booleans(),
+    dense_last_segment=st.booleans(),
+    masks=st.sampled_from(EXTRA_FACTORS["masks"]),
+    dropout=st.sampled_from((0.0, 0.3)),
+    channel_distance=st.sampled_from(EXTRA_FACTORS["channel_distance"]),
+    batch=st.integers(1, 3),
+    kv_heads=st.integers(1, 3),
+    head_dim=st.integers(1, 9),
+    block_tokens=st.integers(1, 40),
+    tile_elements=st.integers(1, 4000),
+)
+def test_random_shapes_options_and_tilings(block_tokens: int, tile_elements: int, **options: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(separable, "_BLOCK_TOKENS", block_tokens)
+        patch.setattr(separable, "_TILE_ELEMENTS", tile_elements)
+        assert_equals_reference(Case(**options), "separable")  # type: ignore[arg-type]
+
+
+GRADCHECKED = [
+    Case(window=1, head_dim=2, batch=1),
+    Case(window=0, head_dim=2, batch=1, groups=2, causal=False, masks="token"),
+    Case(window=1, head_dim=2, dense_last_segment=True, kv_heads=1, masks="channel", dropout=0.4),
+    Case(shape=(3, 2), head_dim=3, channel_distance="signed", causal=False, components=("time", "channel")),
+]
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("case", GRADCHECKED, ids=str)
+def test_gradcheck(case: Case, impl: str) -> None:
+    options = case.options()
+    assert torch.autograd.gradcheck(lambda *inputs: mvpa_attention(*inputs, impl=impl, **options), case.inputs())
+
+
+WIDE = {"batch": 3, "kv_heads": 4, "head_dim": 32}
+LOW_PRECISION = [
+    Case((9, 11), window=3, **WIDE),
+    Case((9, 11), window=3, groups=2, causal=False, masks="all", **WIDE),
+    Case((25, 5), window=4, dense_last_segment=True, dropout=0.4, **WIDE),
+    Case((6, 17), components=("time", "channel"), channel_distance="signed", **WIDE),
+]
+
+
+@pytest.mark.parametrize("impl", OTHERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("case", LOW_PRECISION, ids=str)
+def test_error_in_low_precision(case: Case, dtype: torch.dtype, impl: str) -> None:
+    exact, reference, actual = case.evaluate("reference"), case.evaluate("reference", dtype), case.evaluate(impl, dtype)
+    for name in exact:
+        assert_as_accurate_as_reference(actual[name], reference[name], exact[name], name)
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_large_logits_neither_overflow_nor_vanish(scale: float, impl: str) -> None:
+    """A padding channel or token may hold the largest score by far; the others must still get their weight."""
+    case = Case((7, 6), window=1, masks="token")
+
+    def evaluate(which: str, dtype: torch.dtype) -> list[Tensor]:
+        inputs = [tensor.detach().mul(scale).to(dtype).requires_grad_() for tensor in case.inputs()]
+        inputs[2] = case.inputs(dtype)[2]
+        output = mvpa_attention(*inputs, impl=which, **case.options())
+        return [output.detach(), *torch.autograd.grad(output.sum(), inputs)]
+
+    for actual, expected in zip(evaluate(impl, torch.float64), evaluate("reference", torch.float64), strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-8, rtol=1e-8)
+    assert all(tensor.isfinite().all() for tensor in evaluate(impl, torch.float32))
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("masks", ["channel", "segment", "token", "all"])
+@pytest.mark.parametrize("window", [None, 1])
+def test_nan_in_masked_tokens_reaches_nothing(window: int | None, masks: str, impl: str) -> None:
+    case = Case((7, 6), groups=2, window=window, masks=masks)
+    real = case.real()
+
+    def evaluate(poison: float) -> list[Tensor]:
+        inputs = case.inputs()
+        cotangent = torch.ones_like(inputs[0])
+        for tensor in (*(x.data for x in inputs[:3]), cotangent):
+            tensor[~real] = poison
+        output = mvpa_attention(*inputs, impl=impl, **case.options())
+        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+
+    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
+    for expected, actual in zip(clean, poisoned, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
+        assert (tensor[~real] == 0).all()
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("causal", [True, False])
+def test_queries_without_a_key_give_zeros(causal: bool, impl: str) -> None:
+    """A sample without any real token, and early queries whose only keys are later in time."""
+    case = Case((5, 3), window=1, causal=causal)
+    segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
+    inputs = case.inputs()
+    output = mvpa_attention(*inputs, impl=impl, causal=causal, window=1, segment_mask=segment_mask)
+    assert (output[0] == 0).all()
+    assert (output[1, :2] == 0).all()
+    assert (output[1, 2:] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), inputs))
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("causal", [True, False])
+def test_padding_changes_nothing(causal: bool, impl: str) -> None:
+    padded, real = Case((7, 6), window=2, causal=causal, groups=2), Case((5, 4), window=2, causal=causal, groups=2)
+    inputs = padded.inputs()
+    query, key, value, time_key, channel_key, *biases = inputs
+    rows = time_key if causal else time_key[2:-2]  # lag 0 stays in the middle
+    unpadded = mvpa_attention(
+        *(x[:, :5, :4] for x in (query, key, value)), rows, channel_key, *biases, impl=impl, **real.options()
+    )
+    segment_mask, channel_mask = torch.arange(7) < 5, torch.arange(6) < 4
+    output = mvpa_attention(
+        *inputs,
+        impl=impl,
+        segment_mask=segment_mask.expand(2, -1),
+        channel_mask=channel_mask.expand(2, -1),
+        **padded.options(),
+    )
+    torch.testing.assert_close(output[:, :5, :4], unpadded)
+    assert (output[:, 5:] == 0).all()
+    assert (output[:, :, 4:] == 0).all()
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("components", [(), ("content",), ("time",), ("channel",)], ids=str)
+def test_terms_that_are_off_get_zero_gradients(components: tuple[str, ...], impl: str) -> None:
+    gradients = Case(components=components).evaluate(impl)
+    tensors = {
+        "content": ("key", "content_bias"),
+        "time": ("time_key", "time_bias"),
+        "channel": ("channel_key", "channel_bias"),
+    }
+    for component, names in tensors.items():
+        for name in names:
+            assert (gradients[name].abs().sum() > 0) == (component in components), name
+    assert (gradients["query"].abs().sum() > 0) == bool(components)
+
+
+@pytest.mark.parametrize("impl", ALL)
+def test_gradients_of_some_inputs_only(impl: str) -> None:
+    case = Case(window=1)
+    expected = case.evaluate("reference")
+    for name in INPUTS:
+        inputs = [tensor.requires_grad_(name == other) for tensor, other in zip(case.inputs(), INPUTS, strict=True)]
+        output = mvpa_attention(*inputs, impl=impl, **case.options())
+        generator = torch.Generator().manual_seed(2)
+        cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+        (gradient,) = torch.autograd.grad(output, inputs[INPUTS.index(name)], cotangent)
+        torch.testing.assert_close(gradient, expected[name])
+
+
+@pytest.mark.parametrize("impl", ALL)
+def test_inputs_need_not_be_contiguous(impl: str) -> None:
+    case = Case((5, 4), window=1)
+    inputs = case.inputs()
+    strided = [tensor.detach().flip(0).transpose(0, -1).contiguous().transpose(0, -1).flip(0) for tensor in inputs]
+    expected = mvpa_attention(*inputs, impl=impl, window=1)
+    torch.testing.assert_close(mvpa_attention(*strided, impl=impl, window=1), expected)
+
+
+@pytest.mark.parametrize("impl", OTHERS)
+def test_autocast_loses_no_more_than_the_reference(impl: str) -> None:
+    case = Case((9, 7), window=2, head_dim=16)
+    exact = case.evaluate("reference")["output"]
+    inputs = case.inputs(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = mvpa_attention(*inputs, window=2, impl=impl)
+        output.float().sum().backward()
+        reference = mvpa_attention(*inputs, window=2, impl="reference")
+    assert (output - exact).abs().max() <= 2 * (reference - exact).abs().max()
+    assert all(tensor.grad is not None and tensor.grad.dtype == torch.float32 for tensor in inputs)
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Elements of the largest tensor that any operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return result
+
+
+@pytest.mark.parametrize("impl", ALL)
+@pytest.mark.parametrize("causal", [True, False])
+def test_memory_as_time_doubles(causal: bool, impl: str) -> None:
+    largest = []
+    for T in (128, 256):
+        with _LargestTensor() as mode:
+            Case((T, 3), window=4, causal=causal, head_dim=2, batch=1).evaluate(impl)
+        largest.append(mode.elements)
+    growth = largest[1] / largest[0]
+    assert growth > 3.9 if impl == "reference" else growth < 2.3

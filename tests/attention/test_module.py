@@ -1,0 +1,235 @@
+"""The attention module: projections, codebook rows, masks, dropout, saving."""
+
+from typing import Any
+
+import pytest
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from mvpa_ts import MVPAttention, mvpa_attention
+
+B, T, C, D, HEADS = 3, 5, 4, 24, 4
+
+
+def codebooks(time_rows: int = T, channel_rows: int = C) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(time_rows, D, generator=generator), torch.randn(channel_rows, D, generator=generator)
+
+
+def sample(segments: int = T, channels: int = C, batch: int = B) -> Tensor:
+    return torch.randn(batch, segments, channels, D, generator=torch.Generator().manual_seed(6))
+
+
+def module(**options: Any) -> MVPAttention:
+    torch.manual_seed(7)
+    attention = MVPAttention(D, HEADS, **options)
+    for bias in (attention.content_bias, attention.time_bias, attention.channel_bias):
+        torch.nn.init.normal_(bias)
+    return attention.eval()
+
+
+def directly(attention: MVPAttention, x: Tensor, time_rows: Tensor, channel_rows: Tensor, **options: Any) -> Tensor:
+    """The module's definition, given codebook rows in the order in which the function reads them."""
+
+    def heads(tensor: Tensor) -> Tensor:
+        return rearrange(tensor, "... (h d) -> ... h d", d=D // HEADS)
+
+    attended = mvpa_attention(
+        *(heads(projection(x)) for projection in (attention.query, attention.key, attention.value)),
+        heads(attention.time_key(time_rows)),
+        heads(attention.channel_key(channel_rows)),
+        attention.content_bias,
+        attention.time_bias,
+        attention.channel_bias,
+        impl="reference",
+        **options,
+    )
+    return attention.output(rearrange(attended, "b t c h d -> b t c (h d)"))
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference", "separable"])
+@pytest.mark.parametrize("kv_heads", [None, 1, 2])
+def test_it_is_the_function_between_projections(kv_heads: int | None, impl: Any) -> None:
+    attention = module(num_kv_heads=kv_heads, window=1, impl=impl)
+    x, (time_codebook, channel_codebook) = sample(), codebooks()
+    output = attention(x, time_codebook, channel_codebook)
+    assert output.shape == x.shape
+    torch.testing.assert_close(output, directly(attention, x, time_codebook, channel_codebook, window=1))
+
+
+def test_options_reach_the_function() -> None:
+    options: dict[str, Any] = {
+        "causal": False,
+        "window": 1,
+        "dense_last_segment": True,
+        "components": ("content", "channel"),
+        "channel_distance": "signed",
+    }
+    x, tables = sample(), codebooks(2 * T - 1, 2 * C - 1)
+    attention = module(**options)
+    torch.testing.assert_close(attention(x, *tables), directly(attention, x, *tables, **options))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dim": 25, "num_heads": 4}, r"dim \(25\) must be a multiple of num_heads \(4\)"),
+        ({"dim": 24, "num_heads": 0}, "num_heads"),
+        ({"dim": 24, "num_heads": 12, "num_kv_heads": 5}, r"num_heads \(12\) must be a multiple of num_kv_heads \(5\)"),
+        ({"dim": 24, "num_heads": 4, "num_kv_heads": 0}, "num_kv_heads"),
+        ({"dim": 24, "num_heads": 4, "components": ["space"]}, "components.*'space'"),
+        ({"dim": 24, "num_heads": 4, "row_order": "reversed"}, "row_order must be .*got 'reversed'"),
+        ({"dim": 24, "num_heads": 4, "row_order": "released", "causal": False}, "row_order='released' needs causal"),
+        ({"dim": 24, "num_heads": 4, "row_order": "released", "channel_distance": "signed"}, "row_order='released'"),
+        ({"dim": 24, "num_heads": 4, "beyond": "wrap"}, "beyond must be 'error' or 'clamp', got 'wrap'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MVPAttention(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "time_rows", "channel_rows", "message"),
+    [
+        ({}, T - 1, C, "time_codebook covers 4 positions, the input has 5"),
+        ({}, T, C - 1, "channel_codebook covers 3 positions, the input has 4"),
+        ({"causal": False}, 2 * T - 3, C, "time_codebook covers 4 positions"),
+        ({"causal": False}, 2 * T, C, "time_codebook must have an odd number of rows"),
+        ({"row_order": "released"}, T - 1, C, "time_codebook covers 4 positions"),
+    ],
+)
+def test_a_short_codebook_is_refused(options: dict, time_rows: int, channel_rows: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        module(**options)(sample(), *codebooks(time_rows, channel_rows))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_clamp_repeats_the_last_rows(causal: bool) -> None:
+    attention = module(beyond="clamp", causal=causal)
+    x = sample()
+    time_codebook, channel_codebook = codebooks(3 if causal else 5, 2)
+    time_rows = [0, 1, 2, 2, 2] if causal else [0, 0, 0, 1, 2, 3, 4, 4, 4]
+    expected = directly(attention, x, time_codebook[time_rows], channel_codebook[[0, 1, 1, 1]], causal=causal)
+    torch.testing.assert_close(attention(x, time_codebook, channel_codebook), expected)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_longer_codebook_changes_nothing(causal: bool) -> None:
+    """Rows are distances, so the rows for larger distances than occur are not read."""
+    attention, x = module(causal=causal), sample()
+    time_codebook, channel_codebook = codebooks(T + 3 if causal else 2 * T + 5, C + 2)
+    needed = time_codebook[:T] if causal else time_codebook[3:-3]
+    torch.testing.assert_close(
+        attention(x, time_codebook, channel_codebook), attention(x, needed, channel_codebook[:C])
+    )
+
+
+def test_released_rows_count_down_from_the_extent() -> None:
+    attention = module(row_order="released", window=1, dense_last_segment=True)
+    x, (time_codebook, channel_codebook) = sample(), codebooks(T + 2, C + 3)
+    expected = directly(
+        attention, x, time_codebook[:T].flip(0), channel_codebook[:C].flip(0), window=1, dense_last_segment=True
+    )
+    torch.testing.assert_close(attention(x, time_codebook, channel_codebook), expected)
+
+
+def test_released_rows_are_those_of_each_sample_without_its_padding() -> None:
+    """Samples of mixed extents in one batch give what each gives alone, wherever the padding lies."""
+    attention = module(row_order="released", window=1)
+    tables = codebooks(T + 2, C + 3)
+    x = sample()
+    extents = [(5, 4), (3, 2), (4, 4)]
+    starts = [(0, 0), (0, 1), (1, 0)]
+    real = torch.zeros(B, T, C, dtype=torch.bool)
+    for mask, (segments, channels), (t, c) in zip(real, extents, starts, strict=True):
+        mask[t : t + segments, c : c + channels] = True
+    output = attention(x.masked_fill(~real[..., None], float("nan")), *tables, token_mask=real)
+    for i, ((segments, channels), (t, c)) in enumerate(zip(extents, starts, strict=True)):
+        place = (slice(i, i + 1), slice(t, t + segments), slice(c, c + channels))
+        time_rows, channel_rows = tables[0][:segments].flip(0), tables[1][:channels].flip(0)
+        torch.testing.assert_close(output[place], directly(attention, x[place], time_rows, channel_rows, window=1))
+        torch.testing.assert_close(output[place], attention(x[place], *tables))
+    assert (output[~real] == 0).all()
+
+
+def test_a_hole_inside_does_not_change_the_extent() -> None:
+    attention = module(row_order="released")
+    channel_mask = torch.tensor([[True, False, True, True]] * B)
+    tables = codebooks()
+    expected = directly(
+        attention, sample(), tables[0].flip(0), tables[1].flip(0), token_mask=channel_mask[:, None].expand(B, T, C)
+    )
+    torch.testing.assert_close(attention(sample(), *tables, channel_mask=channel_mask), expected)
+
+
+@pytest.mark.parametrize("row_order", ["distance", "released"])
+def test_padding_changes_nothing_forward_and_backward(row_order: Any) -> None:
+    attention, tables = module(row_order=row_order, window=1), codebooks(T + 2, C + 3)
+    x = sample()
+    padded = torch.full((B, T + 2, C + 1, D), float("nan"))
+    padded[:, :T, :C] = x
+    masks = {
+        "segment_mask": (torch.arange(T + 2) < T).expand(B, -1),
+        "channel_mask": (torch.arange(C + 1) < C).expand(B, -1),
+    }
+
+    def evaluate(tensor: Tensor, **masks: Tensor) -> tuple[Tensor, list[Tensor]]:
+        output = attention(tensor, *tables, **masks)[:, :T, :C]
+        return output.detach(), list(torch.autograd.grad(output.square().sum(), list(attention.parameters())))
+
+    output, gradients = evaluate(x)
+    padded_output, padded_gradients = evaluate(padded, **masks)
+    torch.testing.assert_close(padded_output, output)
+    for actual, expected in zip(padded_gradients, gradients, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("row_order", ["distance", "released"])
+def test_a_batch_may_hold_a_sample_without_any_real_token(row_order: Any) -> None:
+    attention = module(row_order=row_order)
+    token_mask = torch.ones(B, T, C, dtype=torch.bool)
+    token_mask[1] = False
+    output = attention(sample(), *codebooks(), token_mask=token_mask)
+    assert (output[1] == 0).all()
+    torch.testing.assert_close(output[[0, 2]], attention(sample()[[0, 2]], *codebooks()))
+
+
+def test_dropout_acts_in_training_only() -> None:
+    attention, x, tables = module(dropout=0.5), sample(), codebooks()
+    torch.testing.assert_close(attention(x, *tables), module()(x, *tables))
+    attention.train()
+
+    def drop(seed: int) -> Tensor:
+        return attention(x, *tables, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(drop(1), drop(1))
+    assert not torch.allclose(drop(1), drop(2))
+    assert not torch.allclose(drop(1), attention.eval()(x, *tables))
+
+
+def test_state_dict_round_trip() -> None:
+    attention = module(num_kv_heads=2)
+    torch.manual_seed(8)
+    other = MVPAttention(D, HEADS, 2)
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(other(sample(), *codebooks()), attention(sample(), *codebooks()))
+
+
+@pytest.mark.parametrize("impl", ["reference", "separable"])
+@pytest.mark.parametrize("row_order", ["distance", "released"])
+def test_autocast_to_bfloat16(row_order: Any, impl: Any) -> None:
+    attention = module(impl=impl, row_order=row_order)
+    token_mask = torch.ones(B, T, C, dtype=torch.bool)
+    token_mask[0, 3:] = False
+    x = sample().requires_grad_()
+    exact = attention(x, *codebooks(), token_mask=token_mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = attention(x, *codebooks(), token_mask=token_mask)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), exact, atol=0.05, rtol=0.05)
+    output.float().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert all(parameter.grad is not None for parameter in attention.parameters())

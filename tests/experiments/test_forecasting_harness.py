@@ -1,0 +1,167 @@
+"""The forecasting harness: errors against loops, resumable tables, and agreement with neuralforecast's own path."""
+
+from __future__ import annotations
+
+import sys
+
+import forecasting
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from forecasting_models import MODELS, Core, build
+from torch import Tensor, nn
+from training import Training, evaluate, train
+
+from mvpa_ts.datasets import WindowSet, forecasting_windows
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """Three channels as long as an ETTh file: a daily wave, a walk, noise."""
+    rows, generator = 17420, np.random.default_rng(0)
+    hours = np.arange(rows)
+    return pd.DataFrame(
+        {
+            "date": pd.date_range("2016-07-01", periods=rows, freq="h"),
+            "a": np.sin(2 * np.pi * hours / 24) + 0.1 * generator.standard_normal(rows),
+            "b": generator.standard_normal(rows).cumsum() * 0.1,
+            "c": generator.standard_normal(rows),
+        }
+    )
+
+
+class _Repeat(nn.Module):
+    """Forecasts the last value plus a learnable shift."""
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        self.horizon = horizon
+        self.shift = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        return x[:, -1:].expand(-1, self.horizon, -1) + self.shift
+
+
+def test_error_is_one_mean_over_all_windows() -> None:
+    values = torch.tensor(np.random.default_rng(0).standard_normal((50, 2)), dtype=torch.float32)
+    windows = WindowSet(values, torch.arange(7, 30), lookback=6, horizon=4)
+    squared, absolute = [], []
+    for start in range(7, 30):
+        for step in range(4):
+            for channel in range(2):
+                error = values[start + 5, channel].item() - values[start + 6 + step, channel].item()
+                squared.append(error**2)
+                absolute.append(abs(error))
+    for batch_size in (1, 5, 128):  # a last batch that is not full counts too
+        assert evaluate(_Repeat(4), windows, batch_size) == pytest.approx((np.mean(squared), np.mean(absolute)), 1e-6)
+
+
+@pytest.mark.parametrize("weight_averaging", [None, 0.5])
+def test_training_keeps_the_weights_of_the_best_epoch(frame: pd.DataFrame, weight_averaging: float | None) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
+    small = {part: WindowSet(w.values, w.starts[:64], 8, 2) for part, w in windows.items()}
+    # A rate this high makes later epochs worse than some earlier one.
+    training = Training(0.5, 16, 6, 6, "mse", "constant", weight_averaging=weight_averaging)
+    model, seen = _Repeat(2), []
+    outcome = train(model, small, training, seed=0, report=lambda epoch, mse: seen.append(mse))
+    assert outcome.epochs == len(seen) == 6
+    assert outcome.validation_mse == min(seen)
+    assert evaluate(model, small["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
+
+
+def test_training_stops_when_validation_does_not_improve(frame: pd.DataFrame) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
+    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
+    model = _Repeat(2)
+    model.shift.requires_grad_(True)
+    training = Training(0.0, 16, 50, 3, "mse", "constant", weight_averaging=None)
+    assert train(model, small, training, seed=0).epochs == 4  # the first is the best, three more are waited for
+
+
+def test_training_is_reproducible(frame: pd.DataFrame) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)
+    small = {part: WindowSet(w.values, w.starts[:64], 96, 96) for part, w in windows.items()}
+    outcomes = []
+    for _ in range(2):
+        model, training, _ = build("MVPA", "ETTh1", 96, 3, seed=3)
+        outcomes.append(train(model, small, training, seed=3, max_steps=2).validation_mse)
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_forecasts_all_channels(name: str) -> None:
+    model, _, settings = build(name, "ETTh1", 24, 3, seed=1)
+    x = torch.randn(2, 96, 3)
+    forecast = model.eval()(x, torch.tensor([0, 5]))
+    assert forecast.shape == (2, 24, 3)
+    assert settings
+    # Every channel's forecast follows its own channel.
+    moved = x.clone()
+    moved[:, :, 1] += torch.linspace(0, 3, 96)
+    change = (model(moved, torch.tensor([0, 5])) - forecast).abs().mean((0, 1))
+    assert change.argmax() == 1
+
+
+def test_a_table_is_resumed_and_never_half_written(
+    frame: pd.DataFrame, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(forecasting, "load_forecasting_frame", lambda name: frame)
+    table = tmp_path / "forecasting.csv"
+    arguments = ["forecasting.py", "--quick", "--table", str(table), "--models", "Linear"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    forecasting.main()
+    monkeypatch.setattr(sys, "argv", [*arguments, "MVPA"])
+    forecasting.main()
+    assert "[1/1] MVPA" in capsys.readouterr().out  # the linear model was not run again
+    rows = pd.read_csv(table)
+    assert list(rows["model"]) == ["Linear", "MVPA"]
+    assert table.with_suffix(".md").is_file()
+    assert table.with_suffix(".png").is_file()
+
+    before = table.read_bytes()
+    monkeypatch.setattr(forecasting.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        forecasting.append_row(table, {"model": "x"})
+    assert table.read_bytes() == before
+
+
+def test_report_averages_only_complete_sets() -> None:
+    runs = [
+        ("MVPA", horizon, seed, 0.1 * index + 0.02 * seed)
+        for index, horizon in enumerate((96, 192, 336, 720), start=1)
+        for seed in (1, 2)
+    ]
+    rows = pd.DataFrame([*runs, ("Linear", 96, 1, 0.4)], columns=["model", "horizon", "seed", "test_mse"])
+    rows = rows.assign(dataset="ETTh1", test_mae=0.5, parameters=1000, seconds_per_epoch=1.0)
+    rows = rows.assign(hardware="some", threads=1, torch="2")
+    report = forecasting.markdown_report(rows)
+    assert "| MVPA | 0.130 ± 0.014 / 0.500 |" in report
+    assert "**0.280 / 0.500**" in report  # (.13 + .23 + .33 + .43) / 4
+    assert "| Linear | 0.400 / 0.500 | – | – | – | – |" in report
+
+
+def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
+    from neuralforecast import NeuralForecast
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    L, h, count = 48, 12, 20
+    rows = frame.tail(L + h + count - 1 + 60).reset_index(drop=True)
+    long = rows.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
+    model = MVPA(
+        h=h, input_size=L, n_series=3, hidden_size=8, n_heads=2, linear_hidden_size=8, max_steps=3, accelerator="cpu",
+        enable_progress_bar=False, logger=False, enable_model_summary=False,
+    )  # fmt: skip
+    host = NeuralForecast(models=[model], freq="h")
+    forecasts = host.cross_validation(long, n_windows=count, step_size=1, refit=False)
+    assert len(forecasts) == count * h * 3
+    error = forecasts["MVPA"] - forecasts["y"]
+
+    fitted = host.models[0]
+    core = Core(fitted.network.config)
+    core.network.load_state_dict(fitted.network.state_dict())
+    values = torch.tensor(rows[["a", "b", "c"]].to_numpy(), dtype=torch.float32)
+    first = len(values) - (L + h + count - 1)
+    windows = WindowSet(values, torch.arange(first, first + count), L, h)
+    assert evaluate(core, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)

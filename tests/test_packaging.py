@@ -1,0 +1,177 @@
+"""What is shipped, what an import costs, and which way imports point."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Folder at the top of the repository: the package it is imported as.
+TOP_PACKAGES = {"mvpa_ts": "mvpa_ts", "adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}
+HOSTS = ("triton", "neuralforecast", "sktime", "lightning", "pytorch_lightning", "pandas")
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # -P keeps the working directory off sys.path, so that the installed package is imported.
+    return subprocess.run([sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def source_files() -> dict[str, Path]:
+    """Every module of the library by its import name."""
+    files = {}
+    for folder, package in TOP_PACKAGES.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            files[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return files
+
+
+def test_package_list_equals_folders():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {name for name, path in source_files().items() if path.name == "__init__.py"}
+    assert set(project["tool"]["setuptools"]["packages"]) == folders
+
+
+def test_every_folder_with_modules_is_a_package():
+    for path in source_files().values():
+        assert (path.parent / "__init__.py").is_file(), f"{path.parent} has no __init__.py"
+
+
+@pytest.mark.skipif("MVPA_TS_TEST_WHEEL" not in os.environ, reason="no wheel here: `make test` builds and installs one")
+class TestWheel:
+    def test_holds_every_module_and_the_type_marker(self):
+        (wheel,) = (ROOT / "build" / "wheel").glob("*.whl")
+        held = set(zipfile.ZipFile(wheel).namelist())
+        assert "mvpa_ts/py.typed" in held
+        for name, path in source_files().items():
+            file = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
+            assert file in held
+        assert not [file for file in held if file.startswith(("tests", "experiments", "adapters", "ieeg"))]
+
+    def test_is_what_the_tests_import(self):
+        import mvpa_ts
+        import mvpa_ts.adapters
+
+        for module in (mvpa_ts, mvpa_ts.adapters):
+            assert module.__file__ is not None
+            assert "site-packages" in module.__file__
+            assert not Path(module.__file__).is_relative_to(ROOT / "mvpa_ts")
+
+
+def test_import_is_quick_and_light():
+    code = """
+import sys, time
+start = time.perf_counter()
+import mvpa_ts
+seconds = time.perf_counter() - start
+heavy = {"torch", "numpy", "pandas", "triton", "neuralforecast", "sktime", "lightning", "pytorch_lightning"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert seconds < 1.0, seconds
+assert "ForecastingNetwork" in dir(mvpa_ts)
+"""
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
+
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def test_core_works_without_any_host():
+    code = """
+import torch
+from mvpa_ts import ForecastingConfig, ForecastingNetwork, MVPAttention, mvpa_attention
+
+attention = MVPAttention(16, num_heads=2, causal=True)
+attention(torch.randn(2, 4, 3, 16), torch.randn(4, 16), torch.randn(3, 16)).sum().backward()
+network = ForecastingNetwork(ForecastingConfig(horizon=5, lookback=24, patch_length=8, patch_stride=4))
+network(torch.randn(2, 24, 3)).square().mean().backward()
+import mvpa_ts.datasets
+"""
+    result = run_python(BLOCKER + code, *HOSTS)
+    assert result.returncode == 0, result.stderr
+
+
+def test_unknown_name_is_an_attribute_error():
+    import mvpa_ts
+
+    with pytest.raises(AttributeError, match="no attribute 'forecaster'"):
+        _ = mvpa_ts.forecaster
+
+
+@pytest.mark.parametrize("statement", ["import mvpa_ts.adapters.{}", "import mvpa_ts; mvpa_ts.adapters.{}"])
+@pytest.mark.parametrize("host", [path.stem for path in sorted((ROOT / "adapters").glob("[a-z]*"))])
+def test_missing_host_names_the_extra(host, statement):
+    result = run_python(BLOCKER + statement.format(host), host)
+    assert result.returncode == 1
+    assert f'ImportError: mvpa_ts.adapters.{host} needs {host}: pip install "mvpa-ts[{host}]"' in result.stderr
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield f"{node.module}"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+# From the bottom up; a module imports lower layers only, and freely inside its own unit.
+LAYERS = (
+    ("mvpa_ts.attention.problem",),
+    ("mvpa_ts.attention.reference", "mvpa_ts.attention.separable", "mvpa_ts.attention.triton"),
+    ("mvpa_ts.attention.functional",),
+    ("mvpa_ts.attention.module",),
+    ("mvpa_ts.attention",),
+    ("mvpa_ts.blocks",),
+    ("networks and data sets",),
+    ("mvpa_ts",),
+    ("mvpa_ts.adapters", "mvpa_ts.ieeg"),
+)
+
+
+def layer(module: str) -> tuple[int, str]:
+    """Height in the library and the unit a module belongs to."""
+    if module == "mvpa_ts":
+        return LAYERS.index(("mvpa_ts",)), module
+    for height, units in enumerate(LAYERS):
+        for unit in set(units) - {"mvpa_ts"}:
+            if module == unit or module.startswith(f"{unit}."):
+                return height, unit
+    return LAYERS.index(("networks and data sets",)), module
+
+
+def test_imports_point_one_way():
+    files = source_files()
+    for module, path in files.items():
+        for name in set(imported_modules(path)):
+            assert not name.startswith(("experiments", "tests")), f"{module} imports {name}"
+            if name in files:
+                (height, unit), (other_height, other_unit) = layer(module), layer(name)
+                assert unit == other_unit or height > other_height, f"{module} must not import {name}"
+
+
+def test_each_part_knows_one_lightning_family():
+    forbidden = {"mvpa_ts.ieeg": {"pytorch_lightning"}, "mvpa_ts.adapters": {"lightning", "pytorch_lightning"}}
+    for module, path in source_files().items():
+        for package, families in forbidden.items():
+            if module.startswith(package):
+                tops = {name.partition(".")[0] for name in imported_modules(path)}
+                assert not families & tops, f"{module} imports {families & tops}"
