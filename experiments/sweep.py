@@ -110,9 +110,10 @@ def draw(study: Any, stem: Path) -> None:
 def main() -> None:
     """Run the search and write what it found."""
     options = arguments()
-    from mvpa_ts.adapters.neuralforecast import AutoMVPA
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MAE
+
+    from mvpa_ts.adapters.neuralforecast import AutoMVPA
 
     options.output.mkdir(parents=True, exist_ok=True)
     stem = options.output / f"sweep-{options.dataset}-{options.horizon}{'-quick' if options.quick else ''}"

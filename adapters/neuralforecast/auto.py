@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
-from mvpa_ts.adapters.neuralforecast import panel
-from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions, RayOptions
 from neuralforecast.losses.pytorch import MAE
 from optuna.study import MaxTrialsCallback
@@ -22,6 +20,9 @@ from optuna.trial import TrialState
 from ray import tune
 from sqlalchemy.exc import DBAPIError
 from torch import nn
+
+from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 
 _log = logging.getLogger(__name__)
 

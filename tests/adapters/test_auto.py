@@ -17,13 +17,14 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("neuralforecast")
-from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-from mvpa_ts.adapters.neuralforecast.auto import _opened
 from neuralforecast import NeuralForecast
 from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from optuna.trial import TrialState
+
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.neuralforecast.auto import _opened
 
 FIXED = {
     "input_size": 12,
