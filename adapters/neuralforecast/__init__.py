@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from mvpa_ts.adapters.neuralforecast.model import MVPA
+from mvpa_ts.adapters import host_library
+
+with host_library("neuralforecast"):
+    from mvpa_ts.adapters.neuralforecast.model import MVPA
 
 __all__ = ["MVPA"]
