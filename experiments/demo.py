@@ -159,7 +159,14 @@ def us_change() -> Panel:
         horizon=8,
         test_rows=40,
         stride=1,
-        settings={"max_steps": 300, "windows_batch_size": 64, "patch_len": 8, "stride": 4, "learning_rate": 2e-3},
+        settings={
+            "max_steps": 50,
+            "windows_batch_size": 64,
+            "patch_len": 8,
+            "stride": 4,
+            "learning_rate": 2e-3,
+            "weight_averaging": 0.95,
+        },
     )
 
 
