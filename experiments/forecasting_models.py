@@ -15,7 +15,17 @@ from mvpa_ts import ForecastingConfig, ForecastingNetwork
 LOOKBACK = 96
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
 # Chosen on validation data (docs/forecasting.md); what is not named here is the default of ForecastingConfig.
-MVPA_SETTINGS: dict[str, dict[str, Any]] = {"ETTh1": {}, "ETTh2": {}, "Weather": {}}
+MVPA_SETTINGS: dict[str, dict[str, Any]] = {
+    "ETTh1": {"cycle_length": 24},
+    "ETTh2": {
+        "dim": 16,
+        "mlp_dim": 32,
+        "dropout": 0.5,
+        "head_dropout": 0.7,
+        "training": {"learning_rate": 2e-3, "epochs": 10},
+    },
+    "Weather": {"cycle_length": 144},
+}
 COMPONENTS = {
     "MVPA": ("content", "time", "channel"),
     "MVPA content-only": ("content",),
@@ -142,6 +152,8 @@ def build(
         chosen = dict(MVPA_SETTINGS[dataset])
         training = Training(**chosen.pop("training", {}))
         settings |= {**chosen, "components": COMPONENTS[name]}
+        if "cycle_length" in chosen:
+            settings["cycle_channels"] = channels
     else:
         raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
     config = ForecastingConfig(**settings)

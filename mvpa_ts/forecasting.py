@@ -60,8 +60,8 @@ class ForecastingConfig:
 
     horizon: int
     lookback: int
-    patch_length: int = 24
-    patch_stride: int = 12
+    patch_length: int = 48
+    patch_stride: int = 24
     dim: int = 32
     num_heads: int = 4
     mlp_dim: int = 64
