@@ -142,19 +142,25 @@ def build(
         if model_class.MULTIVARIATE:
             settings["n_series"] = channels
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
-    training = Training()
-    settings = {"horizon": horizon, "lookback": LOOKBACK}
     if name.startswith("Linear"):
-        settings["num_layers"] = 0
-        if name == "Linear + cycle":
-            settings |= {"cycle_length": CYCLES[dataset], "cycle_channels": channels}
-    elif name in COMPONENTS:
-        chosen = dict(MVPA_SETTINGS[dataset])
-        training = Training(**chosen.pop("training", {}))
-        settings |= {**chosen, "components": COMPONENTS[name]}
-        if "cycle_length" in chosen:
-            settings["cycle_channels"] = channels
-    else:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
-    config = ForecastingConfig(**settings)
+        config = ForecastingConfig(horizon, LOOKBACK, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
+        return Core(config), Training(), asdict(config)
+    if name in COMPONENTS:
+        return mvpa(dataset, horizon, channels, {"components": COMPONENTS[name]})
+    raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
+
+
+def mvpa(
+    dataset: str, horizon: int, channels: int, change: dict[str, Any]
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """MVPA with the settings chosen for the dataset, some of them changed."""
+    settings = {**MVPA_SETTINGS[dataset], **change}
+    training = Training(**{**MVPA_SETTINGS[dataset].get("training", {}), **change.get("training", {})})
+    settings.pop("training", None)
+    settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
+    config = ForecastingConfig(horizon, LOOKBACK, **settings)
     return Core(config), training, asdict(config)
+
+
+def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:
+    return {"cycle_length": CYCLES[dataset], "cycle_channels": channels} if wanted else {}
