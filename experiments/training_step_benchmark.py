@@ -34,7 +34,8 @@ def main() -> None:
     rounds = 2 if arguments.quick else arguments.rounds
 
     models = {name: build(name, "ETTh1", HORIZON, CHANNELS, seed=1)[0] for name in MODELS}
-    steps = {name: _Step(model, 2 if arguments.quick else BATCH) for name, model in models.items()}
+    batch = 2 if arguments.quick else BATCH
+    steps = {name: _Step(model, batch) for name, model in models.items()}
     seconds: dict[str, list[float]] = {name: [] for name in MODELS}
     for index in range(rounds + 2):
         for name, step in steps.items():
@@ -55,7 +56,7 @@ def main() -> None:
     machine = f"{hardware('cpu')}; {arguments.threads} thread(s), torch {torch.__version__}, {rounds} rounds"
     table = "\n".join(
         [
-            "One training step on 32 windows of 96 × 7, horizon 96, float32; peers at their published settings.",
+            f"One training step on {batch} windows of 96 × 7, horizon 96, float32; peers at their published settings.",
             "",
             "| model | ms | times MVPA | parameters |",
             "|---|---|---|---|",
