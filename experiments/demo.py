@@ -136,7 +136,7 @@ def load_panel() -> Panel:
         horizon=96,
         test_rows=2880,
         stride=24,
-        settings={"max_steps": 400, "windows_batch_size": 128, "learning_rate": 5e-3, "weight_averaging": 0.98},
+        settings={"max_steps": 400, "windows_batch_size": 128, "learning_rate": 2e-3, "weight_averaging": 0.98},
     )
 
 
