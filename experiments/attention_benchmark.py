@@ -217,7 +217,7 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         f"{results['setting']}. {machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch "
         f"{machine['torch']}; load average at the start {machine['load_average_at_start']} on {machine['cores']} cores "
-        "(where that is above the cores, milliseconds are too long, all alike). Ratios are medians over turns, to causal "
+        "(more than the cores make all times long). Ratios are medians over turns, to causal "
         "scaled_dot_product_attention (SDPA) on the same tokens. Written by `experiments/attention_benchmark.py`.",
         "",
         "| T | C | dense last segment | forward: SDPA ms | separable ms | ratio | forward + backward: SDPA ms "
