@@ -6,7 +6,8 @@ BIN := $(abspath $(VENV))/bin
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Scripts with a --quick form, each run once by `make test`.
-DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py forecasting.py sweep.py))
+DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py training_step_benchmark.py forecasting.py \
+	forecasting_choices.py sweep.py))
 QUICK := $(DEMOS:=.quick)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -38,8 +39,12 @@ unit: $(VENV)/.project
 
 smoke: $(QUICK)
 
-$(QUICK): %.quick: $(VENV)/.project
-	$(BIN)/python $* --quick
+# Without a data folder the quick runs read a made-up ETTh1, so that they need no network.
+$(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
+	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick
+
+build/data: $(VENV)/.project
+	$(BIN)/python tests/made_up_data.py $@
 
 format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff check --fix .

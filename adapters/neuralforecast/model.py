@@ -94,7 +94,8 @@ class MVPA(WeightAveraging, BaseModel):
     >>> from neuralforecast import NeuralForecast
     >>> from neuralforecast.utils import AirPassengersPanel
     >>> from mvpa_ts.adapters.neuralforecast import MVPA
-    >>> model = MVPA(h=12, input_size=24, n_series=2, max_steps=1, enable_progress_bar=False, logger=False)
+    >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    >>> model = MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)
     >>> forecaster = NeuralForecast(models=[model], freq="ME")
     >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]])
     >>> forecaster.predict().shape
@@ -263,6 +264,7 @@ class MVPA(WeightAveraging, BaseModel):
             words = re.sub(r"\w+", lambda word: _HOST_NAMES.get(word[0], word[0]), str(error))
             raise ValueError(words) from error
         self.network = ForecastingNetwork(config)
+        losses.start_in_order(self.network.linear, self.loss)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -278,8 +280,7 @@ class MVPA(WeightAveraging, BaseModel):
     ) -> MVPA:
         """Check the panel and train; called by `NeuralForecast.fit`."""
         self._check_panel(dataset, distributed_config)
-        if len(dataset) != self.n_series:
-            raise ValueError(f"n_series ({self.n_series}) must be the number of series in df, got {len(dataset)} there")
+        panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone

@@ -23,6 +23,12 @@ def check_local(dataset: Any, distributed_config: Any = None) -> None:
         )
 
 
+def check_series(dataset: BaseTimeSeriesDataset, n_series: int) -> None:
+    """Raise ValueError unless the panel has `n_series` series; the host trains on any number."""
+    if len(dataset) != n_series:
+        raise ValueError(f"n_series ({n_series}) must be the number of series in df, got {len(dataset)} there")
+
+
 def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None) -> None:
     """Raise ValueError for a series without a value and for a cycle column without whole numbers."""
     if not hasattr(dataset, "temporal"):

@@ -1,0 +1,270 @@
+"""Hyperparameter search for MVPA, kept in a database so that it can be resumed and shared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import optuna
+from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions, RayOptions
+from neuralforecast.losses.pytorch import MAE
+from optuna.study import MaxTrialsCallback
+from optuna.trial import TrialState
+from ray import tune
+from sqlalchemy.exc import DBAPIError
+from torch import nn
+
+from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+
+_log = logging.getLogger(__name__)
+
+
+class _Range(NamedTuple):
+    low: float
+    high: float
+    log: bool = False
+
+
+# What is searched, in one place for both backends: a list of choices or a range.
+_SPACE: dict[str, list[Any] | _Range] = {
+    "hidden_size": [16, 32, 64],
+    "encoder_layers": [1, 2, 3],
+    "dropout": _Range(0.0, 0.5),
+    "head_dropout": _Range(0.0, 0.6),
+    "learning_rate": _Range(1e-4, 1e-2, log=True),
+    "weight_averaging": [None, 0.9, 0.99],
+    "windows_batch_size": [32, 64, 128],
+    "max_steps": [500, 1000, 2000],
+    "random_seed": list(range(1, 11)),
+}
+
+
+def _space(h: int) -> dict[str, list[Any] | _Range]:
+    return {"input_size": [h, 2 * h, 4 * h], **_SPACE}
+
+
+def _for_ray(space: dict[str, list[Any] | _Range]) -> dict[str, Any]:
+    return {
+        name: tune.choice(values)
+        if isinstance(values, list)
+        else (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
+        for name, values in space.items()
+    }
+
+
+class AutoMVPA(BaseAuto):
+    """Search MVPA's hyperparameters by the loss on the validation rows, then fit the best.
+
+    With Optuna, the default, trials are kept in a database: a search that was interrupted goes on where it stopped,
+    and several processes or machines that name the same database share one search.
+
+    Parameters
+    ----------
+    h, n_series : int
+        As in `MVPA`.
+    config : callable or dict, optional
+        The search space: a function of an Optuna trial that returns MVPA's arguments, or a dict of Ray's distributions.
+        The function is also called without a trial, so it must not compute with what it suggests, and what it returns
+        must be JSON to be kept in a database. Default: `get_default_config`.
+    search_alg : optuna.samplers.BaseSampler or a searcher of Ray, optional
+        A fixed seed would make workers that share a search try the same.
+    num_samples : int
+        Finished trials that the search shall have, earlier ones and those of other workers included.
+    storage : str or None
+        URL of the database; Optuna only. Default: the file ``automvpa.db`` in the working directory. None keeps
+        trials in memory.
+    study_name : str, optional
+        Search within the database. By default a name made of the horizon, the loss, the fixed arguments and the data,
+        so that only the same search is ever resumed.
+    loss, valid_loss, time_budget, refit_with_val, verbose, alias, backend, callbacks, ray_options, optuna_options
+        As in every automatic model of the host.
+
+    Examples
+    --------
+    >>> from neuralforecast import NeuralForecast
+    >>> from neuralforecast.utils import AirPassengersPanel
+    >>> from mvpa_ts.adapters.neuralforecast import AutoMVPA
+    >>> def config(trial):
+    ...     return {
+    ...         "input_size": 24,
+    ...         "max_steps": 1,
+    ...         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
+    ...         "enable_progress_bar": False,
+    ...         "enable_model_summary": False,
+    ...         "logger": False,
+    ...     }
+    >>> model = AutoMVPA(h=12, n_series=2, config=config, num_samples=2, storage=None)
+    >>> forecaster = NeuralForecast(models=[model], freq="ME")
+    >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]], val_size=12)
+    >>> len(forecaster.models[0].results.trials)
+    2
+    """
+
+    default_config = _for_ray(_SPACE)
+    optuna_options: Any
+    callbacks: Any
+
+    def __init__(
+        self,
+        h: int,
+        n_series: int,
+        loss: nn.Module | None = None,
+        valid_loss: nn.Module | None = None,
+        config: Callable[[Any], dict[str, Any]] | dict[str, Any] | None = None,
+        search_alg: Any = None,
+        num_samples: int = 10,
+        time_budget: float | None = None,
+        refit_with_val: bool = False,
+        verbose: bool = False,
+        alias: str | None = None,
+        backend: str = "optuna",
+        callbacks: list[Any] | None = None,
+        ray_options: RayOptions | None = None,
+        optuna_options: OptunaOptions | None = None,
+        storage: str | None = "sqlite:///automvpa.db",
+        study_name: str | None = None,
+        cpus: int | None = None,
+        gpus: int | None = None,
+    ) -> None:
+        if config is None:
+            config = self.get_default_config(h=h, backend=backend, n_series=n_series)
+        super().__init__(
+            cls_model=MVPA,
+            h=h,
+            loss=MAE() if loss is None else loss,
+            valid_loss=valid_loss,
+            config=_with_series(config, n_series),
+            search_alg=search_alg,
+            num_samples=num_samples,
+            time_budget=time_budget,
+            refit_with_val=refit_with_val,
+            verbose=verbose,
+            alias=alias,
+            backend=backend,
+            callbacks=callbacks,
+            ray_options=ray_options,
+            optuna_options=optuna_options,
+            cpus=cpus,
+            gpus=gpus,
+        )
+        self.n_series = n_series
+        self.storage = storage
+        self.study_name = study_name
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls.__name__, MVPA)  # what is saved is the best MVPA
+
+    @classmethod
+    def get_default_config(cls, h: int, backend: str, n_series: int) -> Any:
+        """The search space for a horizon: a function of a trial with "optuna", a dict with "ray"."""
+        space = _space(h)
+        if backend == "ray":
+            return {**_for_ray(space), "n_series": n_series}
+
+        def config(trial: Any) -> dict[str, Any]:
+            suggested: dict[str, Any] = {"n_series": n_series}
+            for name, values in space.items():
+                if isinstance(values, list):
+                    suggested[name] = trial.suggest_categorical(name, values)
+                else:
+                    suggested[name] = trial.suggest_float(name, values.low, values.high, log=values.log)
+            return suggested
+
+        return config
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> AutoMVPA:
+        """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
+        panel.check_local(dataset, distributed_config)
+        panel.check_series(dataset, self.n_series)
+        panel.check_dates(dataset)
+        return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+
+    def _optuna_tune_model(self, **search: Any) -> optuna.Study:
+        """Resume the study of this search, or begin it; `search` is what the host's method takes."""
+        facts = _fingerprint(search["dataset"], search["val_size"], search["test_size"])
+        chosen = {
+            "storage": self.storage,
+            "study_name": self.study_name or self._study_name(facts),
+            "load_if_exists": True,
+            **(self.optuna_options.create_study_kwargs or {}),
+        }
+        study, chosen["storage"] = _opened({"direction": "minimize", **chosen}, facts)
+        if study.user_attrs["panel"] != facts:
+            warnings.warn(
+                f"study_name={study.study_name!r} has trials of other data or another split; they count as finished",
+                stacklevel=2,
+            )
+        finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+        _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
+
+        options, callbacks = self.optuna_options, self.callbacks
+        self.optuna_options = replace(options, create_study_kwargs=chosen)
+        self.callbacks = [*(callbacks or []), MaxTrialsCallback(search["num_samples"])]  # also those of other workers
+        try:
+            return super()._optuna_tune_model(**{**search, "num_samples": max(0, search["num_samples"] - finished)})
+        finally:
+            self.optuna_options, self.callbacks = options, callbacks
+
+    def _study_name(self, facts: str) -> str:
+        fixed = {
+            "space": self.config(MockTrial()),
+            "loss": getattr(self.loss, "_nf_init_kwargs", None),
+            "valid_loss": [type(self.valid_loss).__name__, getattr(self.valid_loss, "_nf_init_kwargs", None)],
+            "panel": facts,
+        }
+        text = json.dumps(fixed, sort_keys=True, default=lambda value: type(value).__name__)
+        digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+        return f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}"
+
+
+def _with_series(config: Any, n_series: int) -> Any:
+    if callable(config):
+        return lambda trial: {**config(trial), "n_series": n_series}
+    return {**config, "n_series": n_series}
+
+
+def _fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
+    digest = hashlib.blake2b(f"{val_size} {test_size} {list(dataset.temporal_cols)}".encode(), digest_size=10)
+    digest.update(np.ascontiguousarray(getattr(dataset, "indptr", [])).tobytes())
+    for tensor in (getattr(dataset, "temporal", None), dataset.static):
+        if tensor is not None:
+            digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def _opened(options: dict[str, Any], facts: str, attempts: int = 6) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
+    """The study, begun if it is new, and its storage; tried again where another worker begins at the same moment."""
+    for attempt in range(1, attempts + 1):
+        try:
+            storage = options["storage"] or optuna.storages.InMemoryStorage()
+            if isinstance(storage, str):
+                patience = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else None
+                storage = optuna.storages.RDBStorage(storage, engine_kwargs=patience)
+            study = optuna.create_study(**{**options, "storage": storage})
+            if "panel" not in study.user_attrs:
+                study.set_user_attr("panel", facts)
+            return study, storage
+        except (DBAPIError, optuna.exceptions.StorageInternalError):
+            if attempt == attempts:
+                raise
+            time.sleep(0.2 * attempt)
+    raise AssertionError("unreachable")
+
+
+register("AutoMVPA", MVPA)

@@ -1,0 +1,237 @@
+"""AutoMVPA: searches in a database, resumed and shared, with Optuna and with Ray."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+pytest.importorskip("neuralforecast")
+from neuralforecast import NeuralForecast
+from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions
+from neuralforecast.core import MODEL_FILENAME_DICT
+from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
+from optuna.trial import TrialState
+
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.neuralforecast.auto import _opened
+
+FIXED = {
+    "input_size": 12,
+    "max_steps": 2,
+    "hidden_size": 8,
+    "n_heads": 2,
+    "linear_hidden_size": 8,
+    "windows_batch_size": 8,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "logger": False,
+}
+
+
+def config(trial: Any) -> dict[str, Any]:
+    return {**FIXED, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}
+
+
+@pytest.fixture(autouse=True)
+def _quiet_optuna():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/sweep.db"
+
+
+def test_a_search_is_resumed(url: str, panel: Callable, forecaster: Callable):
+    frame, sizes, best = panel(3), [], []
+    for trials in (2, 2, 3):
+        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=trials, storage=url))
+        fitted.fit(frame, val_size=6)
+        sizes.append(len(fitted.models[0].results.trials))
+        best.append(fitted.models[0].results.best_value)
+    assert sizes == [2, 2, 3]
+    assert best[0] == best[1] >= best[2]
+    assert len(optuna.get_all_study_names(url)) == 1
+    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)
+
+
+@pytest.mark.parametrize("changed", ["data", "validation", "loss", "fixed argument"])
+def test_another_search_is_another_study(changed: str, url: str, panel: Callable, forecaster: Callable):
+    frame = panel(3)
+    forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url)).fit(frame, val_size=6)
+    if changed == "data":
+        frame.loc[7, "y"] += 1
+    options = {"loss": MQLoss(level=[80])} if changed == "loss" else {}
+    given = (lambda trial: {**config(trial), "dropout": 0.1}) if changed == "fixed argument" else config
+    model = AutoMVPA(6, 3, config=given, num_samples=1, storage=url, **options)
+    forecaster(model).fit(frame, val_size=7 if changed == "validation" else 6)
+    assert len(optuna.get_all_study_names(url)) == 2
+
+
+def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Callable, forecaster: Callable):
+    for rows in (60, 61):
+        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url, study_name="mine"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fitted.fit(panel(3, rows=rows), val_size=6)
+        assert any("has trials of other data" in str(warning.message) for warning in caught) == (rows == 61)
+    assert optuna.get_all_study_names(url) == ["mine"]
+    assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
+
+
+WORKER = """
+import sys
+import pandas as pd
+from neuralforecast import NeuralForecast
+from mvpa_ts.adapters.neuralforecast import AutoMVPA
+fixed = {fixed}
+config = lambda trial: {{**fixed, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}}
+model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1])
+NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
+"""
+
+
+def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, forecaster: Callable):
+    """Another process and this one, which waits for the other to begin."""
+    panel(3).to_pickle(tmp_path / "panel")
+    code = WORKER.format(fixed=FIXED)
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, url, str(tmp_path / "panel")], stderr=subprocess.PIPE, text=True
+    ) as other:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "sweep.db").exists() and other.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        mine: list[int] = []
+        callbacks = [lambda study, trial: mine.append(trial.number)]
+        model = AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=callbacks)
+        fitted = forecaster(model)
+        fitted.fit(panel(3), val_size=6)
+        _, errors = other.communicate(timeout=200)
+    assert other.returncode == 0, errors
+    assert len(optuna.get_all_study_names(url)) == 1
+    finished = [trial.number for trial in fitted.models[0].results.get_trials(states=(TrialState.COMPLETE,))]
+    assert 6 <= len(finished) <= 7, "each worker may have one under way when the sixth is finished"
+    assert 0 < len(mine) < len(finished)
+
+
+def begin(url: str, barrier: Any) -> None:
+    barrier.wait()
+    _opened({"storage": url, "study_name": "same", "load_if_exists": True}, "facts")
+
+
+def test_workers_that_begin_at_the_same_moment(url: str):
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(4)
+    workers = [context.Process(target=begin, args=(url, barrier)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
+    assert optuna.load_study(study_name="same", storage=url).user_attrs == {"panel": "facts"}
+
+
+def test_failed_and_interrupted_trials_are_not_counted(url: str, panel: Callable, forecaster: Callable):
+    calls = []
+
+    def broken(trial: Any) -> dict[str, Any]:
+        calls.append(trial)
+        chosen = config(trial)
+        return {**chosen, "patch_len": 99 if isinstance(trial, optuna.Trial) and trial.number == 1 else 4}
+
+    with pytest.raises(ValueError, match="patch_len"):
+        forecaster(AutoMVPA(6, 3, config=broken, num_samples=3, storage=url)).fit(panel(3), val_size=6)
+    fitted = forecaster(AutoMVPA(6, 3, config=broken, num_samples=3, storage=url))
+    fitted.fit(panel(3), val_size=6)
+    states = [trial.state.name for trial in fitted.models[0].results.trials]
+    assert sorted(states) == ["COMPLETE", "COMPLETE", "COMPLETE", "FAIL"]
+
+
+def test_options_of_the_host_win(url: str, panel: Callable, forecaster: Callable):
+    options = OptunaOptions(create_study_kwargs={"study_name": "theirs", "storage": url})
+    seen = []
+    model = AutoMVPA(
+        6, 3, config=config, num_samples=2, storage=None, optuna_options=options,
+        search_alg=optuna.samplers.RandomSampler(seed=1), callbacks=[lambda study, trial: seen.append(trial.number)],
+    )  # fmt: skip
+    fitted = forecaster(model)
+    fitted.fit(panel(3), val_size=6)
+    assert optuna.get_all_study_names(url) == ["theirs"]
+    assert seen == [0, 1]
+    assert isinstance(fitted.models[0].results.sampler, optuna.samplers.RandomSampler)
+    assert len(fitted.models[0].callbacks) == 1
+
+
+def test_save_and_load(tmp_path: Path, panel: Callable, forecaster: Callable):
+    fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
+    fitted.fit(panel(3), val_size=6)
+    fitted.save(str(tmp_path / "saved"))
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    assert type(loaded.models[0]) is MVPA
+    pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+
+
+def test_subclasses_are_registered():
+    class AutoMine(AutoMVPA):
+        pass
+
+    assert MODEL_FILENAME_DICT.pop("automine") is MVPA
+
+
+def test_cross_validation_and_exogenous_columns(panel: Callable, forecaster: Callable):
+    frame = panel(3).assign(z=1.0)
+    model = AutoMVPA(
+        6, 3, config=lambda trial: {**config(trial), "futr_exog_list": ["z"]}, num_samples=1, storage=None,
+        loss=DistributionLoss("Normal", num_samples=10), alias="mine",
+    )  # fmt: skip
+    result = forecaster(model).cross_validation(frame, n_windows=2, step_size=6, val_size=6)
+    assert "mine-median" in result
+
+
+def test_bad_panels_are_refused_before_the_search(panel: Callable, forecaster: Callable):
+    with pytest.raises(ValueError, match=r"n_series \(4\) must be the number of series in df, got 3"):
+        forecaster(AutoMVPA(6, 4, config=config, storage=None)).fit(panel(3), val_size=6)
+    with pytest.raises(ValueError, match="Spark splits it by series"):
+        AutoMVPA(6, 4, config=config, storage=None).fit(object(), distributed_config=object())
+
+
+def test_default_configs_build_models():
+    """Both spaces hold the same names; every corner of them makes a model."""
+    ray = AutoMVPA.get_default_config(h=6, backend="ray", n_series=3)
+    native = AutoMVPA.get_default_config(h=6, backend="optuna", n_series=3)
+    assert native(MockTrial()).keys() == ray.keys()
+    translated = BaseAuto._ray_config_to_optuna(ray)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for space in (native, translated) * 3:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            MVPA(h=6, **space(study.ask()))
+    assert AutoMVPA(6, 3, storage=None).config(MockTrial())["n_series"] == 3
+    assert AutoMVPA(6, 3, backend="ray").config["n_series"] == 3
+
+
+def test_the_config_function_may_not_need_a_trial():
+    """The host calls it without one, to see which columns are needed."""
+    assert config(MockTrial())["learning_rate"] == "quantized_log"
+
+
+@pytest.mark.slow
+def test_ray(tmp_path: Path, panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch):
+    from ray import tune
+
+    monkeypatch.chdir(tmp_path)
+    space = {**FIXED, "learning_rate": tune.loguniform(1e-4, 1e-2)}
+    fitted = forecaster(AutoMVPA(6, 3, config=space, num_samples=2, backend="ray"))
+    fitted.fit(panel(3), val_size=6)
+    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)
