@@ -16,6 +16,7 @@ from mvpa_ts.attention.triton.primitives import (
     key_tokens,
     load_rows,
     load_score,
+    outer_product,
     skipping,
     store_rows,
 )
@@ -56,6 +57,7 @@ def key_gradient_kernel(
     HAS_MASK: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -176,7 +178,7 @@ def key_gradient_kernel(
                         OF_CHANNEL=not TILE_CHANNELS,
                     )
                     b_cross_weight = tl.exp2(b_cross_score - b_cross_offset).to(b_output_gradient.dtype)
-                    b_weights = b_tile_weight * b_cross_weight[None, :]
+                    b_weights = outer_product(b_tile_weight, b_cross_weight[None, :], INTERPRETED)
                     b_sums += (
                         tl.dot(b_weights, b_output_gradient, b_value_gradients[i_part], input_precision=PRECISION),
                     )

@@ -57,6 +57,7 @@ def query_gradient_kernel(
     HAS_MASK: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,

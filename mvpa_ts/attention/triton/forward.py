@@ -16,6 +16,7 @@ from mvpa_ts.attention.triton.primitives import (
     load_score,
     near_key_segments,
     online_softmax,
+    outer_product,
     skipping,
     store_rows,
 )
@@ -53,6 +54,7 @@ def forward_kernel(
     HAS_MASK: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -180,7 +182,7 @@ def forward_kernel(
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_cross_sum += b_cross_weight
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                b_weights = b_cross_weight.to(b_value.dtype)[:, None] * b_tile_weight
+                b_weights = outer_product(b_tile_weight, b_cross_weight.to(b_value.dtype)[:, None], INTERPRETED)
                 b_output = tl.dot(b_weights, b_value, b_output, input_precision=PRECISION)
             b_sum += b_cross_sum * b_tile_sum
         if HAS_NEAR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Replaced in tests, to fill with NaN what a kernel must write.
 allocate: Callable[..., Tensor] = torch.empty
 
@@ -27,9 +29,6 @@ class Blocks:
     block_n: int
     num_warps: int
     num_stages: int
-
-    def __iter__(self):
-        return iter((self.block_m, self.block_n, self.num_warps, self.num_stages))
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def forward(
     options: Options,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
-    B, T, C, H, d = query.shape
+    B, T, C, H, _ = query.shape
     output = allocate(query.shape, dtype=query.dtype, device=query.device)
     lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
     block = Blocks(32, 16, 4, 2)
@@ -93,7 +92,7 @@ def backward(
     options: Options,
 ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
     """Gradients of query, key, value and of both scores; None for what does not take part."""
-    B, T, C, H, d = query.shape
+    B, T, C, H, _ = query.shape
     H_kv = key.shape[3]
     along_channels = tiles_channels(T, C)
     tile_stop, cross_stop = (C, T) if along_channels else (T, C)
@@ -153,8 +152,11 @@ def backward(
         num_stages=block.num_stages,
         **common,
     )
-    scores = (None if x is None else x.to(query.dtype) for x in (time_gradient, channel_gradient))
-    return query_gradient, key_gradient, value_gradient, *scores
+    if time_gradient is not None:
+        time_gradient = time_gradient.to(query.dtype)
+    if channel_gradient is not None:
+        channel_gradient = channel_gradient.to(query.dtype)
+    return query_gradient, key_gradient, value_gradient, time_gradient, channel_gradient
 
 
 def _common(
@@ -200,6 +202,7 @@ def _common(
         "HAS_MASK": real is not None,
         "TILE_CHANNELS": tiles_channels(T, C),
         "PRECISION": "ieee",
+        "INTERPRETED": INTERPRETED,
         "HEAD_DIM": d,
         "BLOCK_D": max(16, triton.next_power_of_2(d)),
     }

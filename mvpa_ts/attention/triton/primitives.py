@@ -49,11 +49,24 @@ def add_bias(b_query, p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
 
 
 @triton.jit
-def head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME: tl.constexpr,
-                HAS_CHANNEL: tl.constexpr, HAS_MASK: tl.constexpr):  # fmt: skip
-    """Tables of one sample and head. Time scores lie as [H, rows, B, N]: rows of one segment side by side;
-    channel scores as [C, H, B, T, C]: the channels of one query side by side."""
-    batch, segments, channels, heads, time_center = sizes
+def head_tables(
+    p_time,
+    p_channel,
+    p_segment_real,
+    p_channel_real,
+    i_batch,
+    i_head,
+    sizes,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):
+    """Tables of one sample and head.
+
+    Time scores lie as [H, rows, B, N], those of one segment side by side; channel scores as [C, H, B, T, C], those of
+    one query side by side.
+    """
+    batch, segments, channels, _, time_center = sizes
     tokens = segments * channels
     if HAS_TIME:
         p_time += (i_head * (time_center + segments) * batch + i_batch) * tokens
@@ -105,12 +118,9 @@ def load_score(
     p_time, p_channel, p_segment_real, p_channel_real = tables
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
     if HAS_MASK:
-        if OF_CHANNEL:
-            p_real = p_channel_real + key_position
-        else:
-            p_real = p_segment_real + key_position
-        # m_exists bounds the key position, and is broadcast to the shape of the scores.
-        m_exists = m_exists & (tl.load(p_real + tl.zeros(m_exists.shape, tl.int32), mask=m_exists, other=0) != 0)
+        p_real = p_channel_real if OF_CHANNEL else p_segment_real
+        o_real = key_position + tl.zeros(m_exists.shape, tl.int32)
+        m_exists = m_exists & (tl.load(p_real + o_real, mask=m_exists, other=0) != 0)
     b_score = tl.zeros(m_exists.shape, tl.float32)
     if OF_CHANNEL and HAS_CHANNEL:
         p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL)
@@ -190,9 +200,7 @@ def near_key_segments(
 
 
 @triton.jit
-def cross_ranges(
-    i_tile, near_first, near_last, key_stop, channels, BLOCK_N: tl.constexpr, TILE_CHANNELS: tl.constexpr
-):
+def cross_ranges(i_tile, near_first, near_last, key_stop, channels, BLOCK_N: tl.constexpr, TILE_CHANNELS: tl.constexpr):
     """Cross positions of a tile: near ones are first … last − 1; and how many others there are."""
     if TILE_CHANNELS:
         cross_first = near_first
@@ -230,6 +238,17 @@ def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
     if TILE_CHANNELS:
         return b_channel, b_time
     return b_time, b_channel
+
+
+@triton.jit
+def outer_product(b_tile_weight, b_cross_weight, INTERPRETED: tl.constexpr):
+    """Weights of a rank-1 tile in the precision of the values: two in one instruction, half the registers of float32.
+
+    Triton's interpreter would multiply the bit patterns of bfloat16; there this is the same with the same rounding.
+    """
+    if INTERPRETED:
+        return (b_tile_weight.to(tl.float32) * b_cross_weight.to(tl.float32)).to(b_tile_weight.dtype)
+    return b_tile_weight * b_cross_weight
 
 
 @triton.jit
