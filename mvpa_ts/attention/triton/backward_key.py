@@ -11,6 +11,7 @@ from mvpa_ts.attention.triton.primitives import (
     LOG2_E,
     add_bias,
     content_counts,
+    dot,
     far_offsets,
     head_tables,
     key_tokens,
@@ -19,6 +20,7 @@ from mvpa_ts.attention.triton.primitives import (
     outer_product,
     skipping,
     store_rows,
+    token_positions,
 )
 
 
@@ -55,9 +57,9 @@ def key_gradient_kernel(
     HAS_WINDOW: tl.constexpr,
     DENSE_LAST: tl.constexpr,
     HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
     PRECISION: tl.constexpr,
-    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -100,12 +102,6 @@ def key_gradient_kernel(
     else:
         first_segment = i_tile
         last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
-    b_key_gradients = ()
-    b_value_gradients = ()
-    for _ in tl.static_range(CROSS):
-        b_key_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
-        b_value_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
-
     # Blocks of query tokens: near ones are near_first … near_last − 1 and dense_first … block_stop − 1.
     block_stop = tl.cdiv(tokens, BLOCK_M)
     block_first = 0
@@ -127,18 +123,30 @@ def key_gradient_kernel(
         dense_first = tl.where(has_holes, block_stop, dense_first)
     near_count = near_last - near_first
 
-    for i_group in range(0, GROUPS):
-        i_head = i_kv_head * GROUPS + i_group
-        o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
-        o_statistics = (i_batch * heads + i_head) * tokens
-        tables = head_tables(
-            p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
-        )
-        if HAS_FAR:
+    b_value_gradients = ()
+    for _ in tl.static_range(CROSS):
+        b_value_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
+    if HAS_FAR:
+        for i_group in range(0, GROUPS):
+            i_head = i_kv_head * GROUPS + i_group
+            o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+            o_statistics = (i_batch * heads + i_head) * tokens
+            tables = head_tables(
+                p_time,
+                p_channel,
+                p_segment_real,
+                p_channel_real,
+                i_batch,
+                i_head,
+                sizes,
+                HAS_TIME,
+                HAS_CHANNEL,
+                HAS_MASK,
+            )
             for i in range(0, dense_first - block_first - near_count):
-                i_block = block_first + skipping(i, near_first - block_first, near_last - block_first)
-                o_token = i_block * BLOCK_M + tl.arange(0, BLOCK_M)
-                o_segment, o_channel = o_token // channels, o_token % channels
+                i_start = (block_first + skipping(i, near_first - block_first, near_last - block_first)) * BLOCK_M
+                o_token = i_start + tl.arange(0, BLOCK_M)
+                o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
                 m_row = o_token < tokens
                 if HAS_MASK:
                     m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
@@ -160,6 +168,7 @@ def key_gradient_kernel(
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
                     OF_CHANNEL=TILE_CHANNELS,
                 )
                 b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[None, :]).to(b_output_gradient.dtype)
@@ -175,52 +184,72 @@ def key_gradient_kernel(
                         HAS_TIME,
                         HAS_CHANNEL,
                         HAS_MASK,
+                        WIDE,
                         OF_CHANNEL=not TILE_CHANNELS,
                     )
                     b_cross_weight = tl.exp2(b_cross_score - b_cross_offset).to(b_output_gradient.dtype)
-                    b_weights = outer_product(b_tile_weight, b_cross_weight[None, :], INTERPRETED)
-                    b_sums += (
-                        tl.dot(b_weights, b_output_gradient, b_value_gradients[i_part], input_precision=PRECISION),
-                    )
+                    b_weights = outer_product(b_tile_weight, b_cross_weight[None, :], PRECISION)
+                    b_sums += (dot(b_weights, b_output_gradient, b_value_gradients[i_part], PRECISION),)
                 b_value_gradients = b_sums
+
+    for i_part in tl.static_range(CROSS):
+        i_cross = i_cross_start + i_part
+        o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+        o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+        m_key = m_tile & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
+        b_value_gradient = b_value_gradients[i_part]
+        b_key_gradient = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+        if HAS_CONTENT:
+            b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+            b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+            key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
+        if HAS_MASK:
+            m_real = (tl.load(p_real + o_key, mask=m_key, other=0) != 0)[:, None]
         if HAS_NEAR:
-            for i in range(0, near_count + block_stop - dense_first):
-                i_block = near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)
-                o_token = i_block * BLOCK_M + tl.arange(0, BLOCK_M)
-                o_segment, o_channel = o_token // channels, o_token % channels
-                m_row = o_token < tokens
-                if HAS_MASK:
-                    m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
-                rows = (o_segment, o_channel, o_token, m_row)
-                rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
-                b_output_gradient = load_rows(
-                    p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
-                )
-                b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
-                b_delta = tl.load(p_delta + o_statistics + o_token, mask=m_row, other=0.0)
-                if HAS_CONTENT:
-                    b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-                    b_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
-                b_tile_score = load_score(
-                    o_tile[:, None],
-                    rows_2d,
-                    tables,
+            for i_group in range(0, GROUPS):
+                i_head = i_kv_head * GROUPS + i_group
+                o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+                o_statistics = (i_batch * heads + i_head) * tokens
+                tables = head_tables(
+                    p_time,
+                    p_channel,
+                    p_segment_real,
+                    p_channel_real,
+                    i_batch,
+                    i_head,
                     sizes,
-                    scale_2,
-                    CAUSAL,
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
-                    OF_CHANNEL=TILE_CHANNELS,
                 )
-                b_key_sums = ()
-                b_value_sums = ()
-                for i_part in tl.static_range(CROSS):
-                    i_cross = i_cross_start + i_part
-                    o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
-                    m_key = m_tile & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
+                for i in range(0, near_count + block_stop - dense_first):
+                    i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
+                    o_token = i_start + tl.arange(0, BLOCK_M)
+                    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
+                    m_row = o_token < tokens
+                    if HAS_MASK:
+                        m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
+                    rows = (o_segment, o_channel, o_token, m_row)
+                    rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
+                    b_output_gradient = load_rows(
+                        p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
+                    )
+                    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
+                    b_tile_score = load_score(
+                        o_tile[:, None],
+                        rows_2d,
+                        tables,
+                        sizes,
+                        scale_2,
+                        CAUSAL,
+                        HAS_TIME,
+                        HAS_CHANNEL,
+                        HAS_MASK,
+                        WIDE,
+                        OF_CHANNEL=TILE_CHANNELS,
+                    )
                     b_cross_score = load_score(
-                        tl.full([BLOCK_M], i_cross, tl.int32),
+                        o_cross,
                         rows,
                         tables,
                         sizes,
@@ -229,51 +258,30 @@ def key_gradient_kernel(
                         HAS_TIME,
                         HAS_CHANNEL,
                         HAS_MASK,
+                        WIDE,
                         OF_CHANNEL=not TILE_CHANNELS,
                     )
                     b_logits = b_tile_score + (b_cross_score - b_lse)[None, :]
                     if HAS_CONTENT:
-                        key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
                         m_content = content_counts(
                             o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                         )
-                        b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
-                        b_content = tl.dot(b_key, tl.trans(b_query), input_precision=PRECISION)
+                        b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+                        b_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
+                        b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
                         b_logits += b_content * tl.where(m_content, scale_2, 0.0)
                     if HAS_MASK:
-                        m_real = tl.load(p_real + o_key, mask=m_key, other=0) != 0
-                        b_logits = tl.where(m_real[:, None], b_logits, float("-inf"))
+                        b_logits = tl.where(m_real, b_logits, float("-inf"))
                     b_weights = tl.exp2(b_logits)
-                    b_value_sums += (
-                        tl.dot(
-                            b_weights.to(b_output_gradient.dtype),
-                            b_output_gradient,
-                            b_value_gradients[i_part],
-                            input_precision=PRECISION,
-                        ),
+                    b_value_gradient = dot(
+                        b_weights.to(b_output_gradient.dtype), b_output_gradient, b_value_gradient, PRECISION
                     )
                     if HAS_CONTENT:
-                        b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
-                        b_gradient = tl.dot(b_value, tl.trans(b_output_gradient), input_precision=PRECISION)
+                        b_delta = tl.load(p_delta + o_statistics + o_token, mask=m_row, other=0.0)
+                        b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
                         b_gradient = b_weights * (b_gradient - b_delta[None, :]) * tl.where(m_content, 1.0, 0.0)
-                        b_key_sums += (
-                            tl.dot(
-                                b_gradient.to(b_query.dtype),
-                                b_query,
-                                b_key_gradients[i_part],
-                                input_precision=PRECISION,
-                            ),
-                        )
-                b_value_gradients = b_value_sums
-                if HAS_CONTENT:
-                    b_key_gradients = b_key_sums
-
-    for i_part in tl.static_range(CROSS):
-        i_cross = i_cross_start + i_part
-        o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
-        m_key = m_tile & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
-        b_value_gradient = b_value_gradients[i_part]
+                        b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
         store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
         if HAS_CONTENT:
-            b_key_gradient = b_key_gradients[i_part] * scale
+            b_key_gradient *= scale
             store_rows(p_key_gradient + o_kv, b_key_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)

@@ -8,6 +8,7 @@ from mvpa_ts.attention.triton.primitives import (
     add_bias,
     content_counts,
     cross_ranges,
+    dot,
     far_offsets,
     head_tables,
     key_tokens,
@@ -17,6 +18,7 @@ from mvpa_ts.attention.triton.primitives import (
     skipping,
     store_rows,
     store_score_gradient,
+    token_positions,
 )
 
 
@@ -55,9 +57,10 @@ def query_gradient_kernel(
     HAS_WINDOW: tl.constexpr,
     DENSE_LAST: tl.constexpr,
     HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
+    SINGLE_TILE: tl.constexpr,
     PRECISION: tl.constexpr,
-    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -74,7 +77,7 @@ def query_gradient_kernel(
     sizes = (batch, segments, channels, heads, time_center)
     i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
     o_token = i_start + tl.arange(0, BLOCK_M)
-    o_segment, o_channel = o_token // channels, o_token % channels
+    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
     m_token = o_token < tokens
     m_row = m_token
     has_holes = False
@@ -144,11 +147,13 @@ def query_gradient_kernel(
         tile_stop = channels
 
     b_query_gradient = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for i_tile in range(0, tile_stop, BLOCK_N):
+    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
+    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
         m_tile = o_tile < tile_stop
-        # What another tile added to a cross gradient must be there before it is read.
-        tl.debug_barrier()
+        if not SINGLE_TILE:
+            # What the last tile stored of the cross gradients must be there before it is read.
+            tl.debug_barrier()
         b_tile_score = load_score(
             o_tile[None, :],
             rows_2d,
@@ -159,6 +164,7 @@ def query_gradient_kernel(
             HAS_TIME,
             HAS_CHANNEL,
             HAS_MASK,
+            WIDE,
             OF_CHANNEL=TILE_CHANNELS,
         )
         b_tile_gradient = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -181,11 +187,12 @@ def query_gradient_kernel(
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                b_gradient = tl.dot(b_output_gradient, tl.trans(b_value), input_precision=PRECISION)
+                b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
                 b_gradient -= b_delta[:, None]
                 if HAS_TILE_SCORE:
                     b_tile_gradient += b_gradient * b_cross_weight[:, None]
@@ -199,8 +206,9 @@ def query_gradient_kernel(
                         sizes,
                         i_tile,
                         CAUSAL,
+                        WIDE,
                         OF_CHANNEL=not TILE_CHANNELS,
-                        ADDS=True,
+                        ADDS=not SINGLE_TILE,
                     )
             b_tile_gradient *= b_tile_weight
         if HAS_NEAR:
@@ -217,6 +225,7 @@ def query_gradient_kernel(
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_logits = b_tile_score + (b_cross_score - b_lse)[:, None]
@@ -226,13 +235,13 @@ def query_gradient_kernel(
                         o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                     )
                     b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                    b_content = tl.dot(b_query, tl.trans(b_key), input_precision=PRECISION)
+                    b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_logits += b_content * tl.where(m_content, scale_2, 0.0)
                 if HAS_MASK:
                     m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
                     b_logits = tl.where(m_key[None, :], b_logits, float("-inf"))
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                b_gradient = tl.dot(b_output_gradient, tl.trans(b_value), input_precision=PRECISION)
+                b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
                 b_gradient = tl.exp2(b_logits) * (b_gradient - b_delta[:, None])
                 if HAS_TILE_SCORE:
                     b_tile_gradient += b_gradient
@@ -245,12 +254,13 @@ def query_gradient_kernel(
                         sizes,
                         i_tile,
                         CAUSAL,
+                        WIDE,
                         OF_CHANNEL=not TILE_CHANNELS,
-                        ADDS=True,
+                        ADDS=not SINGLE_TILE,
                     )
                 if HAS_CONTENT:
                     b_gradient = (b_gradient * tl.where(m_content, 1.0, 0.0)).to(b_key.dtype)
-                    b_query_gradient = tl.dot(b_gradient, b_key, b_query_gradient, input_precision=PRECISION)
+                    b_query_gradient = dot(b_gradient, b_key, b_query_gradient, PRECISION)
         if HAS_TILE_SCORE:
             store_score_gradient(
                 p_tile_gradient,
@@ -260,6 +270,7 @@ def query_gradient_kernel(
                 sizes,
                 0,
                 CAUSAL,
+                WIDE,
                 OF_CHANNEL=TILE_CHANNELS,
                 ADDS=False,
             )

@@ -8,6 +8,7 @@ from mvpa_ts.attention.triton.primitives import (
     add_bias,
     content_counts,
     cross_ranges,
+    dot,
     far_offsets,
     finite,
     head_tables,
@@ -19,6 +20,7 @@ from mvpa_ts.attention.triton.primitives import (
     outer_product,
     skipping,
     store_rows,
+    token_positions,
 )
 
 
@@ -52,9 +54,10 @@ def forward_kernel(
     HAS_WINDOW: tl.constexpr,
     DENSE_LAST: tl.constexpr,
     HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
+    SINGLE_TILE: tl.constexpr,
     PRECISION: tl.constexpr,
-    INTERPRETED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -71,7 +74,7 @@ def forward_kernel(
     # The last block of a causal problem has the most keys: it starts first.
     i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
     o_token = i_start + tl.arange(0, BLOCK_M)
-    o_segment, o_channel = o_token // channels, o_token % channels
+    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
     m_token = o_token < tokens
     m_row = m_token
     has_holes = False
@@ -121,7 +124,7 @@ def forward_kernel(
         for i_segment in range(0, key_stop):
             o_key = tl.full([BLOCK_M], i_segment, tl.int32)
             b_score = load_score(
-                o_key, rows, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, OF_CHANNEL=False
+                o_key, rows, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=False
             )
             if HAS_CONTENT:
                 m_content = content_counts(o_segment, o_key, segments, window, HAS_WINDOW, DENSE_LAST)
@@ -130,7 +133,7 @@ def forward_kernel(
         for i_channel in range(0, channels, 16):
             o_key = i_channel + tl.arange(0, 16)[None, :]
             b_score = load_score(
-                o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, OF_CHANNEL=True
+                o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=True
             )
             b_channel_max = tl.maximum(b_channel_max, tl.max(b_score, 1))
         if HAS_MASK:
@@ -140,7 +143,8 @@ def forward_kernel(
     tile_stop = key_stop
     if TILE_CHANNELS:
         tile_stop = channels
-    for i_tile in range(0, tile_stop, BLOCK_N):
+    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
+    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
         m_tile = o_tile < tile_stop
         b_tile_score = load_score(
@@ -153,6 +157,7 @@ def forward_kernel(
             HAS_TIME,
             HAS_CHANNEL,
             HAS_MASK,
+            WIDE,
             OF_CHANNEL=TILE_CHANNELS,
         )
         cross_first, cross_last, far_count = cross_ranges(
@@ -177,13 +182,14 @@ def forward_kernel(
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_cross_sum += b_cross_weight
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                b_weights = outer_product(b_tile_weight, b_cross_weight.to(b_value.dtype)[:, None], INTERPRETED)
-                b_output = tl.dot(b_weights, b_value, b_output, input_precision=PRECISION)
+                b_weights = outer_product(b_tile_weight, b_cross_weight.to(b_value.dtype)[:, None], PRECISION)
+                b_output = dot(b_weights, b_value, b_output, PRECISION)
             b_sum += b_cross_sum * b_tile_sum
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
@@ -198,6 +204,7 @@ def forward_kernel(
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_logits = b_tile_score + b_cross_score[:, None]
@@ -207,7 +214,7 @@ def forward_kernel(
                         o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                     )
                     b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
-                    b_content = tl.dot(b_query, tl.trans(b_key), input_precision=PRECISION)
+                    b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_logits += b_content * tl.where(m_content, scale_2, 0.0)
                 if HAS_MASK:
                     m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
@@ -215,7 +222,7 @@ def forward_kernel(
                 b_weights, b_max, b_sum, b_rescale = online_softmax(b_logits, b_max, b_sum)
                 b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
                 b_output *= b_rescale[:, None]
-                b_output = tl.dot(b_weights.to(b_value.dtype), b_value, b_output, input_precision=PRECISION)
+                b_output = dot(b_weights.to(b_value.dtype), b_value, b_output, PRECISION)
 
     # A query without any allowed key gives zeros, and +∞ makes its weights vanish in the backward pass.
     m_any = b_sum > 0.0

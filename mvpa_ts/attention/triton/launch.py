@@ -15,8 +15,10 @@ from torch import Tensor
 from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
+from mvpa_ts.attention.triton.primitives import INTERPRETED
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# float32 inputs keep float32 products; Triton's default rounds them to tf32.
+PRECISION = INTERPRETED.value if os.environ.get("TRITON_INTERPRET") == "1" else "ieee"
 # Replaced in tests, to fill with NaN what a kernel must write.
 allocate: Callable[..., Tensor] = torch.empty
 
@@ -58,6 +60,7 @@ def forward(
     """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
     B, T, C, H, _ = query.shape
     output = allocate(query.shape, dtype=query.dtype, device=query.device)
+    tile_stop = C if tiles_channels(T, C) else T
     lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
     block = Blocks(32, 16, 4, 2)
     grid = (triton.cdiv(T * C, block.block_m) * B * H,)
@@ -68,6 +71,7 @@ def forward(
         p_output=output,
         p_lse=lse,
         p_time_max=time_max,
+        SINGLE_TILE=tile_stop <= block.block_n,
         BLOCK_M=block.block_m,
         BLOCK_N=block.block_n,
         num_warps=block.num_warps,
@@ -127,6 +131,7 @@ def backward(
         p_query_gradient=query if query_gradient is None else query_gradient,
         p_time_gradient=query if time_gradient is None else time_gradient,
         p_channel_gradient=query if channel_gradient is None else channel_gradient,
+        SINGLE_TILE=tile_stop <= block.block_n,
         BLOCK_M=block.block_m,
         BLOCK_N=block.block_n,
         num_warps=block.num_warps,
@@ -200,9 +205,9 @@ def _common(
         "HAS_WINDOW": content_bias is not None and options.window is not None,
         "DENSE_LAST": options.dense_last_segment,
         "HAS_MASK": real is not None,
+        "WIDE": any(score is not None and score.numel() >= 1 << 31 for score in (time_score, channel_score)),
         "TILE_CHANNELS": tiles_channels(T, C),
-        "PRECISION": "ieee",
-        "INTERPRETED": INTERPRETED,
+        "PRECISION": PRECISION,
         "HEAD_DIM": d,
         "BLOCK_D": max(16, triton.next_power_of_2(d)),
     }

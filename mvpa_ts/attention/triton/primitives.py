@@ -20,6 +20,17 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def token_positions(i_start, channels, BLOCK: tl.constexpr):
+    """Segments and channels of BLOCK tokens from `i_start` on: one integer division for all of them.
+
+    In float32 the floor of (x + ½) / channels is exact while x, at most channels + BLOCK, is below 2²².
+    """
+    o_position = i_start % channels + tl.arange(0, BLOCK)
+    o_step = ((o_position.to(tl.float32) + 0.5) * (1.0 / channels)).to(tl.int32)
+    return i_start // channels + o_step, o_position - o_step * channels
+
+
+@triton.jit
 def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Rows of one head, [rows, BLOCK_D], zeros where the row or the column is not there."""
     o_d = tl.arange(0, BLOCK_D)
@@ -79,13 +90,21 @@ def head_tables(
 
 
 @triton.jit
-def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr):
-    """Where the score of query rows against key channels (or key segments) lies in its table."""
+def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.constexpr):
+    """Where the score of query rows against key channels (or key segments) lies in its table.
+
+    WIDE tables need 64-bit offsets, which take twice the registers and are held across the loops.
+    """
     o_segment, o_channel, o_token, _ = rows
     batch, segments, channels, heads, time_center = sizes
+    o_outer = o_channel if OF_CHANNEL else o_segment - key_position + time_center
+    if WIDE:
+        o_outer = o_outer.to(tl.int64)
     if OF_CHANNEL:
-        return (o_channel.to(tl.int64) * heads * batch * segments + o_segment) * channels + key_position
-    return (o_segment - key_position + time_center).to(tl.int64) * batch * segments * channels + o_token
+        o_score = o_outer * (heads * batch * segments * channels) + o_segment * channels + key_position
+    else:
+        o_score = o_outer * (batch * segments * channels) + o_token
+    return o_score
 
 
 @triton.jit
@@ -94,10 +113,11 @@ def score_exists(key_position, rows, sizes, CAUSAL: tl.constexpr, OF_CHANNEL: tl
     o_segment, _, _, m_row = rows
     _, segments, channels, _, _ = sizes
     if OF_CHANNEL:
-        return m_row & (key_position < channels)
-    m_exists = m_row & (key_position < segments)
-    if CAUSAL:
-        m_exists = m_exists & (key_position <= o_segment)
+        m_exists = m_row & (key_position < channels)
+    else:
+        m_exists = m_row & (key_position < segments)
+        if CAUSAL:
+            m_exists = m_exists & (key_position <= o_segment)
     return m_exists
 
 
@@ -112,6 +132,7 @@ def load_score(
     HAS_TIME: tl.constexpr,
     HAS_CHANNEL: tl.constexpr,
     HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
     OF_CHANNEL: tl.constexpr,
 ):
     """Scores of query rows against key channels (or key segments), −∞ where the query may not look."""
@@ -123,10 +144,10 @@ def load_score(
         m_exists = m_exists & (tl.load(p_real + o_real, mask=m_exists, other=0) != 0)
     b_score = tl.zeros(m_exists.shape, tl.float32)
     if OF_CHANNEL and HAS_CHANNEL:
-        p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL)
+        p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
         b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
     if HAS_TIME and not OF_CHANNEL:
-        p_score = p_time + score_offset(key_position, rows, sizes, OF_CHANNEL)
+        p_score = p_time + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
         b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
     return tl.where(m_exists, b_score, float("-inf"))
 
@@ -140,12 +161,13 @@ def store_score_gradient(
     sizes,
     i_tile,
     CAUSAL: tl.constexpr,
+    WIDE: tl.constexpr,
     OF_CHANNEL: tl.constexpr,
     ADDS: tl.constexpr,
 ):
     """Store a gradient where `load_score` read the score; ADDS: on top of what earlier tiles stored there."""
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
-    p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL)
+    p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
     if ADDS:
         m_earlier = m_exists & (tl.full(m_exists.shape, i_tile, tl.int32) > 0)
         b_gradient += tl.load(p_gradient, mask=m_earlier, other=0.0).to(tl.float32)
@@ -240,13 +262,22 @@ def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
     return b_time, b_channel
 
 
-@triton.jit
-def outer_product(b_tile_weight, b_cross_weight, INTERPRETED: tl.constexpr):
-    """Weights of a rank-1 tile in the precision of the values: two in one instruction, half the registers of float32.
+# The value of PRECISION under Triton's interpreter, which keeps bfloat16 as bit patterns and would multiply those.
+INTERPRETED = tl.constexpr("interpreted")
 
-    Triton's interpreter would multiply the bit patterns of bfloat16; there this is the same with the same rounding.
-    """
-    if INTERPRETED:
+
+@triton.jit
+def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
+    """Matrix product, on top of `b_sum` unless that is None."""
+    if PRECISION == INTERPRETED:
+        return tl.dot(b_left.to(tl.float32), b_right.to(tl.float32), b_sum, input_precision="ieee")
+    return tl.dot(b_left, b_right, b_sum, input_precision=PRECISION)
+
+
+@triton.jit
+def outer_product(b_tile_weight, b_cross_weight, PRECISION: tl.constexpr):
+    """Weights of a rank-1 tile in the precision of the values: half the registers of float32, two per instruction."""
+    if PRECISION == INTERPRETED:
         return (b_tile_weight.to(tl.float32) * b_cross_weight.to(tl.float32)).to(b_tile_weight.dtype)
     return b_tile_weight * b_cross_weight
 
