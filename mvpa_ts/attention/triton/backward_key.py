@@ -64,7 +64,7 @@ def key_gradient_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    CROSS: tl.constexpr,
+    TILES: tl.constexpr,
 ):
     HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
@@ -75,7 +75,7 @@ def key_gradient_kernel(
     if TILE_CHANNELS:
         tile_stop = channels
         cross_stop = segments
-    cross_blocks = tl.cdiv(cross_stop, CROSS)
+    cross_blocks = tl.cdiv(cross_stop, TILES)
     blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
     i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
     i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
@@ -93,12 +93,12 @@ def key_gradient_kernel(
     # The first key segments of a causal problem have the most queries: they start first.
     i_block = tl.program_id(0) % blocks
     i_tile = i_block // cross_blocks * BLOCK_N
-    i_cross_start = i_block % cross_blocks * CROSS
+    i_cross_start = i_block % cross_blocks * TILES
     o_tile = i_tile + tl.arange(0, BLOCK_N)
     m_tile = o_tile < tile_stop
     if TILE_CHANNELS:
         first_segment = i_cross_start
-        last_segment = tl.minimum(i_cross_start + CROSS, segments) - 1
+        last_segment = tl.minimum(i_cross_start + TILES, segments) - 1
     else:
         first_segment = i_tile
         last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
@@ -124,7 +124,7 @@ def key_gradient_kernel(
     near_count = near_last - near_first
 
     b_value_gradients = ()
-    for _ in tl.static_range(CROSS):
+    for _ in tl.static_range(TILES):
         b_value_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
     if HAS_FAR:
         for i_group in range(0, GROUPS):
@@ -173,7 +173,7 @@ def key_gradient_kernel(
                 )
                 b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[None, :]).to(b_output_gradient.dtype)
                 b_sums = ()
-                for i_part in tl.static_range(CROSS):
+                for i_part in tl.static_range(TILES):
                     b_cross_score = load_score(
                         tl.full([BLOCK_M], i_cross_start + i_part, tl.int32),
                         rows,
@@ -192,7 +192,7 @@ def key_gradient_kernel(
                     b_sums += (dot(b_weights, b_output_gradient, b_value_gradients[i_part], PRECISION),)
                 b_value_gradients = b_sums
 
-    for i_part in tl.static_range(CROSS):
+    for i_part in tl.static_range(TILES):
         i_cross = i_cross_start + i_part
         o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
         o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)

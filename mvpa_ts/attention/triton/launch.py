@@ -24,22 +24,47 @@ allocate: Callable[..., Tensor] = torch.empty
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """How a kernel is cut: query tokens and tile keys of one step, and what Triton makes of them."""
-
-    block_m: int
-    block_n: int
-    num_warps: int
-    num_stages: int
-
-
-@dataclass(frozen=True)
 class Options:
     """The switches of one call; `window` is None where content counts everywhere."""
 
     causal: bool
     window: int | None
     dense_last_segment: bool
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a kernel is cut: query tokens and keys of a tile, warps, pipeline stages, tiles that a program holds."""
+
+    query_tokens: int
+    keys: int
+    num_warps: int
+    num_stages: int = 2
+    tiles: int = 1
+
+
+# By the ahead-of-time resource report for sm_90, not timed yet: the largest blocks that spill no register with any
+# switch, for 16-bit inputs of heads up to 64 and up to 128 wide. Key: kernel, 16-bit, padded head width above 64.
+_BLOCKS = {
+    ("forward", True, False): Blocks(64, 64, num_warps=4),
+    ("forward", True, True): Blocks(64, 64, num_warps=8),
+    ("query_gradient", True, False): Blocks(64, 64, num_warps=8),
+    ("query_gradient", True, True): Blocks(64, 32, num_warps=8),
+    ("key_gradient", True, False): Blocks(32, 64, num_warps=8, tiles=2),
+    ("key_gradient", True, True): Blocks(32, 64, num_warps=8),
+    # float32 products run on no tensor core, and their operands fill the registers.
+    ("forward", False, False): Blocks(32, 32, num_warps=4),
+    ("forward", False, True): Blocks(16, 16, num_warps=4),
+    ("query_gradient", False, False): Blocks(32, 32, num_warps=4),
+    ("query_gradient", False, True): Blocks(16, 16, num_warps=4),
+    ("key_gradient", False, False): Blocks(32, 32, num_warps=4),
+    ("key_gradient", False, True): Blocks(16, 16, num_warps=4),
+}
+
+
+def choose_blocks(kernel: str, query: Tensor) -> Blocks:
+    """Blocks of a kernel for queries of this precision and head width."""
+    return _BLOCKS[kernel, query.element_size() == 2, query.shape[-1] > 64]
 
 
 def tiles_channels(segments: int, channels: int) -> bool:
@@ -59,24 +84,19 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
     B, T, C, H, _ = query.shape
+    blocks = choose_blocks("forward", query)
     output = allocate(query.shape, dtype=query.dtype, device=query.device)
-    tile_stop = C if tiles_channels(T, C) else T
     lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
-    block = Blocks(32, 16, 4, 2)
-    grid = (triton.cdiv(T * C, block.block_m) * B * H,)
-    forward_kernel[grid](
+    forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
         p_query=query,
         p_key=key,
         p_value=value,
         p_output=output,
         p_lse=lse,
         p_time_max=time_max,
-        SINGLE_TILE=tile_stop <= block.block_n,
-        BLOCK_M=block.block_m,
-        BLOCK_N=block.block_n,
-        num_warps=block.num_warps,
-        num_stages=block.num_stages,
+        SINGLE_TILE=_tile_axis(query)[0] <= blocks.keys,
         **_common(query, key, content_bias, time_score, channel_score, real, options),
+        **_cut(blocks),
     )
     return output, lse, time_max
 
@@ -95,31 +115,30 @@ def backward(
     time_max: Tensor,
     options: Options,
 ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of query, key, value and of both scores; None for what does not take part."""
-    B, T, C, H, _ = query.shape
-    H_kv = key.shape[3]
-    along_channels = tiles_channels(T, C)
-    tile_stop, cross_stop = (C, T) if along_channels else (T, C)
-    common = _common(query, key, content_bias, time_score, channel_score, real, options)
-    delta = allocate(lse.shape, dtype=lse.dtype, device=lse.device)
-    query_gradient, key_gradient = None, None
-    if content_bias is not None:
-        query_gradient = allocate(query.shape, dtype=query.dtype, device=query.device)
-        key_gradient = allocate(key.shape, dtype=key.dtype, device=key.device)
-    value_gradient = allocate(value.shape, dtype=value.dtype, device=value.device)
+    """Gradients of query, key, value and of both scores; None for what does not take part.
 
-    block = Blocks(32, 16, 4, 2)
+    Every element is written by one program, in a fixed order: results are the same each time.
+    """
+    B, T, C, H, _ = query.shape
+    common = _common(query, key, content_bias, time_score, channel_score, real, options)
+    delta = _like(lse)
+    query_gradient = None if content_bias is None else _like(query)
+    key_gradient = None if content_bias is None else _like(key)
+    value_gradient = _like(value)
+
+    blocks = choose_blocks("query_gradient", query)
+    tile_stop, cross_stop = _tile_axis(query)
+    single_tile = tile_stop <= blocks.keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
-    cross_dtype = query.dtype if tile_stop <= block.block_n else torch.float32
+    cross_dtype = query.dtype if single_tile else torch.float32
+    of_time, of_channel = (cross_dtype, query.dtype) if tiles_channels(T, C) else (query.dtype, cross_dtype)
     time_gradient, channel_gradient = None, None
     if time_score is not None:
-        # Rows of the table that no query reaches have no gradient.
-        dtype = cross_dtype if along_channels else query.dtype
-        time_gradient = torch.zeros(time_score.shape, dtype=dtype, device=query.device)
+        # Lags that a query does not have keep a gradient of zero.
+        time_gradient = torch.zeros(time_score.shape, dtype=of_time, device=query.device)
     if channel_score is not None:
-        dtype = query.dtype if along_channels else cross_dtype
-        channel_gradient = allocate(channel_score.shape, dtype=dtype, device=query.device)
-    query_gradient_kernel[(triton.cdiv(T * C, block.block_m) * B * H,)](
+        channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
+    query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
         p_query=query,
         p_key=key,
         p_value=value,
@@ -131,16 +150,14 @@ def backward(
         p_query_gradient=query if query_gradient is None else query_gradient,
         p_time_gradient=query if time_gradient is None else time_gradient,
         p_channel_gradient=query if channel_gradient is None else channel_gradient,
-        SINGLE_TILE=tile_stop <= block.block_n,
-        BLOCK_M=block.block_m,
-        BLOCK_N=block.block_n,
-        num_warps=block.num_warps,
-        num_stages=block.num_stages,
+        SINGLE_TILE=single_tile,
         **common,
+        **_cut(blocks),
     )
-    block = Blocks(32, 16, 4, 2)
-    cross = 2
-    key_gradient_kernel[(triton.cdiv(tile_stop, block.block_n) * triton.cdiv(cross_stop, cross) * B * H_kv,)](
+
+    blocks = choose_blocks("key_gradient", query)
+    programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
+    key_gradient_kernel[(programs,)](
         p_query=query,
         p_key=key,
         p_value=value,
@@ -150,12 +167,9 @@ def backward(
         p_delta=delta,
         p_key_gradient=key if key_gradient is None else key_gradient,
         p_value_gradient=value_gradient,
-        CROSS=cross,
-        BLOCK_M=block.block_m,
-        BLOCK_N=block.block_n,
-        num_warps=block.num_warps,
-        num_stages=block.num_stages,
+        TILES=blocks.tiles,
         **common,
+        **_cut(blocks),
     )
     if time_gradient is not None:
         time_gradient = time_gradient.to(query.dtype)
@@ -176,17 +190,17 @@ def _common(
     """Arguments that all kernels share."""
     B, T, C, H, d = query.shape
     # What is absent is not read: any pointer will do.
-    arguments: dict[str, Any] = dict.fromkeys(("p_real", "p_segment_real", "p_channel_real", "p_holes"), query)
+    masks: dict[str, Any] = dict.fromkeys(("p_real", "p_segment_real", "p_channel_real", "p_holes"), query)
     if real is not None:
         segment_real, channel_real = real.any(2), real.any(1)
         holes = (segment_real[:, :, None] & channel_real[:, None] & ~real).flatten(1).any(1)
-        arguments = {
+        masks = {
             "p_real": real.view(torch.int8),
             "p_segment_real": segment_real.view(torch.int8),
             "p_channel_real": channel_real.view(torch.int8),
             "p_holes": holes.view(torch.int8),
         }
-    return arguments | {
+    return masks | {
         "p_content_bias": query if content_bias is None else content_bias,
         "p_time": query if time_score is None else time_score,
         "p_channel": query if channel_score is None else channel_score,
@@ -211,3 +225,22 @@ def _common(
         "HEAD_DIM": d,
         "BLOCK_D": max(16, triton.next_power_of_2(d)),
     }
+
+
+def _tile_axis(query: Tensor) -> tuple[int, int]:
+    """Positions on the tile axis and on the cross axis."""
+    T, C = query.shape[1:3]
+    return (C, T) if tiles_channels(T, C) else (T, C)
+
+
+def _cut(blocks: Blocks) -> dict[str, int]:
+    return {
+        "BLOCK_M": blocks.query_tokens,
+        "BLOCK_N": blocks.keys,
+        "num_warps": blocks.num_warps,
+        "num_stages": blocks.num_stages,
+    }
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return allocate(tensor.shape, dtype=tensor.dtype, device=tensor.device)
