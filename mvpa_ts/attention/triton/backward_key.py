@@ -20,6 +20,7 @@ from mvpa_ts.attention.triton.primitives import (
     outer_product,
     skipping,
     store_rows,
+    tile_factor,
     token_positions,
 )
 
@@ -171,7 +172,7 @@ def key_gradient_kernel(
                     WIDE,
                     OF_CHANNEL=TILE_CHANNELS,
                 )
-                b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[None, :]).to(b_output_gradient.dtype)
+                b_tile_weight = tile_factor(b_tile_score, b_tile_offset[None, :]).to(b_output_gradient.dtype)
                 b_sums = ()
                 for i_part in tl.static_range(TILES):
                     b_cross_score = load_score(

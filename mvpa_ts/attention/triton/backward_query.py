@@ -18,6 +18,7 @@ from mvpa_ts.attention.triton.primitives import (
     skipping,
     store_rows,
     store_score_gradient,
+    tile_factor,
     token_positions,
 )
 
@@ -172,7 +173,7 @@ def query_gradient_kernel(
             i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
         )
         if HAS_FAR:
-            b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[:, None])
+            b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)

@@ -20,6 +20,7 @@ from mvpa_ts.attention.triton.primitives import (
     outer_product,
     skipping,
     store_rows,
+    tile_factor,
     token_positions,
 )
 
@@ -165,7 +166,7 @@ def forward_kernel(
         )
         if HAS_FAR:
             b_tile_offset, b_cross_offset = far_offsets(finite(b_max), b_time_max, TILE_CHANNELS)
-            b_tile_weight = tl.exp2(b_tile_score - b_tile_offset[:, None])
+            b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
             b_tile_sum = tl.sum(b_tile_weight, 1)
             b_tile_weight = b_tile_weight.to(p_value.dtype.element_ty)
             b_cross_sum = tl.zeros([BLOCK_M], tl.float32)

@@ -44,27 +44,32 @@ class Blocks:
 
 
 # By the ahead-of-time resource report for sm_90, not timed yet: the largest blocks that spill no register with any
-# switch, for 16-bit inputs of heads up to 64 and up to 128 wide. Key: kernel, 16-bit, padded head width above 64.
+# switch (tests/attention/triton/test_compilation.py). A single tile of channels leaves the registers that a loop over
+# tiles would hold; key: kernel, head wider than 64, single tile of channels.
 _BLOCKS = {
-    ("forward", True, False): Blocks(64, 64, num_warps=4),
+    ("forward", False, True): Blocks(64, 64, num_warps=4),
+    ("forward", False, False): Blocks(64, 64, num_warps=8),
     ("forward", True, True): Blocks(64, 64, num_warps=8),
-    ("query_gradient", True, False): Blocks(64, 64, num_warps=8),
+    ("forward", True, False): Blocks(64, 32, num_warps=8),
+    ("query_gradient", False, True): Blocks(64, 64, num_warps=8),
+    ("query_gradient", False, False): Blocks(64, 32, num_warps=8),
     ("query_gradient", True, True): Blocks(64, 32, num_warps=8),
-    ("key_gradient", True, False): Blocks(32, 64, num_warps=8, tiles=2),
-    ("key_gradient", True, True): Blocks(32, 64, num_warps=8),
-    # float32 products run on no tensor core, and their operands fill the registers.
-    ("forward", False, False): Blocks(32, 32, num_warps=4),
-    ("forward", False, True): Blocks(16, 16, num_warps=4),
-    ("query_gradient", False, False): Blocks(32, 32, num_warps=4),
-    ("query_gradient", False, True): Blocks(16, 16, num_warps=4),
-    ("key_gradient", False, False): Blocks(32, 32, num_warps=4),
-    ("key_gradient", False, True): Blocks(16, 16, num_warps=4),
+    ("query_gradient", True, False): Blocks(64, 16, num_warps=8),
+    ("key_gradient", False, True): Blocks(32, 64, num_warps=8, tiles=2),
+    ("key_gradient", False, False): Blocks(32, 64, num_warps=8, tiles=2),
+    ("key_gradient", True, True): Blocks(32, 64, num_warps=8, num_stages=1),
+    ("key_gradient", True, False): Blocks(16, 64, num_warps=8),
 }
+# float32 products run on no tensor core, and their operands fill the registers.
+_FLOAT32_BLOCKS = Blocks(16, 16, num_warps=8, num_stages=1)
 
 
 def choose_blocks(kernel: str, query: Tensor) -> Blocks:
-    """Blocks of a kernel for queries of this precision and head width."""
-    return _BLOCKS[kernel, query.element_size() == 2, query.shape[-1] > 64]
+    """Blocks of a kernel for queries of this precision and shape."""
+    if query.element_size() > 2:
+        return _FLOAT32_BLOCKS
+    T, C, _, d = query.shape[1:]
+    return _BLOCKS[kernel, d > 64, tiles_channels(T, C) and C <= 64]
 
 
 def tiles_channels(segments: int, channels: int) -> bool:

@@ -275,6 +275,12 @@ def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def tile_factor(b_tile_score, b_tile_offset):
+    """The tile's factor of the far weights; cut at 1, because near tiles, which do not use it, could pass 2¹²⁸."""
+    return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0))
+
+
+@triton.jit
 def outer_product(b_tile_weight, b_cross_weight, PRECISION: tl.constexpr):
     """Weights of a rank-1 tile in the precision of the values: half the registers of float32, two per instruction."""
     if PRECISION == INTERPRETED:
