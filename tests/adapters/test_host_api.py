@@ -35,7 +35,7 @@ def test_the_adapter_imports_no_lightning():
 
 def test_the_core_does_not_import_the_host():
     code = "import mvpa_ts.forecasting, sys; assert 'neuralforecast' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=100)
 
 
 def test_mvpa_takes_every_argument_of_its_peers():
