@@ -52,6 +52,7 @@ def test_mvpa_takes_every_argument_of_its_peers():
     ("method", "arguments"),
     [
         ("_create_windows", ["self", "batch", "step"]),
+        ("_parse_windows", ["self", "batch", "windows"]),
         ("_get_temporal_exogenous_cols", ["self", "temporal_cols"]),
         ("_get_loc_scale", ["self", "y_idx", "add_channel_dim"]),
         ("_inv_normalization", ["self", "y_hat", "y_idx"]),

@@ -202,6 +202,16 @@ def test_validation_of_counts_sees_the_look_back_as_it_was(
     np.testing.assert_allclose(seen["y_insample"][0].numpy(), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_of_network_and_host_normalises(name: str, tiny: Callable):
+    """The network must not undo a normalisation on the parameters of a distribution: only the host can."""
+    model = tiny(loss=LOSSES[name]())
+    by_host = name in DISTRIBUTIONS or name in ("IQLoss", "HuberIQLoss")
+    assert model.network.config.normalise is not by_host
+    assert model.scaler.scaler_type == ("standard" if by_host else "identity")
+    assert not tiny(loss=LOSSES[name](), scaler_type="robust", use_norm=False).network.config.normalise
+
+
 @pytest.mark.parametrize("scaler", ["identity", "robust", "minmax", "minmax1", "revin", "invariant"])
 @pytest.mark.parametrize("name", ["MAE", "MQLoss", "Normal"])
 def test_a_chosen_scaler_is_honoured(scaler: str, name: str, tiny: Callable, panel: Callable, dataset: Callable):

@@ -52,6 +52,21 @@ def test_gaps_are_not_read_as_values(tiny: Callable, panel: Callable, forecaster
     np.testing.assert_allclose(forecast, 100.0 * np.arange(1, 5), rtol=0.1)
 
 
+@pytest.mark.parametrize("kind", ["hist_exog_list", "futr_exog_list"])
+def test_gaps_in_columns_are_neutral_after_scaling(
+    kind: str, tiny: Callable, awaken: Callable, panel: Callable, dataset: Callable
+):
+    """A column's own level is scaled away; a gap must not bring it back."""
+    forecasts = []
+    for level in (0.0, 1000.0):
+        frame = with_gaps(panel(4), np.nan)
+        column = np.random.default_rng(0).normal(size=len(frame)) + level
+        model = awaken(tiny(scaler_type="standard", **{kind: ["z"]}))
+        model.test_size = 6
+        forecasts.append(model.predict(dataset(frame.assign(z=column))))
+    np.testing.assert_allclose(*forecasts, rtol=1e-3)
+
+
 def test_gaps_with_sample_weights(tiny: Callable, panel: Callable, forecaster: Callable):
     frame = with_gaps(panel(4), np.nan)
     frame["sample_weight"] = frame["available_mask"].replace(0.0, np.nan)
