@@ -219,7 +219,7 @@ def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callab
 def test_explain(explainer: str, tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
     pytest.importorskip("captum")
     frame = panel(2, rows=40).assign(z=1.0)
-    model = tiny(2, input_size=6, h=2, patch_len=3, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
+    model = tiny(2, input_size=4, h=2, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
     fitted = forecaster(model)
     frame["w"] = np.random.default_rng(0).normal(size=len(frame))
     static = pd.DataFrame({"unique_id": ["s00", "s01"], "kind": [1.0, 2.0]})
