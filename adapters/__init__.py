@@ -15,7 +15,7 @@ HOSTS = ("neuralforecast",)
 
 @contextmanager
 def host_library(name: str) -> Iterator[None]:
-    """Turn a missing host library into an ImportError that says which extra brings it.
+    """Turn a missing library into an ImportError that says which extra brings it.
 
     Examples
     --------
@@ -27,9 +27,10 @@ def host_library(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != name:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "mvpa_ts"):
             raise
-        raise ImportError(f'mvpa_ts.adapters.{name} needs {name}: pip install "mvpa-ts[{name}]"') from error
+        raise ImportError(f'mvpa_ts.adapters.{name} needs {missing}: pip install "mvpa-ts[{name}]"') from error
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -15,7 +15,17 @@ from mvpa_ts import ForecastingConfig, ForecastingNetwork
 LOOKBACK = 96
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
 # Chosen on validation data (docs/forecasting.md); what is not named here is the default of ForecastingConfig.
-MVPA_SETTINGS: dict[str, dict[str, Any]] = {"ETTh1": {}, "ETTh2": {}, "Weather": {}}
+MVPA_SETTINGS: dict[str, dict[str, Any]] = {
+    "ETTh1": {"cycle_length": 24},
+    "ETTh2": {
+        "dim": 16,
+        "mlp_dim": 32,
+        "dropout": 0.5,
+        "head_dropout": 0.7,
+        "training": {"learning_rate": 2e-3, "epochs": 10},
+    },
+    "Weather": {"cycle_length": 144},
+}
 COMPONENTS = {
     "MVPA": ("content", "time", "channel"),
     "MVPA content-only": ("content",),
@@ -132,17 +142,25 @@ def build(
         if model_class.MULTIVARIATE:
             settings["n_series"] = channels
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
-    training = Training()
-    settings = {"horizon": horizon, "lookback": LOOKBACK}
     if name.startswith("Linear"):
-        settings["num_layers"] = 0
-        if name == "Linear + cycle":
-            settings |= {"cycle_length": CYCLES[dataset], "cycle_channels": channels}
-    elif name in COMPONENTS:
-        chosen = dict(MVPA_SETTINGS[dataset])
-        training = Training(**chosen.pop("training", {}))
-        settings |= {**chosen, "components": COMPONENTS[name]}
-    else:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
-    config = ForecastingConfig(**settings)
+        config = ForecastingConfig(horizon, LOOKBACK, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
+        return Core(config), Training(), asdict(config)
+    if name in COMPONENTS:
+        return mvpa(dataset, horizon, channels, {"components": COMPONENTS[name]})
+    raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
+
+
+def mvpa(
+    dataset: str, horizon: int, channels: int, change: dict[str, Any]
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """MVPA with the settings chosen for the dataset, some of them changed."""
+    settings = {**MVPA_SETTINGS[dataset], **change}
+    training = Training(**{**MVPA_SETTINGS[dataset].get("training", {}), **change.get("training", {})})
+    settings.pop("training", None)
+    settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
+    config = ForecastingConfig(horizon, LOOKBACK, **settings)
     return Core(config), training, asdict(config)
+
+
+def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:
+    return {"cycle_length": CYCLES[dataset], "cycle_channels": channels} if wanted else {}

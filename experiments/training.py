@@ -19,10 +19,10 @@ from mvpa_ts.datasets import WindowSet
 class Training:
     """How a model is trained; the defaults are those of MVPA, peers bring their published ones."""
 
-    learning_rate: float = 2e-3
+    learning_rate: float = 6e-3
     batch_size: int = 256
-    epochs: int = 20
-    patience: int = 5  # epochs without a better validation error
+    epochs: int = 15
+    patience: int = 15  # epochs without a better validation error; one cycle of the rate is best seen to its end
     loss: Literal["l1", "mse"] = "l1"
     schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"
     weight_decay: float = 0.0

@@ -4,7 +4,7 @@ One step is forward, backward and optimizer on 32 windows of ETTh1's shape (96 s
 of the models are interleaved, so that whatever slows the machine slows all of them; the median of the ratios is given.
 
     python experiments/training_step_benchmark.py            # results/training_step.json and .md
-    python experiments/training_step_benchmark.py --quick    # two rounds, written nowhere
+    python experiments/training_step_benchmark.py --quick    # two rounds on two windows, written nowhere
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="steps of each model; two more warm up")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    parser.add_argument("--quick", action="store_true", help="two rounds on two windows, nothing written")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = 2 if arguments.quick else arguments.rounds
 
     models = {name: build(name, "ETTh1", HORIZON, CHANNELS, seed=1)[0] for name in MODELS}
-    steps = {name: _Step(model) for name, model in models.items()}
+    batch = 2 if arguments.quick else BATCH
+    steps = {name: _Step(model, batch) for name, model in models.items()}
     seconds: dict[str, list[float]] = {name: [] for name in MODELS}
     for index in range(rounds + 2):
         for name, step in steps.items():
@@ -55,7 +56,7 @@ def main() -> None:
     machine = f"{hardware('cpu')}; {arguments.threads} thread(s), torch {torch.__version__}, {rounds} rounds"
     table = "\n".join(
         [
-            "One training step on 32 windows of 96 × 7, horizon 96, float32; peers at their published settings.",
+            f"One training step on {batch} windows of 96 × 7, horizon 96, float32; peers at their published settings.",
             "",
             "| model | ms | times MVPA | parameters |",
             "|---|---|---|---|",
@@ -79,13 +80,14 @@ def main() -> None:
 class _Step:
     """One optimizer step on fresh random windows; returns its seconds."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, batch: int) -> None:
+        self.batch = batch
         self.model = model.train()
         self.optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 
     def __call__(self) -> float:
-        x, y = torch.randn(BATCH, LOOKBACK, CHANNELS), torch.randn(BATCH, HORIZON, CHANNELS)
-        first_row = torch.zeros(BATCH, dtype=torch.long)
+        x, y = torch.randn(self.batch, LOOKBACK, CHANNELS), torch.randn(self.batch, HORIZON, CHANNELS)
+        first_row = torch.zeros(self.batch, dtype=torch.long)
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         (self.model(x, first_row) - y).square().mean().backward()

@@ -28,14 +28,13 @@ def make_config(**options: object) -> ForecastingConfig:
 
 
 def make_network(*, fresh: bool = False, **options: object) -> ForecastingNetwork:
-    """A network in evaluation mode; unless fresh, its zero heads are filled and its codebooks enlarged."""
+    """A network in evaluation mode whose linear path is filled; unless fresh, also its head, codebooks enlarged."""
     torch.manual_seed(0)
     network = ForecastingNetwork(make_config(**options))
-    if not fresh:
-        with torch.no_grad():
-            for name, parameter in network.named_parameters():
-                if "codebook" in name or not parameter.any():
-                    nn.init.normal_(parameter, std=0.5)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith("linear") or (not fresh and ("codebook" in name or not parameter.any())):
+                nn.init.normal_(parameter, std=0.5)
     return network.eval()
 
 
@@ -109,6 +108,12 @@ def test_channels_beyond_the_codebook_share_its_last_row():
 
 
 # The linear path --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_network_forecasts_the_mean():
+    x = make_windows()
+    output = ForecastingNetwork(make_config())(x)[..., 0]
+    torch.testing.assert_close(output, x.mean(1, keepdim=True).expand_as(output))
 
 
 def test_starts_as_the_linear_model():

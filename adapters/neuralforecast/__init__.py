@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mvpa_ts.adapters.neuralforecast.auto import AutoMVPA
-from mvpa_ts.adapters.neuralforecast.model import MVPA
+from mvpa_ts.adapters import host_library
+
+with host_library("neuralforecast"):
+    from mvpa_ts.adapters.neuralforecast.auto import AutoMVPA
+    from mvpa_ts.adapters.neuralforecast.model import MVPA
 
 __all__ = ["MVPA", "AutoMVPA"]

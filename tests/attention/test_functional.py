@@ -8,6 +8,8 @@ from attention_checks import INPUTS, Case
 from torch import Tensor
 
 from mvpa_ts import mvpa_attention
+from mvpa_ts.attention import separable
+from mvpa_ts.attention.problem import Problem
 
 B, T, C, H_KV, D = 2, 4, 3, 2, 4
 IMPLEMENTATIONS = ("reference", "separable")
@@ -102,6 +104,21 @@ def test_auto_gives_what_the_named_implementations_give() -> None:
     expected, actual = large.evaluate("reference"), large.evaluate("auto")
     for name in expected:
         torch.testing.assert_close(actual[name], expected[name])
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((2, 3), []), ((25, 16), ["separable"])], ids=["small", "large"])
+def test_auto_avoids_the_reference_at_large_sizes(
+    shape: tuple[int, int], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+
+    def record(problem: Problem) -> Tensor:
+        called.append("separable")
+        return problem.query
+
+    monkeypatch.setattr(separable, "separable_attention", record)
+    mvpa_attention(*Case(shape).inputs())
+    assert called == expected
 
 
 def test_low_precision_stays_low_precision() -> None:

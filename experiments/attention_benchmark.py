@@ -1,0 +1,268 @@
+"""Time and memory of MVPA on a CPU, against causal `scaled_dot_product_attention` on the same tokens.
+
+All contenders of a size run in turns in one process, and a ratio is the median of the ratios of the turns, so that a
+machine that is busy or changes its clock slows all of them alike. Gradients are taken for all inputs: three tensors for
+scaled_dot_product_attention (SDPA), eight for MVPA. Peak memory is that of a fresh process for each case, less what the
+process held before. Nothing is timed before the separable path has been checked against the reference in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from mvpa_ts import mvpa_attention
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = ((50, 50), (100, 32), (12, 21))
+GRID = tuple((T, C) for T in (1, 10, 20, 30, 40, 50) for C in (1, 10, 20, 30, 40, 50))
+HEADS, HEAD_DIM, WINDOW = 12, 64, 10
+LIMIT_GIB = 8.0
+# The reference is timed where it needs less than this.
+REFERENCE_LIMIT_GIB = 3.0
+
+Run = Callable[[bool], Any]
+
+
+def main() -> None:
+    """Check, time, measure memory, and write the results."""
+    arguments = parse_arguments()
+    if arguments.memory_of:
+        implementation, T, C = arguments.memory_of
+        print(json.dumps(peak_memory(implementation, int(T), int(C))))
+        return
+    torch.set_num_threads(arguments.threads)
+    check_correctness()
+    print("the separable path agrees with the reference in float64")
+    turns = 3 if arguments.quick else 11
+    sizes = SIZES[-1:] if arguments.quick else SIZES
+    grid = ((1, 10), (10, 10), (20, 10)) if arguments.quick else GRID
+    results = {
+        "hardware": hardware(),
+        "setting": f"float32, batch 1, {HEADS} heads of {HEAD_DIM}, causal, window {WINDOW}",
+        "sizes": [timed(T, C, dense, turns) for T, C in sizes for dense in (False, True)],
+        "memory": [memory_in_new_process(name, *size) for size, name in memory_cases(arguments.quick)],
+        "grid": [timed(T, C, False, 2, with_reference=True) for T, C in grid],
+    }
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "attention_cpu.json").write_text(json.dumps(results, indent=1) + "\n")
+    table = markdown(results)
+    (arguments.output / "attention_cpu.md").write_text(table)
+    print(table)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  python experiments/attention_benchmark.py --quick --output /tmp/attention\n"
+        "  python experiments/attention_benchmark.py          (about 10 minutes, up to 4 GiB)",
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, few turns, no large memory case: seconds")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads for torch (default: 1)")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="folder for attention_cpu.json and attention_cpu.md"
+    )
+    parser.add_argument("--memory-of", nargs=3, metavar=("IMPL", "T", "C"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def mvpa_inputs(T: int, C: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Random leaves for the eight inputs of `mvpa_attention`."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [*3 * [(1, T, C, HEADS, HEAD_DIM)], (T, HEADS, HEAD_DIM), (C, HEADS, HEAD_DIM), *3 * [(HEADS, HEAD_DIM)]]
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def mvpa(impl: Any, T: int, C: int, dense: bool, dtype: torch.dtype = torch.float32) -> Run:
+    """A function that runs MVPA, with the gradients of all inputs on demand."""
+    inputs = mvpa_inputs(T, C, dtype)
+    cotangent = torch.ones_like(inputs[0])
+
+    def run(backward: bool) -> Any:
+        with torch.set_grad_enabled(backward):
+            output = mvpa_attention(*inputs, window=WINDOW, dense_last_segment=dense, impl=impl)
+        return (output, *torch.autograd.grad(output, inputs, cotangent)) if backward else output
+
+    return run
+
+
+def ordinary(T: int, C: int) -> Run:
+    """The same for causal `scaled_dot_product_attention` over the T·C tokens."""
+    inputs = [torch.randn(1, HEADS, T * C, HEAD_DIM).requires_grad_() for _ in range(3)]
+    cotangent = torch.ones_like(inputs[0])
+
+    def run(backward: bool) -> Any:
+        with torch.set_grad_enabled(backward):
+            output = scaled_dot_product_attention(*inputs, is_causal=True)
+        return (output, *torch.autograd.grad(output, inputs, cotangent)) if backward else output
+
+    return run
+
+
+def check_correctness() -> None:
+    """Compare output and all gradients with the reference."""
+    for T, C, dense in ((14, 9, False), (14, 9, True), (25, 4, False)):
+        expected, actual = (mvpa(impl, T, C, dense, torch.float64)(True) for impl in ("reference", "separable"))
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+
+
+def timed(T: int, C: int, dense: bool, turns: int, *, with_reference: bool = False) -> dict[str, Any]:
+    """Milliseconds of each contender, and of each its median ratio to SDPA in the same turn."""
+    contenders = {"sdpa": ordinary(T, C), "separable": mvpa("separable", T, C, dense)}
+    if with_reference and reference_gib(T, C) < REFERENCE_LIMIT_GIB:
+        contenders["reference"] = mvpa("reference", T, C, dense)
+    row: dict[str, Any] = {"T": T, "C": C, "dense_last_segment": dense, "turns": turns}
+    for name, backward in (("forward", False), ("forward_backward", True)):
+        seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
+        for turn in range(turns + 1):
+            for contender, run in contenders.items():
+                start = time.perf_counter()
+                run(backward)
+                if turn:  # the first turn warms up
+                    seconds[contender].append(time.perf_counter() - start)
+        for contender, values in seconds.items():
+            ratios = [value / peer for value, peer in zip(values, seconds["sdpa"], strict=True)]
+            row[f"{name}_{contender}_ms"] = round(1e3 * statistics.median(values), 3)
+            row[f"{name}_{contender}_ratio"] = round(statistics.median(ratios), 3)
+    print(f"timed T={T} C={C}", file=sys.stderr)
+    return row
+
+
+def reference_gib(T: int, C: int) -> float:
+    """Five tensors of all weights in float32: what the reference was measured to hold in its backward pass."""
+    return 5 * 4 * HEADS * (T * C) ** 2 / 2**30
+
+
+def memory_cases(quick: bool) -> list[tuple[tuple[int, int], str]]:
+    """Sizes and implementations whose peak memory is measured."""
+    if quick:
+        return [((12, 21), "reference"), ((12, 21), "separable")]
+    pairs = [((T, C), name) for T, C in ((25, 20), (50, 50)) for name in ("reference", "separable")]
+    return [*pairs, ((100, 64), "separable"), ((100, 64), "reference")]
+
+
+def memory_in_new_process(implementation: str, T: int, C: int) -> dict[str, Any]:
+    """Run one forward and backward pass in a fresh process and return what it says about its memory."""
+    command = [sys.executable, __file__, "--memory-of", implementation, str(T), str(C)]
+    print(f"memory of {implementation} at T={T} C={C}", file=sys.stderr)
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
+    """Peak memory of one forward and backward pass, beyond what the process held before its inputs were made.
+
+    Where the address space may not grow by what the pass needs, it ends in an out-of-memory error, and that is the
+    result.
+    """
+    torch.set_num_threads(1)
+    mvpa(implementation, 2, 2, False)(True)  # load the libraries
+    limit = process_status("VmSize") + int(LIMIT_GIB * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    before = process_status("VmRSS")
+    case: dict[str, Any] = {"implementation": implementation, "T": T, "C": C, "limit_gib": LIMIT_GIB}
+    try:
+        mvpa(implementation, T, C, False)(True)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        return case | {"peak_gib": None, "weights_gib": round(4 * HEADS * (T * C) ** 2 / 2**30, 2)}
+    return case | {"peak_gib": round((process_status("VmHWM") - before) / 2**30, 3)}
+
+
+def process_status(field: str) -> int:
+    """A size in bytes from this process's status; its own peak, where `getrusage` would include the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def hardware() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = platform.processor()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return {
+        "cpu": model,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "load_average_at_start": round(os.getloadavg()[0], 1),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The results as three tables."""
+    machine = results["hardware"]
+    lines = [
+        "# MVPA on a CPU",
+        "",
+        f"{results['setting']}. {machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch "
+        f"{machine['torch']}; load average at the start {machine['load_average_at_start']} on {machine['cores']} cores "
+        "(more than the cores make all times long). Ratios are medians over turns, to causal "
+        "scaled_dot_product_attention (SDPA) on the same tokens. Written by `experiments/attention_benchmark.py`.",
+        "",
+        "| T | C | dense last segment | forward: SDPA ms | separable ms | ratio | forward + backward: SDPA ms "
+        "| separable ms | ratio |",
+        "|--:|--:|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in results["sizes"]:
+        cells = [row["T"], row["C"], "yes" if row["dense_last_segment"] else "no"]
+        for name in ("forward", "forward_backward"):
+            cells += [f"{row[f'{name}_sdpa_ms']:.1f}", f"{row[f'{name}_separable_ms']:.1f}"]
+            cells.append(f"{row[f'{name}_separable_ratio']:.2f}")
+        lines.append(table_line(cells))
+    lines += [
+        "",
+        f"Peak memory of forward and backward in a fresh process, inputs and gradients included, under a limit of "
+        f"{LIMIT_GIB:g} GiB of address space:",
+        "",
+        "| T | C | implementation | GiB |",
+        "|--:|--:|---|--:|",
+    ]
+    for row in results["memory"]:
+        failed = f"out of memory (one tensor of weights is {row.get('weights_gib')} GiB)"
+        gib = failed if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"
+        lines.append(table_line([row["T"], row["C"], row["implementation"], gib]))
+    for name, title in (("forward", "Forward"), ("forward_backward", "Forward and backward")):
+        lines += ["", f"{title}, milliseconds of SDPA / separable / reference (– where it would need over "]
+        lines[-1] += f"{REFERENCE_LIMIT_GIB:g} GiB):"
+        channels = sorted({row["C"] for row in results["grid"]})
+        lines += ["", table_line(["T \\ C", *channels]), "|--:|" + "--:|" * len(channels)]
+        for T in sorted({row["T"] for row in results["grid"]}):
+            rows = {row["C"]: row for row in results["grid"] if row["T"] == T}
+            lines.append(table_line([T, *(grid_cell(rows.get(C), name) for C in channels)]))
+    return "\n".join(lines) + "\n"
+
+
+def grid_cell(row: dict[str, Any] | None, name: str) -> str:
+    """Milliseconds of the three contenders."""
+    values = [row.get(f"{name}_{which}_ms") if row else None for which in ("sdpa", "separable", "reference")]
+    return " / ".join("–" if value is None else f"{value:.3g}" for value in values)
+
+
+def table_line(cells: list[Any]) -> str:
+    """One line of a Markdown table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+if __name__ == "__main__":
+    main()

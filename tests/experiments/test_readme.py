@@ -1,0 +1,26 @@
+"""The README's numbers are those of the committed tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import readme
+
+
+def test_readme_holds_what_the_tables_say() -> None:
+    text = readme.README.read_text()
+    assert "<!-- results:forecasting -->" in text
+    assert readme.filled(text) == text, "run: python experiments/readme.py"
+
+
+def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        (model, dataset, horizon, 1, 0.1 * index, 0.2 * index)
+        for model, count in (("MVPA", 4), ("Linear", 3))
+        for dataset in ("ETTh1", "ETTh2")
+        for index, horizon in list(enumerate((96, 192, 336, 720), start=1))[:count]
+    ]
+    rows = pd.DataFrame(runs, columns=["model", "dataset", "horizon", "seed", "test_mse", "test_mae"])
+    summary = readme.forecasting_summary(rows.assign(hardware="some", threads=1, torch="2"))
+    assert "| MVPA | 0.250 / 0.500 | 0.250 / 0.500 |" in summary
+    assert "Linear" not in summary

@@ -1,0 +1,51 @@
+"""The code and the links in the README and the documentation's front page hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def run(code: str, folder: Path) -> str:
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=folder, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_forecast_in_eight_lines(tmp_path):
+    pytest.importorskip("neuralforecast")
+    assert len([line for line in BLOCKS[0].splitlines() if line]) == 8
+    printed = run(BLOCKS[0], tmp_path)
+    for column in ("MVPA-median", "MVPA-lo-80", "MVPA-hi-80"):
+        assert column in printed
+    assert "[24 rows" in printed or len(re.findall(r"Airline\d", printed)) == 24
+
+
+def test_core_example(tmp_path):
+    run(BLOCKS[1], tmp_path)
+
+
+def test_citation_names_the_paper():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    title = "A foundation model with multi-variate parallel attention to generate neuronal activity"
+    for text in (README, citation):
+        assert title in text
+        assert "2506.20354" in text
+        assert "not affiliated with" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))
+    assert links
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert not missing
