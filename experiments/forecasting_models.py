@@ -24,7 +24,7 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         "head_dropout": 0.7,
         "training": {"learning_rate": 2e-3, "epochs": 10},
     },
-    "Weather": {"cycle_length": 144},
+    "Weather": {"cycle_length": 144},  # not searched yet: the defaults and a daily cycle
 }
 COMPONENTS = {
     "MVPA": ("content", "time", "channel"),

@@ -15,7 +15,6 @@ from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
@@ -313,12 +312,6 @@ class MVPA(WeightAveraging, BaseModel):
             if future.requires_grad:
                 x = x + 0.0 * future[..., column].sum()  # explainers want every input in the graph
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
-        # A missing row was zeroed before the host scaled it: zero it again.
-        if historic is not None:
-            historic = historic.masked_fill(~observed[..., None], 0.0)
-        if future is not None:
-            ahead = F.pad(~observed, (0, 0, 0, self.h))
-            future = future.masked_fill(ahead[..., None], 0.0)
         static = windows_batch["stat_exog"]
 
         order, rank = self._order(observed.device)
@@ -360,6 +353,14 @@ class MVPA(WeightAveraging, BaseModel):
         weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
         temporal = temporal.masked_fill(missing & (~weight | temporal.isnan()), 0.0)
         return super()._create_windows({**batch, "temporal": temporal}, step)
+
+    def _parse_windows(self, batch: dict[str, Any], windows: dict[str, Any]) -> Any:
+        y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(batch, windows)
+        # A missing row was zeroed before the host scaled it, which made its columns far from their mean: zero it again.
+        missing = torch.cat([mask, mask_ahead], 1)[:, None] == 0  # [B, 1, L + h, N]
+        historic = None if historic is None else historic.masked_fill(missing[:, :, : self.input_size], 0.0)
+        future = None if future is None else future.masked_fill(missing, 0.0)
+        return y, mask, y_ahead, mask_ahead, historic, future, static
 
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.

@@ -107,7 +107,9 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
     panel(3).to_pickle(tmp_path / "panel")
     code = WORKER.format(fixed=FIXED)
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code, url, str(tmp_path / "panel")], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-W", "ignore", "-c", code, url, str(tmp_path / "panel")],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as other:
         deadline = time.monotonic() + 200
         while not (tmp_path / "sweep.db").exists() and other.poll() is None and time.monotonic() < deadline:

@@ -86,8 +86,8 @@ def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: C
         futr_exog_list=["z"],
         hidden_size=16,
         linear_hidden_size=32,
-        max_steps=250,
-        learning_rate=1e-2,
+        max_steps=150,
+        learning_rate=2e-2,
         windows_batch_size=64,
         scaler_type="standard",
     )

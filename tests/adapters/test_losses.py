@@ -134,7 +134,7 @@ def test_counts_of_any_level_are_forecast_near_their_level(
     steps = np.tile(np.linspace(-1, 1, 80), 2) * slope
     level = np.where(frame["unique_id"] == "s00", 1000, 8)
     frame["y"] = np.random.default_rng(0).poisson(level * (1 + 0.6 * steps))
-    model = tiny(2, loss=DISTRIBUTIONS[name](), max_steps=80, learning_rate=2e-2, encoder_layers=1)
+    model = tiny(2, loss=DISTRIBUTIONS[name](), max_steps=50, learning_rate=3e-2, encoder_layers=1)
     fitted = forecaster(model)
     fitted.fit(frame)
     last = frame.groupby("unique_id")["y"].apply(lambda values: values.tail(6).mean())
@@ -159,6 +159,38 @@ def test_quantiles_never_cross(
     ascending = forecast[:, chosen.quantiles.argsort().numpy()]
     assert (np.diff(ascending, axis=1) >= 0).all()
     assert (np.diff(ascending, axis=1) > 0).any()
+
+
+LOCATIONS = {  # among what domain_map returns; ISQF's knots are summed up from the lowest
+    "StudentT": 1,
+    "ISQF": 4,
+    **dict.fromkeys(["Normal", "Poisson", "NegativeBinomial", "Bernoulli", "Tweedie", "PMM", "GMM", "NBMM"], 0),
+}
+
+
+@pytest.mark.parametrize("name", LOCATIONS)
+def test_a_cycle_moves_the_location_of_a_distribution_and_nothing_else(name: str, tiny: Callable):
+    model = tiny(2, loss=DISTRIBUTIONS[name](), cycle_length=4, cycle_column="phase", futr_exog_list=["phase"])
+    torch.nn.init.zeros_(model.network.linear.weight)  # the cycle's way through the look-back
+    batch = {
+        "insample_y": torch.zeros(1, 12, 2),
+        "insample_mask": torch.ones(1, 12, 2),
+        "futr_exog": torch.arange(18.0)[None, None, :, None].expand(1, 1, 18, 2),
+        "hist_exog": None,
+        "stat_exog": None,
+    }
+    mapped = []
+    for size in (0.0, 1.0):
+        torch.nn.init.constant_(model.network.cycle, size)
+        mapped.append(model.loss.domain_map(model(batch)))
+    moved = [
+        i
+        for i, (before, after) in enumerate(zip(*mapped, strict=True))
+        if isinstance(before, torch.Tensor) and not torch.allclose(before, after)
+    ]
+    i = LOCATIONS[name]
+    assert moved == [i]
+    torch.testing.assert_close(mapped[1][i] - mapped[0][i], torch.ones_like(mapped[0][i]))
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -200,6 +232,16 @@ def test_validation_of_counts_sees_the_look_back_as_it_was(
     tiny(loss=loss, valid_loss=host.MAE()).fit(dataset(frame), val_size=6)
     expected = frame["y"].to_numpy().reshape(4, 60)[:, -18:-6].T
     np.testing.assert_allclose(seen["y_insample"][0].numpy(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_of_network_and_host_normalises(name: str, tiny: Callable):
+    """The network must not undo a normalisation on the parameters of a distribution: only the host can."""
+    model = tiny(loss=LOSSES[name]())
+    by_host = name in DISTRIBUTIONS or name in ("IQLoss", "HuberIQLoss")
+    assert model.network.config.normalise is not by_host
+    assert model.scaler.scaler_type == ("standard" if by_host else "identity")
+    assert not tiny(loss=LOSSES[name](), scaler_type="robust", use_norm=False).network.config.normalise
 
 
 @pytest.mark.parametrize("scaler", ["identity", "robust", "minmax", "minmax1", "revin", "invariant"])

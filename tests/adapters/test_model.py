@@ -123,7 +123,9 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
     fitted.save(saved)
     frame.to_pickle(f"{saved}.past")
     future.to_pickle(f"{saved}.future")
-    subprocess.run([sys.executable, "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200)
+    subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200
+    )
     loaded = pd.read_pickle(f"{saved}.forecast")
     assert "mine-median" in loaded
     pd.testing.assert_frame_equal(loaded, expected)
@@ -217,7 +219,7 @@ def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callab
 def test_explain(explainer: str, tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
     pytest.importorskip("captum")
     frame = panel(2, rows=40).assign(z=1.0)
-    model = tiny(2, input_size=6, h=2, patch_len=3, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
+    model = tiny(2, input_size=4, h=2, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
     fitted = forecaster(model)
     frame["w"] = np.random.default_rng(0).normal(size=len(frame))
     static = pd.DataFrame({"unique_id": ["s00", "s01"], "kind": [1.0, 2.0]})

@@ -17,6 +17,8 @@ pytest.importorskip("neuralforecast")
 from neuralforecast.losses.pytorch import DistributionLoss
 from neuralforecast.tsdataset import _FilesDataset
 
+from mvpa_ts.adapters.neuralforecast.cycle import phase_of
+
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
     """Every third row of the second series and the last two of the third are missing."""
@@ -50,6 +52,21 @@ def test_gaps_are_not_read_as_values(tiny: Callable, panel: Callable, forecaster
     frame = with_gaps(panel(4), np.nan)
     forecast = fitted.predict(frame).groupby("unique_id")["MVPA"].mean()
     np.testing.assert_allclose(forecast, 100.0 * np.arange(1, 5), rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["hist_exog_list", "futr_exog_list"])
+def test_gaps_in_columns_are_neutral_after_scaling(
+    kind: str, tiny: Callable, awaken: Callable, panel: Callable, dataset: Callable
+):
+    """A column's own level is scaled away; a gap must not bring it back."""
+    forecasts = []
+    for level in (0.0, 1000.0):
+        frame = with_gaps(panel(4), np.nan)
+        column = np.random.default_rng(0).normal(size=len(frame)) + level
+        model = awaken(tiny(scaler_type="standard", **{kind: ["z"]}))
+        model.test_size = 6
+        forecasts.append(model.predict(dataset(frame.assign(z=column))))
+    np.testing.assert_allclose(*forecasts, rtol=1e-3)
 
 
 def test_gaps_with_sample_weights(tiny: Callable, panel: Callable, forecaster: Callable):
@@ -192,6 +209,17 @@ def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, p
     forecast = fitted.predict(futr_df=frame[row >= 74][["unique_id", "ds", "phase"]])
     error = np.abs(forecast.iloc[:, 2].to_numpy() - frame.loc[row >= 74, "y"].to_numpy())
     assert error.mean() < 3, "the cycle's own deviation is about 10"
+
+
+def test_phase_belongs_to_the_first_step_of_a_window():
+    position = torch.arange(7, 25)[None, :, None].expand(3, 18, 2).float()  # 12 + 6 steps, two series
+    observed = torch.ones(3, 12, 2, dtype=torch.bool)
+    observed[1, 5:] = False
+    observed[1, 8, 1] = True  # the other series is there for longer
+    observed[2] = False
+    hidden = position.clone()
+    hidden[:, :12][~observed] = 0.0
+    assert phase_of(hidden, observed).tolist() == [7, 7, 7]
 
 
 def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):

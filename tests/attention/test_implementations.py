@@ -254,7 +254,8 @@ class _LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("causal", [True, False])
-def test_memory_as_time_doubles(causal: bool, impl: str) -> None:
+def test_memory_as_time_doubles(causal: bool, impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separable, "_BLOCK_TOKENS", 12)  # so that T = 128 is many blocks
     largest = []
     for T in (128, 256):
         with _LargestTensor() as mode:
