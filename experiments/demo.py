@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import base64
-import logging
 import os
 import platform
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape
@@ -35,6 +33,7 @@ import pandas as pd
 import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
+from quiet import silence
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.datasets import dataset_path, load_forecasting_frame
@@ -103,15 +102,6 @@ def main() -> None:
     picture = plot(panel, forecasts, output / "forecast.png")
     report = write_report(panel, output / "report.html", picture, summary, errors, per_channel, coverage, seconds)
     print(f"\ntrained and forecast in {seconds:.0f} s; see {report} and {picture}")
-
-
-def silence() -> None:
-    """Keep the progress bar, drop the trainer's log lines and its advice."""
-    for family in ("pytorch_lightning", "lightning.pytorch"):
-        logging.getLogger(f"{family}.utilities.rank_zero").setLevel(logging.ERROR)
-    logging.getLogger("lightning_fabric.utilities.seed").setLevel(logging.ERROR)
-    logging.getLogger("pooch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore")
 
 
 def load_panel() -> Panel:

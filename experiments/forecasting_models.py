@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from quiet import silence
 from torch import Tensor, nn
 from training import Training
 
@@ -135,6 +136,8 @@ def build(
     torch.manual_seed(seed)
     if name in PEERS:
         import neuralforecast.models as host
+
+        silence()
 
         peer = PEERS[name]
         settings = {"h": horizon, "input_size": LOOKBACK, **peer.settings}

@@ -3,7 +3,7 @@
 Interrupt it and start it again: it goes on where it stopped. Start it on several machines with the same --storage:
 they share one search. The rows that published tables test on are never read.
 
-    python experiments/sweep.py --quick                       # a minute, to see it work
+    python experiments/sweep.py --quick                       # some seconds, to see it work
     python experiments/sweep.py --trials 50                   # sqlite file in the results folder
     python experiments/sweep.py --trials 200 --storage postgresql://user@host/sweeps
 
@@ -14,8 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from quiet import silence
+
+RESULTS = Path(__file__).parent / "results"
 
 
 def arguments() -> argparse.Namespace:
@@ -26,9 +31,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=30, help="finished trials to have, all workers together")
     parser.add_argument("--storage", help="database URL (default: sqlite file in the output folder)")
     parser.add_argument("--study", help="name of the search (default: made of data, space and split)")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
-    parser.add_argument("--quick", action="store_true", help="few steps, few trials, few rows")
-    return parser.parse_args()
+    parser.add_argument("--output", type=Path, help="folder of the results (default: experiments/results)")
+    parser.add_argument(
+        "--quick", action="store_true", help="few steps, few trials, few rows; written to a temporary folder"
+    )
+    options = parser.parse_args()
+    if options.output is None:
+        options.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if options.quick else RESULTS
+    return options
 
 
 def panel(name: str, *, quick: bool) -> tuple[Any, int]:
@@ -115,6 +125,7 @@ def main() -> None:
 
     from mvpa_ts.adapters.neuralforecast import AutoMVPA
 
+    silence()
     options.output.mkdir(parents=True, exist_ok=True)
     stem = options.output / f"sweep-{options.dataset}-{options.horizon}{'-quick' if options.quick else ''}"
     frame, validation_rows = panel(options.dataset, quick=options.quick)

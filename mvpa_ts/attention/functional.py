@@ -111,12 +111,7 @@ def mvpa_attention(
     terms = checked_components(components)
     _check_tensors(query, key, value, (content_bias, time_bias, channel_bias))
     B, T, C = query.shape[:3]
-    if window is not None and window < 0:
-        raise ValueError(f"window must be None or at least 0 segments, got {window}")
-    if channel_distance not in ("absolute", "signed"):
-        raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
-    if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+    check_options(window, channel_distance, dropout)
     _check_table("time_key", time_key, key, needed=T, two_sided=not causal)
     _check_table("channel_key", channel_key, key, needed=C, two_sided=channel_distance == "signed")
 
@@ -167,6 +162,16 @@ def checked_components(components: Iterable[str]) -> frozenset[str]:
     if unknown := sorted(terms - set(COMPONENTS)):
         raise ValueError(f"components must be a subset of {COMPONENTS}, got unknown {', '.join(map(repr, unknown))}")
     return terms
+
+
+def check_options(window: int | None, channel_distance: str, dropout: float) -> None:
+    """Raise a ValueError for an option out of range."""
+    if window is not None and window < 0:
+        raise ValueError(f"window must be None or at least 0 segments, got {window}")
+    if channel_distance not in ("absolute", "signed"):
+        raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
 
 
 def merged_mask(

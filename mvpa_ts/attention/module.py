@@ -9,7 +9,14 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from mvpa_ts.attention.functional import COMPONENTS, Implementation, checked_components, merged_mask, mvpa_attention
+from mvpa_ts.attention.functional import (
+    COMPONENTS,
+    Implementation,
+    check_options,
+    checked_components,
+    merged_mask,
+    mvpa_attention,
+)
 
 
 class MVPAttention(nn.Module):
@@ -65,6 +72,7 @@ class MVPAttention(nn.Module):
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
+        check_options(window, channel_distance, dropout)
         if row_order not in ("distance", "released"):
             raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")
         if row_order == "released" and (not causal or channel_distance != "absolute"):

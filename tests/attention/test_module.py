@@ -233,3 +233,11 @@ def test_autocast_to_bfloat16(row_order: Any, impl: Any) -> None:
     assert x.grad is not None
     assert x.grad.isfinite().all()
     assert all(parameter.grad is not None for parameter in attention.parameters())
+
+
+@pytest.mark.parametrize(
+    "option", [{"dropout": 1.0}, {"window": -1}, {"channel_distance": "squared"}, {"components": ("space",)}], ids=str
+)
+def test_an_option_out_of_range_is_refused_when_the_module_is_made(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        MVPAttention(8, 2, **option)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import forecasting
 import numpy as np
@@ -104,7 +107,7 @@ def test_every_model_forecasts_all_channels(name: str) -> None:
 
 
 def test_a_table_is_resumed_and_never_half_written(
-    frame: pd.DataFrame, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(forecasting, "load_forecasting_frame", lambda name: frame)
     table = tmp_path / "forecasting.csv"
@@ -165,3 +168,23 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     first = len(values) - (L + h + count - 1)
     windows = WindowSet(values, torch.arange(first, first + count), L, h)
     assert evaluate(core, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
+
+
+def test_harness_needs_no_host_for_the_models_of_this_library(frame: pd.DataFrame, tmp_path: Path) -> None:
+    folder = tmp_path / "ETT-small"
+    folder.mkdir()
+    frame.to_csv(folder / "ETTh1.csv", index=False)
+    script = Path(forecasting.__file__)
+    code = f"""
+import runpy, sys
+for name in ("neuralforecast", "pytorch_lightning", "lightning", "optuna", "sktime", "pooch", "tqdm", "matplotlib"):
+    sys.modules[name] = None  # importing it fails
+sys.path.insert(0, {str(script.parent)!r})
+sys.argv = ["forecasting.py", "--quick", "--table", {str(tmp_path / "table.csv")!r}]
+runpy.run_path({str(script)!r}, run_name="__main__")
+"""
+    environment = {**os.environ, "MVPA_TS_DATA": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "| MVPA |" in (tmp_path / "table.md").read_text()
