@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -10,13 +9,11 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.triton import why_unavailable
 
-Implementation = Literal["auto", "reference", "separable"]
+Implementation = Literal["auto", "reference", "separable", "triton"]
 COMPONENTS = ("content", "time", "channel")
-_IMPLEMENTATIONS = {
-    "reference": ("mvpa_ts.attention.reference", "reference_attention"),
-    "separable": ("mvpa_ts.attention.separable", "separable_attention"),
-}
+IMPLEMENTATIONS = ("reference", "separable", "triton")
 
 
 def mvpa_attention(
@@ -82,7 +79,7 @@ def mvpa_attention(
         Segments and channels to keep, in place of drawn ones.
     generator : torch.Generator, optional
         Source of the dropout masks.
-    impl : {"auto", "reference", "separable"}, default "auto"
+    impl : {"auto", "reference", "separable", "triton"}, default "auto"
         A named implementation never falls back to another.
 
     Returns
@@ -93,6 +90,8 @@ def mvpa_attention(
     ------
     ValueError
         A shape, table length or option does not fit; the message names the argument.
+    RuntimeError
+        ``impl="triton"`` where the kernels cannot run; the message says why.
 
     References
     ----------
@@ -207,13 +206,27 @@ def draw_dropout_masks(
 
 def _implementation(impl: str, problem: Problem) -> Callable[[Problem], Tensor]:
     name = _pick(problem) if impl == "auto" else impl
-    if name not in _IMPLEMENTATIONS:
-        raise ValueError(f"impl must be one of {('auto', *_IMPLEMENTATIONS)}, got {impl!r}")
-    module, function = _IMPLEMENTATIONS[name]
-    return getattr(importlib.import_module(module), function)
+    if name not in IMPLEMENTATIONS:
+        raise ValueError(f"impl must be one of {('auto', *IMPLEMENTATIONS)}, got {impl!r}")
+    if name == "triton" and impl != "auto" and (reason := why_unavailable(problem.query)):
+        raise RuntimeError(f"impl='triton' cannot run here: {reason}")
+    return _load(name)
+
+
+def _load(name: str) -> Callable[[Problem], Tensor]:
+    """Import an implementation when it is first used; import statements are what torch.compile can follow."""
+    if name == "reference":
+        from mvpa_ts.attention.reference import reference_attention as attention
+    elif name == "separable":
+        from mvpa_ts.attention.separable import separable_attention as attention
+    else:
+        from mvpa_ts.attention.triton.operator import triton_attention as attention
+    return attention
 
 
 def _pick(problem: Problem) -> str:
+    if problem.query.device.type == "cuda" and why_unavailable(problem.query) is None:
+        return "triton"
     B, T, C, H, _ = problem.query.shape
     pairs = B * H * (T * C) ** 2
     # One CPU thread, forward and backward, time of the reference over that of separable, at (B, T, C, H): 0.5× at

@@ -1,0 +1,294 @@
+"""What the Triton compiler makes of the attention kernels, without a GPU: registers, shared memory, instructions.
+
+`compiled_kernels` runs the launch code on tensors without memory, keeps the arguments of each launch, and compiles the
+kernels for a GPU that need not be there. Run as a script it writes results/attention_kernel_code.{json,md}: what each
+kernel needs, and how many cycles a step of each inner loop keeps the tensor cores, the special-function unit and the
+instruction issue of one multiprocessor busy. This is arithmetic on compiled code. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from mvpa_ts.attention.triton import launch
+
+RESULTS = Path(__file__).parent / "results"
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+KERNELS = ("forward", "query_gradient", "key_gradient")
+# Shared memory that one block may have, in KB.
+SHARED_LIMIT = {80: 163, 90: 227, 100: 227}
+_TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int8: "i8"}
+# Of one multiprocessor of an H100 or H200: exponentials per cycle, and 16-bit tensor-core operations (one multiply and
+# one add each) per cycle. It issues four instructions a cycle, one from each of its schedulers.
+EXPONENTIALS, TENSOR_PRODUCTS, SCHEDULERS = 16, 2048, 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One call of the attention, as far as the compiled code depends on it."""
+
+    segments: int = 50
+    channels: int = 50
+    head_dim: int = 64
+    groups: int = 1
+    kv_heads: int = 12
+    batch: int = 64
+    dtype: torch.dtype = torch.bfloat16
+    causal: bool = True
+    window: int | None = 10
+    dense_last_segment: bool = True
+    masked: bool = False
+    components: tuple[str, ...] = ("content", "time", "channel")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An innermost loop with tensor-core instructions: one step works on one tile."""
+
+    instructions: dict[str, int]
+    tensor_products: int  # multiply-adds of one step, by all warps of the program
+
+    def count(self, *prefixes: str) -> int:
+        """Instructions whose name starts with one of the prefixes, per warp and step."""
+        return sum(count for name, count in self.instructions.items() if name.startswith(prefixes))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel for one GPU architecture."""
+
+    name: str
+    capability: int
+    num_warps: int
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
+    arguments: dict[str, Any] = field(repr=False)
+
+
+def compiled_kernels(setting: Setting, capability: int = 90, kernels: tuple[str, ...] = KERNELS) -> Iterator[Compiled]:
+    """Compile kernels as one call of the attention, forward and backward, would launch them."""
+    for name, kernel, arguments in launches(setting):
+        if name in kernels:
+            yield compiled(name, kernel, arguments, capability)
+
+
+def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
+    """The kernels that a call would launch, with their arguments."""
+    s = setting
+    B, T, C, H_kv, d = s.batch, s.segments, s.channels, s.kv_heads, s.head_dim
+    H = H_kv * s.groups
+    rows = T if s.causal else 2 * T - 1
+
+    def empty(*shape: int, dtype: torch.dtype = s.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    query, key, value = empty(B, T, C, H, d), empty(B, T, C, H_kv, d), empty(B, T, C, H_kv, d)
+    inputs = (
+        query,
+        key,
+        value,
+        empty(H_kv, d) if "content" in s.components else None,
+        empty(H, rows, B * T * C) if "time" in s.components else None,
+        empty(C * H, B * T, C) if "channel" in s.components else None,
+        empty(B, T, C, dtype=torch.bool) if s.masked else None,
+    )
+    options = launch.Options(s.causal, s.window, s.dense_last_segment)
+    statistics = empty(B, H, T * C, dtype=torch.float32)
+    found: list[tuple[str, Any, dict[str, Any]]] = []
+    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
+        launch.forward(*inputs, options)
+        launch.backward(query, *inputs, query, statistics, statistics, options)
+    return found
+
+
+class _Recorder:
+    """Stands in for a kernel: keeps what it is launched with."""
+
+    def __init__(self, name: str, found: list[tuple[str, Any, dict[str, Any]]]) -> None:
+        self.name, self.found = name, found
+        self.kernel = getattr(launch, f"{name}_kernel")
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda **arguments: self.found.append((self.name, self.kernel, arguments))
+
+
+def compiled(name: str, kernel: Any, arguments: dict[str, Any], capability: int) -> Compiled:
+    """Compile one kernel; integers and pointers are specialised as a launch would do it."""
+    options = {option: arguments[option] for option in ("num_warps", "num_stages")}
+    signature, constants, attributes = {}, {}, {}
+    for position, parameter in enumerate(kernel.arg_names):
+        given = arguments[parameter]
+        if isinstance(given, Tensor):
+            signature[parameter] = "*" + _TYPES[given.dtype]
+            attributes[(position,)] = [["tt.divisibility", 16]]
+        elif isinstance(given, float):
+            signature[parameter] = "fp32"
+        elif parameter.isupper() or given == 1:
+            signature[parameter] = "constexpr"
+            constants[parameter] = given
+        else:
+            signature[parameter] = "i32"
+            if given % 16 == 0:
+                attributes[(position,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, attributes)
+    result = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    cubin = result.asm["cubin"]
+    usage = run_tool("cuobjdump", "--dump-resource-usage", cubin)
+    registers, stack = (int(re.search(rf"{word}:(\d+)", usage)[1]) for word in ("REG", "STACK"))  # type: ignore[index]
+    return Compiled(
+        name,
+        capability,
+        options["num_warps"],
+        registers,
+        stack,
+        result.metadata.shared,
+        result.asm["ptx"],
+        cubin,
+        arguments,
+    )
+
+
+def run_tool(tool: str, option: str, cubin: bytes) -> str:
+    """What one of the tools that Triton brings says of a compiled kernel."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin", delete=False) as file:
+        file.write(cubin)
+    try:
+        return subprocess.run([TOOLS / tool, option, file.name], capture_output=True, text=True, check=True).stdout
+    finally:
+        os.unlink(file.name)
+
+
+def inner_loops(kernel: Compiled) -> list[Loop]:
+    """Innermost loops with tensor-core instructions, in the order of the code (sm_90)."""
+    lines = run_tool("cuobjdump", "-sass", kernel.cubin).splitlines()
+    code = [
+        match for line in lines if (match := re.search(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([A-Z]\S*)(.*);", line))
+    ]
+    address = {int(match[1], 16): index for index, match in enumerate(code)}
+    loops = []
+    for index, match in enumerate(code):
+        target = re.search(r"0x([0-9a-f]+)\s*$", match[3]) if match[2].startswith("BRA") else None
+        start = address.get(int(target[1], 16)) if target else None
+        if start is not None and start < index:
+            loops.append((start, index))
+    innermost = [
+        (start, stop)
+        for start, stop in loops
+        if not any((start, stop) != other and start <= other[0] and other[1] <= stop for other in loops)
+    ]
+    found = []
+    for start, stop in innermost:
+        names = Counter(match[2] for match in code[start : stop + 1])
+        products = sum(count * _products(name) for name, count in names.items())
+        if products:
+            # A warp-group instruction is issued by four warps together.
+            groups = kernel.num_warps // 4 if any(name.startswith("HGMMA") for name in names) else kernel.num_warps
+            found.append(Loop(dict(names), products * groups))
+    return found
+
+
+def _products(name: str) -> int:
+    """Multiply-adds of one tensor-core instruction, HGMMA.64x64x16 or HMMA.16816."""
+    if match := re.match(r"HGMMA\.(\d+)x(\d+)x(\d+)", name):
+        return int(match[1]) * int(match[2]) * int(match[3])
+    return 16 * 8 * 16 if name.startswith("HMMA.16816") else 0
+
+
+def cycles(loop: Loop, num_warps: int) -> dict[str, float]:
+    """Cycles that one step keeps parts of a multiprocessor busy; the largest is what the step takes at the least."""
+    return {
+        "tensor cores": loop.tensor_products / TENSOR_PRODUCTS,
+        "exponentials": loop.count("MUFU") * num_warps * 32 / EXPONENTIALS,
+        "issue": sum(loop.instructions.values()) * num_warps / SCHEDULERS,
+    }
+
+
+def main() -> None:
+    """Compile for sm_90, count, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the forward kernel only, and write nothing")
+    quick = parser.parse_args().quick
+    settings = {"T = C = 50, heads of 64": Setting()}
+    if not quick:
+        settings["T = C = 100, heads of 64"] = Setting(segments=100, channels=100)
+        settings["T = 100, C = 32, 16/8 heads of 128"] = Setting(
+            segments=100, channels=32, head_dim=128, groups=2, kv_heads=8
+        )
+    rows = [
+        row
+        for title, setting in settings.items()
+        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else KERNELS)
+        for row in report(title, kernel)
+    ]
+    text = table(rows)
+    print(text)
+    if not quick:
+        RESULTS.mkdir(exist_ok=True)
+        record = {"triton": triton.__version__, "target": "sm_90", "rows": rows}
+        (RESULTS / "attention_kernel_code.json").write_text(json.dumps(record, indent=1) + "\n")
+        (RESULTS / "attention_kernel_code.md").write_text(text)
+
+
+def report(title: str, kernel: Compiled) -> list[dict[str, Any]]:
+    """One row for each inner loop."""
+    rows = []
+    for number, loop in enumerate(inner_loops(kernel)):
+        a = kernel.arguments
+        row = {
+            "case": title,
+            "kernel": kernel.name,
+            "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {a['TILES']}" if a.get("TILES", 1) > 1 else ""),
+            "warps": kernel.num_warps,
+            "registers": kernel.registers,
+            "spilled": kernel.stack_bytes,
+            "shared KB": round(kernel.shared_bytes / 1024, 1),
+            "loop": number + 1,
+            "tensor instructions": loop.count("HGMMA", "HMMA"),
+            "exponentials": loop.count("MUFU"),
+            "loads": loop.count("LDG", "LDS", "UTMA"),
+            "instructions": sum(loop.instructions.values()),
+            "cycles": {name: round(value) for name, value in cycles(loop, kernel.num_warps).items()},
+        }
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as a Markdown table."""
+    names = [name for name in rows[0] if name != "cycles"]
+    parts = list(rows[0]["cycles"])
+    lines = [
+        f"Compiled for sm_90 with Triton {triton.__version__}; nothing was timed. Counts are per warp and step of a",
+        "loop. Cycles: how long one step keeps a part of one multiprocessor busy, at the least.",
+        "",
+        "| " + " | ".join([*names, *(f"cycles: {part}" for part in parts)]) + " |",
+        "|" + " --- |" * (len(names) + len(parts)),
+    ]
+    for row in rows:
+        lines.append("| " + " | ".join(str(row[name]) for name in names) + " | ")
+        lines[-1] += " | ".join(str(row["cycles"][part]) for part in parts) + " |"
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

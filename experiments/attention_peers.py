@@ -1,0 +1,179 @@
+"""Attention mechanisms that FlashMVPA is timed against, each as a function of one set of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import adaptive_avg_pool1d, scaled_dot_product_attention
+
+from mvpa_ts import mvpa_attention
+
+INPUTS = ("query", "key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias")
+
+
+@dataclass(frozen=True)
+class Case:
+    """The size of one problem; causal, content within `window` segments."""
+
+    segments: int
+    channels: int
+    batch: int = 64
+    heads: int = 12
+    kv_heads: int = 12
+    head_dim: int = 64
+    window: int = 10
+    dense_last_segment: bool = True
+
+    def __str__(self) -> str:
+        heads = f"{self.heads}/{self.kv_heads}×{self.head_dim}"
+        dense = ", dense last segment" if self.dense_last_segment else ""
+        return f"T={self.segments} C={self.channels} B={self.batch} {heads}{dense}"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sample."""
+        return self.segments * self.channels
+
+    def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
+        """The eight tensors of MVPA, with gradients; values of a size that a trained model has."""
+        B, T, C, H, d = self.batch, self.segments, self.channels, self.heads, self.head_dim
+        shapes = [(B, T, C, H, d), *2 * [(B, T, C, self.kv_heads, d)]]
+        shapes += [(T, self.kv_heads, d), (C, self.kv_heads, d), *3 * [(self.kv_heads, d)]]
+        generator = torch.Generator(device).manual_seed(seed)
+        return {
+            name: torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype).requires_grad_()
+            for name, shape in zip(INPUTS, shapes, strict=True)
+        }
+
+
+Attend = Callable[[dict[str, Tensor]], Tensor]
+
+
+def contenders(case: Case) -> dict[str, Attend]:
+    """Every mechanism by name; the first four compute the same function."""
+
+    def mvpa(impl: str) -> Attend:
+        options = {"window": case.window, "dense_last_segment": case.dense_last_segment, "impl": impl}
+        return lambda x: mvpa_attention(*x.values(), **options)  # type: ignore[arg-type]
+
+    return {
+        "FlashMVPA": mvpa("triton"),
+        "MVPA separable": mvpa("separable"),
+        "MVPA reference": mvpa("reference"),
+        "MVPA FlexAttention": _FlexMVPA(case),
+        "flash SDPA causal": lambda x: _flash(x, causal=True),
+        "flash SDPA": lambda x: _flash(x, causal=False),
+        "softmax attention": _softmax_attention,
+        "Nyströmformer": _nystrom_attention,
+    }
+
+
+def tokens_first(x: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value as [B, H, N, d]."""
+    query, key, value = (rearrange(x[name], "b t c h d -> b h (t c) d") for name in INPUTS[:3])
+    return query, key, value
+
+
+def _repeated(x: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = tokens_first(x)
+    groups = query.shape[1] // key.shape[1]
+    return query, key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+
+
+def _flash(x: dict[str, Tensor], causal: bool) -> Tensor:
+    query, key, value = tokens_first(x)
+    grouped = query.shape[1] != key.shape[1]
+    if query.device.type == "cpu":
+        return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
+
+
+def _softmax_attention(x: dict[str, Tensor]) -> Tensor:
+    """Softmax attention as it is written, causal by token, with all of its weights in memory."""
+    query, key, value = _repeated(x)
+    later = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool, device=query.device).triu(1)
+    logits = query @ key.mT * query.shape[-1] ** -0.5
+    return logits.masked_fill(later, float("-inf")).softmax(-1) @ value
+
+
+def _nystrom_attention(x: dict[str, Tensor], landmarks: int = 64, iterations: int = 6) -> Tensor:
+    """Softmax attention by the Nyström method: landmarks are means of neighbours, the inverse is iterated.
+
+    Not causal; the convolution that Nyströmformer adds to it is left out.
+    """
+    query, key, value = _repeated(x)
+    B, H, N, d = query.shape
+    query = query * d**-0.5
+    if landmarks >= N:
+        return (query @ key.mT).softmax(-1) @ value
+    query_marks, key_marks = (
+        adaptive_avg_pool1d(tensor.reshape(B * H, N, d).mT, landmarks).mT.reshape(B, H, landmarks, d)
+        for tensor in (query, key)
+    )
+    left = (query @ key_marks.mT).softmax(-1)
+    middle = (query_marks @ key_marks.mT).softmax(-1)
+    right = (query_marks @ key.mT).softmax(-1)
+    return left @ (_pseudo_inverse(middle, iterations) @ (right @ value))
+
+
+def _pseudo_inverse(matrix: Tensor, iterations: int) -> Tensor:
+    """Third-order iteration towards the Moore–Penrose inverse, started below its radius of convergence."""
+    single = matrix.float()
+    identity = torch.eye(matrix.shape[-1], device=matrix.device)
+    inverse = single.mT / (single.sum(-1).amax(-1) * single.sum(-2).amax(-1))[..., None, None]
+    for _ in range(iterations):
+        product = single @ inverse
+        inverse = 0.25 * inverse @ (13 * identity - product @ (15 * identity - product @ (7 * identity - product)))
+    return inverse.to(matrix.dtype)
+
+
+class _FlexMVPA:
+    """MVPA as a score modification of FlexAttention: what one would write without kernels of one's own.
+
+    Sizes are tensors and shapes are dynamic, so that a compiled kernel serves several sizes.
+    """
+
+    compiled: Callable[..., Tensor] | None = None
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.mask = None
+
+    def __call__(self, x: dict[str, Tensor]) -> Tensor:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        case, device = self.case, x["query"].device
+        N = case.tokens
+        C, last = torch.tensor(case.channels, device=device), torch.tensor(case.segments - 1, device=device)
+        window = torch.tensor(case.window, device=device)
+        dense = torch.tensor(case.dense_last_segment, device=device)
+        if self.mask is None:
+            self.mask = create_block_mask(lambda b, h, q, k: k // C <= q // C, None, None, N, N, device=device)
+        query, key, value = tokens_first(x)
+        groups = case.heads // case.kv_heads
+        scale = case.head_dim**-0.5
+        biases = (x[name].repeat_interleave(groups, 0)[:, None] for name in INPUTS[5:])
+        u, v, w = biases
+        time_key, channel_key = (
+            rearrange(x[name].repeat_interleave(groups, 1), "r h d -> h d r") for name in ("time_key", "channel_key")
+        )
+        by_lag, by_distance = (query + v) @ time_key * scale, (query + w) @ channel_key * scale
+
+        def score(content: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            lag = q // C - k // C
+            near = (lag <= window) | (dense & (q // C == last))
+            distance = (q % C - k % C).abs()
+            # Keys of later segments are masked; their lag must not leave the table.
+            past = torch.where(lag < 0, 0, lag)
+            return torch.where(near, content, 0.0) + by_lag[b, h, q, past] + by_distance[b, h, q, distance]
+
+        if _FlexMVPA.compiled is None:
+            _FlexMVPA.compiled = torch.compile(flex_attention, dynamic=True)
+        attend = flex_attention if device.type == "cpu" else _FlexMVPA.compiled
+        return attend(query + u, key, value, score_mod=score, block_mask=self.mask, enable_gqa=groups > 1)

@@ -1,0 +1,36 @@
+"""FlashMVPA: exact attention in Triton kernels with a rank-1 far field; docs/flashmvpa.md derives it.
+
+Triton itself is imported with `operator`, which mvpa_ts.attention.functional loads on first use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+LARGEST_HEAD_DIM = 128
+
+
+def why_unavailable(query: Tensor) -> str | None:
+    """What keeps the kernels from running on this query; None where they can."""
+    if not _HAS_TRITON:
+        return "the package triton is not installed"
+    device = query.device
+    if device.type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        if capability < (8, 0):
+            return f"it needs a GPU of compute capability 8.0 or newer, {device} has {capability[0]}.{capability[1]}"
+    elif device.type != "cpu":
+        return f"it needs a CUDA device, the query is on {device}"
+    elif os.environ.get("TRITON_INTERPRET") != "1":
+        return "it needs a CUDA device, the query is on cpu (TRITON_INTERPRET=1, set at start, runs it there, slowly)"
+    if query.dtype not in _DTYPES:
+        return f"it takes {', '.join(map(str, _DTYPES))}, got {query.dtype}"
+    if query.shape[-1] > LARGEST_HEAD_DIM:
+        return f"it takes heads up to {LARGEST_HEAD_DIM} wide, got {query.shape[-1]}"
+    return None

@@ -1,0 +1,288 @@
+"""The backward kernel over blocks of keys: gradients of keys and values, summed over the heads that share them.
+
+A program holds one key tile at several cross positions: the weights of a tile are computed once for all of them.
+In this file tiles have keys as rows and query tokens as columns.
+"""
+
+import triton
+import triton.language as tl
+
+from mvpa_ts.attention.triton.primitives import (
+    LOG2_E,
+    add_bias,
+    content_counts,
+    dot,
+    far_offsets,
+    head_tables,
+    key_tokens,
+    load_rows,
+    load_score,
+    outer_product,
+    skipping,
+    store_rows,
+    tile_factor,
+    token_positions,
+)
+
+
+@triton.jit
+def key_gradient_kernel(
+    p_query,
+    p_key,
+    p_value,
+    p_content_bias,
+    p_time,
+    p_channel,
+    p_real,
+    p_segment_real,
+    p_channel_real,
+    p_holes,
+    p_output_gradient,
+    p_lse,
+    p_time_max,
+    p_delta,
+    p_key_gradient,
+    p_value_gradient,
+    scale,
+    window,
+    batch,
+    segments,
+    channels,
+    heads,
+    time_center,
+    GROUPS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    HAS_CONTENT: tl.constexpr,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    DENSE_LAST: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE_CHANNELS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
+    HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
+    kv_heads = heads // GROUPS
+    tokens = segments * channels
+    tile_stop = segments
+    cross_stop = channels
+    if TILE_CHANNELS:
+        tile_stop = channels
+        cross_stop = segments
+    cross_blocks = tl.cdiv(cross_stop, TILES)
+    blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
+    i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
+    i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
+    sizes = (batch, segments, channels, heads, time_center)
+    has_holes = False
+    if HAS_MASK:
+        p_real += i_batch * tokens
+        has_holes = tl.load(p_holes + i_batch) != 0
+    query_stride = heads * HEAD_DIM
+    kv_stride = kv_heads * HEAD_DIM
+    o_kv = (i_batch * tokens * kv_heads + i_kv_head) * HEAD_DIM
+    p_content_bias += i_kv_head * HEAD_DIM
+    scale_2 = scale * LOG2_E
+
+    # The first key segments of a causal problem have the most queries: they start first.
+    i_block = tl.program_id(0) % blocks
+    i_tile = i_block // cross_blocks * BLOCK_N
+    i_cross_start = i_block % cross_blocks * TILES
+    o_tile = i_tile + tl.arange(0, BLOCK_N)
+    m_tile = o_tile < tile_stop
+    if TILE_CHANNELS:
+        first_segment = i_cross_start
+        last_segment = tl.minimum(i_cross_start + TILES, segments) - 1
+    else:
+        first_segment = i_tile
+        last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
+    # Blocks of query tokens: near ones are near_first … near_last − 1 and dense_first … block_stop − 1.
+    block_stop = tl.cdiv(tokens, BLOCK_M)
+    block_first = 0
+    if CAUSAL:
+        block_first = first_segment * channels // BLOCK_M
+    near_first = block_first
+    near_last = block_first
+    dense_first = block_stop
+    if HAS_CONTENT:
+        near_last = block_stop
+        if HAS_WINDOW:
+            near_first = tl.maximum(tl.maximum(first_segment - window, 0) * channels // BLOCK_M, block_first)
+            near_last = tl.cdiv(tl.minimum(last_segment + window + 1, segments) * channels, BLOCK_M)
+            if DENSE_LAST:
+                dense_first = tl.maximum((segments - 1) * channels // BLOCK_M, near_last)
+    if HAS_MASK:
+        near_first = tl.where(has_holes, block_first, near_first)
+        near_last = tl.where(has_holes, block_stop, near_last)
+        dense_first = tl.where(has_holes, block_stop, dense_first)
+    near_count = near_last - near_first
+
+    b_value_gradients = ()
+    for _ in tl.static_range(TILES):
+        b_value_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
+    if HAS_FAR:
+        for i_group in range(0, GROUPS):
+            i_head = i_kv_head * GROUPS + i_group
+            o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+            o_statistics = (i_batch * heads + i_head) * tokens
+            tables = head_tables(
+                p_time,
+                p_channel,
+                p_segment_real,
+                p_channel_real,
+                i_batch,
+                i_head,
+                sizes,
+                HAS_TIME,
+                HAS_CHANNEL,
+                HAS_MASK,
+            )
+            for i in range(0, dense_first - block_first - near_count):
+                i_start = (block_first + skipping(i, near_first - block_first, near_last - block_first)) * BLOCK_M
+                o_token = i_start + tl.arange(0, BLOCK_M)
+                o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
+                m_row = o_token < tokens
+                if HAS_MASK:
+                    m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
+                rows = (o_segment, o_channel, o_token, m_row)
+                rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
+                b_output_gradient = load_rows(
+                    p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
+                )
+                b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
+                b_time_max = tl.load(p_time_max + o_statistics + o_token, mask=m_row, other=float("-inf"))
+                b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
+                b_tile_score = load_score(
+                    o_tile[:, None],
+                    rows_2d,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=TILE_CHANNELS,
+                )
+                b_tile_weight = tile_factor(b_tile_score, b_tile_offset[None, :]).to(b_output_gradient.dtype)
+                b_sums = ()
+                for i_part in tl.static_range(TILES):
+                    b_cross_score = load_score(
+                        tl.full([BLOCK_M], i_cross_start + i_part, tl.int32),
+                        rows,
+                        tables,
+                        sizes,
+                        scale_2,
+                        CAUSAL,
+                        HAS_TIME,
+                        HAS_CHANNEL,
+                        HAS_MASK,
+                        WIDE,
+                        OF_CHANNEL=not TILE_CHANNELS,
+                    )
+                    b_cross_weight = tl.exp2(b_cross_score - b_cross_offset).to(b_output_gradient.dtype)
+                    b_weights = outer_product(b_tile_weight, b_cross_weight[None, :], PRECISION)
+                    b_sums += (dot(b_weights, b_output_gradient, b_value_gradients[i_part], PRECISION),)
+                b_value_gradients = b_sums
+
+    for i_part in tl.static_range(TILES):
+        i_cross = i_cross_start + i_part
+        o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+        o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+        m_key = m_tile & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
+        b_value_gradient = b_value_gradients[i_part]
+        b_key_gradient = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+        if HAS_CONTENT:
+            b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+            b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+            key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
+        if HAS_MASK:
+            m_real = (tl.load(p_real + o_key, mask=m_key, other=0) != 0)[:, None]
+        if HAS_NEAR:
+            for i_group in range(0, GROUPS):
+                i_head = i_kv_head * GROUPS + i_group
+                o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+                o_statistics = (i_batch * heads + i_head) * tokens
+                tables = head_tables(
+                    p_time,
+                    p_channel,
+                    p_segment_real,
+                    p_channel_real,
+                    i_batch,
+                    i_head,
+                    sizes,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                )
+                for i in range(0, near_count + block_stop - dense_first):
+                    i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
+                    o_token = i_start + tl.arange(0, BLOCK_M)
+                    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
+                    m_row = o_token < tokens
+                    if HAS_MASK:
+                        m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
+                    rows = (o_segment, o_channel, o_token, m_row)
+                    rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
+                    b_output_gradient = load_rows(
+                        p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
+                    )
+                    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
+                    b_tile_score = load_score(
+                        o_tile[:, None],
+                        rows_2d,
+                        tables,
+                        sizes,
+                        scale_2,
+                        CAUSAL,
+                        HAS_TIME,
+                        HAS_CHANNEL,
+                        HAS_MASK,
+                        WIDE,
+                        OF_CHANNEL=TILE_CHANNELS,
+                    )
+                    b_cross_score = load_score(
+                        o_cross,
+                        rows,
+                        tables,
+                        sizes,
+                        scale_2,
+                        CAUSAL,
+                        HAS_TIME,
+                        HAS_CHANNEL,
+                        HAS_MASK,
+                        WIDE,
+                        OF_CHANNEL=not TILE_CHANNELS,
+                    )
+                    b_logits = b_tile_score + (b_cross_score - b_lse)[None, :]
+                    if HAS_CONTENT:
+                        m_content = content_counts(
+                            o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
+                        )
+                        b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+                        b_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
+                        b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
+                        b_logits += b_content * tl.where(m_content, scale_2, 0.0)
+                    if HAS_MASK:
+                        b_logits = tl.where(m_real, b_logits, float("-inf"))
+                    b_weights = tl.exp2(b_logits)
+                    b_value_gradient = dot(
+                        b_weights.to(b_output_gradient.dtype), b_output_gradient, b_value_gradient, PRECISION
+                    )
+                    if HAS_CONTENT:
+                        b_delta = tl.load(p_delta + o_statistics + o_token, mask=m_row, other=0.0)
+                        b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
+                        b_gradient = b_weights * (b_gradient - b_delta[None, :]) * tl.where(m_content, 1.0, 0.0)
+                        b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
+        store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+        if HAS_CONTENT:
+            b_key_gradient *= scale
+            store_rows(p_key_gradient + o_kv, b_key_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)

@@ -1,0 +1,280 @@
+"""The backward kernel over blocks of query tokens: gradients of the queries and of both scores."""
+
+import triton
+import triton.language as tl
+
+from mvpa_ts.attention.triton.primitives import (
+    LOG2_E,
+    add_bias,
+    content_counts,
+    cross_ranges,
+    dot,
+    far_offsets,
+    head_tables,
+    key_tokens,
+    load_rows,
+    load_score,
+    near_key_segments,
+    skipping,
+    store_rows,
+    store_score_gradient,
+    tile_factor,
+    token_positions,
+)
+
+
+@triton.jit
+def query_gradient_kernel(
+    p_query,
+    p_key,
+    p_value,
+    p_content_bias,
+    p_time,
+    p_channel,
+    p_real,
+    p_segment_real,
+    p_channel_real,
+    p_holes,
+    p_output,
+    p_output_gradient,
+    p_lse,
+    p_time_max,
+    p_delta,
+    p_query_gradient,
+    p_time_gradient,
+    p_channel_gradient,
+    scale,
+    window,
+    batch,
+    segments,
+    channels,
+    heads,
+    time_center,
+    GROUPS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    HAS_CONTENT: tl.constexpr,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    DENSE_LAST: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE_CHANNELS: tl.constexpr,
+    SINGLE_TILE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
+    HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
+    HAS_TILE_SCORE: tl.constexpr = HAS_CHANNEL if TILE_CHANNELS else HAS_TIME
+    HAS_CROSS_SCORE: tl.constexpr = HAS_TIME if TILE_CHANNELS else HAS_CHANNEL
+    tokens = segments * channels
+    blocks = tl.cdiv(tokens, BLOCK_M)
+    i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
+    sizes = (batch, segments, channels, heads, time_center)
+    i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
+    o_token = i_start + tl.arange(0, BLOCK_M)
+    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
+    m_token = o_token < tokens
+    m_row = m_token
+    has_holes = False
+    if HAS_MASK:
+        p_real += i_batch * tokens
+        m_row = m_row & (tl.load(p_real + o_token, mask=m_token, other=0) != 0)
+        has_holes = tl.load(p_holes + i_batch) != 0
+    o_kv = (i_batch * tokens * (heads // GROUPS) + i_head // GROUPS) * HEAD_DIM
+    o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+    o_statistics = (i_batch * heads + i_head) * tokens
+    query_stride = heads * HEAD_DIM
+    kv_stride = heads // GROUPS * HEAD_DIM
+    tables = head_tables(
+        p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
+    )
+    p_time_gradient, p_channel_gradient, _, _ = head_tables(
+        p_time_gradient,
+        p_channel_gradient,
+        p_segment_real,
+        p_channel_real,
+        i_batch,
+        i_head,
+        sizes,
+        HAS_TIME,
+        HAS_CHANNEL,
+        HAS_MASK,
+    )
+    p_tile_gradient = p_channel_gradient if TILE_CHANNELS else p_time_gradient
+    p_cross_gradient = p_time_gradient if TILE_CHANNELS else p_channel_gradient
+    rows = (o_segment, o_channel, o_token, m_row)
+    rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_row[:, None])
+    # Rows that are not real get zeros: their weights are zero.
+    stored_rows = (o_segment, o_channel, o_token, m_token)
+    stored_rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_token[:, None])
+    scale_2 = scale * LOG2_E
+
+    b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+    b_output = load_rows(p_output + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+    b_delta = tl.sum(b_output.to(tl.float32) * b_output_gradient.to(tl.float32), 1)
+    tl.store(p_delta + o_statistics + o_token, b_delta, mask=m_token)
+    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
+    if HAS_CONTENT:
+        b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+        b_query = add_bias(b_query, p_content_bias + i_head // GROUPS * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    if HAS_FAR:
+        b_time_max = tl.load(p_time_max + o_statistics + o_token, mask=m_token, other=float("-inf"))
+        b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
+
+    last_segment = (tl.minimum(i_start + BLOCK_M, tokens) - 1) // channels
+    key_stop = segments
+    if CAUSAL:
+        key_stop = last_segment + 1
+    near_first, near_last = near_key_segments(
+        i_start // channels,
+        last_segment,
+        key_stop,
+        sizes,
+        window,
+        has_holes,
+        HAS_CONTENT,
+        HAS_WINDOW,
+        DENSE_LAST,
+        HAS_MASK,
+    )
+    tile_stop = key_stop
+    if TILE_CHANNELS:
+        tile_stop = channels
+
+    b_query_gradient = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
+    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
+        o_tile = i_tile + tl.arange(0, BLOCK_N)
+        m_tile = o_tile < tile_stop
+        if not SINGLE_TILE:
+            # What the last tile stored of the cross gradients must be there before it is read.
+            tl.debug_barrier()
+        b_tile_score = load_score(
+            o_tile[None, :],
+            rows_2d,
+            tables,
+            sizes,
+            scale_2,
+            CAUSAL,
+            HAS_TIME,
+            HAS_CHANNEL,
+            HAS_MASK,
+            WIDE,
+            OF_CHANNEL=TILE_CHANNELS,
+        )
+        b_tile_gradient = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        cross_first, cross_last, far_count = cross_ranges(
+            i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
+        )
+        if HAS_FAR:
+            b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
+            for i in range(0, far_count):
+                i_cross = skipping(i, cross_first, cross_last)
+                o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                b_cross_score = load_score(
+                    o_cross,
+                    rows,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=not TILE_CHANNELS,
+                )
+                b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
+                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
+                b_gradient -= b_delta[:, None]
+                if HAS_TILE_SCORE:
+                    b_tile_gradient += b_gradient * b_cross_weight[:, None]
+                if HAS_CROSS_SCORE:
+                    b_cross_gradient = b_cross_weight * tl.sum(b_gradient * b_tile_weight, 1) * scale
+                    store_score_gradient(
+                        p_cross_gradient,
+                        b_cross_gradient,
+                        o_cross,
+                        stored_rows,
+                        sizes,
+                        i_tile,
+                        CAUSAL,
+                        WIDE,
+                        OF_CHANNEL=not TILE_CHANNELS,
+                        ADDS=not SINGLE_TILE,
+                    )
+            b_tile_gradient *= b_tile_weight
+        if HAS_NEAR:
+            for i_cross in range(cross_first, cross_last):
+                o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                b_cross_score = load_score(
+                    o_cross,
+                    rows,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=not TILE_CHANNELS,
+                )
+                b_logits = b_tile_score + (b_cross_score - b_lse)[:, None]
+                if HAS_CONTENT:
+                    key_segment = o_cross[:, None] if TILE_CHANNELS else o_tile[None, :]
+                    m_content = content_counts(
+                        o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
+                    )
+                    b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                    b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
+                    b_logits += b_content * tl.where(m_content, scale_2, 0.0)
+                if HAS_MASK:
+                    m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
+                    b_logits = tl.where(m_key[None, :], b_logits, float("-inf"))
+                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
+                b_gradient = tl.exp2(b_logits) * (b_gradient - b_delta[:, None])
+                if HAS_TILE_SCORE:
+                    b_tile_gradient += b_gradient
+                if HAS_CROSS_SCORE:
+                    store_score_gradient(
+                        p_cross_gradient,
+                        tl.sum(b_gradient, 1) * scale,
+                        o_cross,
+                        stored_rows,
+                        sizes,
+                        i_tile,
+                        CAUSAL,
+                        WIDE,
+                        OF_CHANNEL=not TILE_CHANNELS,
+                        ADDS=not SINGLE_TILE,
+                    )
+                if HAS_CONTENT:
+                    b_gradient = (b_gradient * tl.where(m_content, 1.0, 0.0)).to(b_key.dtype)
+                    b_query_gradient = dot(b_gradient, b_key, b_query_gradient, PRECISION)
+        if HAS_TILE_SCORE:
+            store_score_gradient(
+                p_tile_gradient,
+                b_tile_gradient * scale,
+                o_tile[None, :],
+                stored_rows_2d,
+                sizes,
+                0,
+                CAUSAL,
+                WIDE,
+                OF_CHANNEL=TILE_CHANNELS,
+                ADDS=False,
+            )
+    if HAS_CONTENT:
+        b_query_gradient *= scale
+        store_rows(p_query_gradient + o_query, b_query_gradient, o_token, m_token, query_stride, HEAD_DIM, BLOCK_D)

@@ -1,0 +1,235 @@
+"""The forward kernel: one program attends for one head and one block of query tokens."""
+
+import triton
+import triton.language as tl
+
+from mvpa_ts.attention.triton.primitives import (
+    LOG2_E,
+    add_bias,
+    content_counts,
+    cross_ranges,
+    dot,
+    far_offsets,
+    finite,
+    head_tables,
+    key_tokens,
+    load_rows,
+    load_score,
+    near_key_segments,
+    online_softmax,
+    outer_product,
+    skipping,
+    store_rows,
+    tile_factor,
+    token_positions,
+)
+
+
+@triton.jit
+def forward_kernel(
+    p_query,
+    p_key,
+    p_value,
+    p_content_bias,
+    p_time,
+    p_channel,
+    p_real,
+    p_segment_real,
+    p_channel_real,
+    p_holes,
+    p_output,
+    p_lse,
+    p_time_max,
+    scale,
+    window,
+    batch,
+    segments,
+    channels,
+    heads,
+    time_center,
+    GROUPS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    HAS_CONTENT: tl.constexpr,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    DENSE_LAST: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE_CHANNELS: tl.constexpr,
+    SINGLE_TILE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
+    HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
+    # Offsets of heads and samples may pass 2³¹, those within one do not.
+    tokens = segments * channels
+    blocks = tl.cdiv(tokens, BLOCK_M)
+    i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
+    sizes = (batch, segments, channels, heads, time_center)
+    # The last block of a causal problem has the most keys: it starts first.
+    i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
+    o_token = i_start + tl.arange(0, BLOCK_M)
+    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
+    m_token = o_token < tokens
+    m_row = m_token
+    has_holes = False
+    if HAS_MASK:
+        p_real += i_batch * tokens
+        m_row = m_row & (tl.load(p_real + o_token, mask=m_token, other=0) != 0)
+        has_holes = tl.load(p_holes + i_batch) != 0
+    o_kv = (i_batch * tokens * (heads // GROUPS) + i_head // GROUPS) * HEAD_DIM
+    o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+    o_statistics = (i_batch * heads + i_head) * tokens
+    kv_stride = heads // GROUPS * HEAD_DIM
+    tables = head_tables(
+        p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
+    )
+    rows = (o_segment, o_channel, o_token, m_row)
+    rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_row[:, None])
+    scale_2 = scale * LOG2_E
+
+    if HAS_CONTENT:
+        b_query = load_rows(p_query + o_query, o_token, m_row, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+        b_query = add_bias(b_query, p_content_bias + i_head // GROUPS * HEAD_DIM, HEAD_DIM, BLOCK_D)
+
+    last_segment = (tl.minimum(i_start + BLOCK_M, tokens) - 1) // channels
+    key_stop = segments
+    if CAUSAL:
+        key_stop = last_segment + 1
+    near_first, near_last = near_key_segments(
+        i_start // channels,
+        last_segment,
+        key_stop,
+        sizes,
+        window,
+        has_holes,
+        HAS_CONTENT,
+        HAS_WINDOW,
+        DENSE_LAST,
+        HAS_MASK,
+    )
+
+    b_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    b_sum = tl.zeros([BLOCK_M], tl.float32)
+    b_output = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    b_time_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    if HAS_FAR:
+        # The largest logit without content is the sum of the two largest scores, and a real key has it.
+        b_channel_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        for i_segment in range(0, key_stop):
+            o_key = tl.full([BLOCK_M], i_segment, tl.int32)
+            b_score = load_score(
+                o_key, rows, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=False
+            )
+            if HAS_CONTENT:
+                m_content = content_counts(o_segment, o_key, segments, window, HAS_WINDOW, DENSE_LAST)
+                b_score = tl.where(m_content, float("-inf"), b_score)
+            b_time_max = tl.maximum(b_time_max, b_score)
+        for i_channel in range(0, channels, 16):
+            o_key = i_channel + tl.arange(0, 16)[None, :]
+            b_score = load_score(
+                o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=True
+            )
+            b_channel_max = tl.maximum(b_channel_max, tl.max(b_score, 1))
+        if HAS_MASK:
+            b_time_max = tl.where(has_holes, float("-inf"), b_time_max)
+        b_max = b_time_max + b_channel_max
+
+    tile_stop = key_stop
+    if TILE_CHANNELS:
+        tile_stop = channels
+    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
+    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
+        o_tile = i_tile + tl.arange(0, BLOCK_N)
+        m_tile = o_tile < tile_stop
+        b_tile_score = load_score(
+            o_tile[None, :],
+            rows_2d,
+            tables,
+            sizes,
+            scale_2,
+            CAUSAL,
+            HAS_TIME,
+            HAS_CHANNEL,
+            HAS_MASK,
+            WIDE,
+            OF_CHANNEL=TILE_CHANNELS,
+        )
+        cross_first, cross_last, far_count = cross_ranges(
+            i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
+        )
+        if HAS_FAR:
+            b_tile_offset, b_cross_offset = far_offsets(finite(b_max), b_time_max, TILE_CHANNELS)
+            b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
+            b_tile_sum = tl.sum(b_tile_weight, 1)
+            b_tile_weight = b_tile_weight.to(p_value.dtype.element_ty)
+            b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
+            for i in range(0, far_count):
+                i_cross = skipping(i, cross_first, cross_last)
+                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                b_cross_score = load_score(
+                    tl.full([BLOCK_M], i_cross, tl.int32),
+                    rows,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=not TILE_CHANNELS,
+                )
+                b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
+                b_cross_sum += b_cross_weight
+                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_weights = outer_product(b_tile_weight, b_cross_weight.to(b_value.dtype)[:, None], PRECISION)
+                b_output = dot(b_weights, b_value, b_output, PRECISION)
+            b_sum += b_cross_sum * b_tile_sum
+        if HAS_NEAR:
+            for i_cross in range(cross_first, cross_last):
+                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                b_cross_score = load_score(
+                    tl.full([BLOCK_M], i_cross, tl.int32),
+                    rows,
+                    tables,
+                    sizes,
+                    scale_2,
+                    CAUSAL,
+                    HAS_TIME,
+                    HAS_CHANNEL,
+                    HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=not TILE_CHANNELS,
+                )
+                b_logits = b_tile_score + b_cross_score[:, None]
+                if HAS_CONTENT:
+                    key_segment = i_cross if TILE_CHANNELS else o_tile[None, :]
+                    m_content = content_counts(
+                        o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
+                    )
+                    b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                    b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
+                    b_logits += b_content * tl.where(m_content, scale_2, 0.0)
+                if HAS_MASK:
+                    m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
+                    b_logits = tl.where(m_key[None, :], b_logits, float("-inf"))
+                b_weights, b_max, b_sum, b_rescale = online_softmax(b_logits, b_max, b_sum)
+                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_output *= b_rescale[:, None]
+                b_output = dot(b_weights.to(b_value.dtype), b_value, b_output, PRECISION)
+
+    # A query without any allowed key gives zeros, and +∞ makes its weights vanish in the backward pass.
+    m_any = b_sum > 0.0
+    b_output /= tl.where(m_any, b_sum, 1.0)[:, None]
+    b_lse = tl.where(m_any, finite(b_max) + tl.log2(tl.where(m_any, b_sum, 1.0)), float("inf"))
+    store_rows(p_output + o_query, b_output, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    tl.store(p_lse + o_statistics + o_token, b_lse, mask=m_token)
+    if HAS_FAR:
+        tl.store(p_time_max + o_statistics + o_token, b_time_max, mask=m_token)

@@ -1,0 +1,251 @@
+"""From tensors to kernel launches: block sizes, constants, outputs. No autograd here."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
+from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
+from mvpa_ts.attention.triton.forward import forward_kernel
+from mvpa_ts.attention.triton.primitives import INTERPRETED
+
+# float32 inputs keep float32 products; Triton's default rounds them to tf32.
+PRECISION = INTERPRETED.value if os.environ.get("TRITON_INTERPRET") == "1" else "ieee"
+# Replaced in tests, to fill with NaN what a kernel must write.
+allocate: Callable[..., Tensor] = torch.empty
+
+
+@dataclass(frozen=True)
+class Options:
+    """The switches of one call; `window` is None where content counts everywhere."""
+
+    causal: bool
+    window: int | None
+    dense_last_segment: bool
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a kernel is cut: query tokens and keys of a tile, warps, pipeline stages, tiles that a program holds."""
+
+    query_tokens: int
+    keys: int
+    num_warps: int
+    num_stages: int = 2
+    tiles: int = 1
+
+
+# By the ahead-of-time resource report for sm_90, not timed yet: the largest blocks that spill no register with any
+# switch (tests/attention/triton/test_compilation.py). A single tile of channels leaves the registers that a loop over
+# tiles would hold; key: kernel, head wider than 64, single tile of channels.
+_BLOCKS = {
+    ("forward", False, True): Blocks(64, 64, num_warps=4),
+    ("forward", False, False): Blocks(64, 64, num_warps=8),
+    ("forward", True, True): Blocks(64, 64, num_warps=8),
+    ("forward", True, False): Blocks(64, 32, num_warps=8),
+    ("query_gradient", False, True): Blocks(64, 64, num_warps=8),
+    ("query_gradient", False, False): Blocks(64, 32, num_warps=8),
+    ("query_gradient", True, True): Blocks(64, 32, num_warps=8),
+    ("query_gradient", True, False): Blocks(64, 16, num_warps=8),
+    ("key_gradient", False, True): Blocks(32, 64, num_warps=8, tiles=2),
+    ("key_gradient", False, False): Blocks(32, 64, num_warps=8, tiles=2),
+    ("key_gradient", True, True): Blocks(32, 64, num_warps=8, num_stages=1),
+    ("key_gradient", True, False): Blocks(16, 64, num_warps=8),
+}
+# float32 products run on no tensor core, and their operands fill the registers.
+_FLOAT32_BLOCKS = Blocks(16, 16, num_warps=8, num_stages=1)
+
+
+def choose_blocks(kernel: str, query: Tensor) -> Blocks:
+    """Blocks of a kernel for queries of this precision and shape."""
+    if query.element_size() > 2:
+        return _FLOAT32_BLOCKS
+    T, C, _, d = query.shape[1:]
+    return _BLOCKS[kernel, d > 64, tiles_channels(T, C) and C <= 64]
+
+
+def tiles_channels(segments: int, channels: int) -> bool:
+    """Whether key tiles run along the channels; few channels would leave most of a tile empty."""
+    return channels >= 16 or segments <= channels
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    time_score: Tensor | None,
+    channel_score: Tensor | None,
+    real: Tensor | None,
+    options: Options,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
+    B, T, C, H, _ = query.shape
+    blocks = choose_blocks("forward", query)
+    output = allocate(query.shape, dtype=query.dtype, device=query.device)
+    lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
+    forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+        p_query=query,
+        p_key=key,
+        p_value=value,
+        p_output=output,
+        p_lse=lse,
+        p_time_max=time_max,
+        SINGLE_TILE=_tile_axis(query)[0] <= blocks.keys,
+        **_common(query, key, content_bias, time_score, channel_score, real, options),
+        **_cut(blocks),
+    )
+    return output, lse, time_max
+
+
+def backward(
+    output_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    time_score: Tensor | None,
+    channel_score: Tensor | None,
+    real: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    time_max: Tensor,
+    options: Options,
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of query, key, value and of both scores; None for what does not take part.
+
+    Every element is written by one program, in a fixed order: results are the same each time.
+    """
+    B, T, C, H, _ = query.shape
+    common = _common(query, key, content_bias, time_score, channel_score, real, options)
+    delta = _like(lse)
+    query_gradient = None if content_bias is None else _like(query)
+    key_gradient = None if content_bias is None else _like(key)
+    value_gradient = _like(value)
+
+    blocks = choose_blocks("query_gradient", query)
+    tile_stop, cross_stop = _tile_axis(query)
+    single_tile = tile_stop <= blocks.keys
+    # Tiles one after another add up their cross gradients: in float32, if there is more than one.
+    cross_dtype = query.dtype if single_tile else torch.float32
+    of_time, of_channel = (cross_dtype, query.dtype) if tiles_channels(T, C) else (query.dtype, cross_dtype)
+    time_gradient, channel_gradient = None, None
+    if time_score is not None:
+        # Lags that a query does not have keep a gradient of zero.
+        time_gradient = torch.zeros(time_score.shape, dtype=of_time, device=query.device)
+    if channel_score is not None:
+        channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
+    query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+        p_query=query,
+        p_key=key,
+        p_value=value,
+        p_output=output,
+        p_output_gradient=output_gradient,
+        p_lse=lse,
+        p_time_max=time_max,
+        p_delta=delta,
+        p_query_gradient=query if query_gradient is None else query_gradient,
+        p_time_gradient=query if time_gradient is None else time_gradient,
+        p_channel_gradient=query if channel_gradient is None else channel_gradient,
+        SINGLE_TILE=single_tile,
+        **common,
+        **_cut(blocks),
+    )
+
+    blocks = choose_blocks("key_gradient", query)
+    programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
+    key_gradient_kernel[(programs,)](
+        p_query=query,
+        p_key=key,
+        p_value=value,
+        p_output_gradient=output_gradient,
+        p_lse=lse,
+        p_time_max=time_max,
+        p_delta=delta,
+        p_key_gradient=key if key_gradient is None else key_gradient,
+        p_value_gradient=value_gradient,
+        TILES=blocks.tiles,
+        **common,
+        **_cut(blocks),
+    )
+    if time_gradient is not None:
+        time_gradient = time_gradient.to(query.dtype)
+    if channel_gradient is not None:
+        channel_gradient = channel_gradient.to(query.dtype)
+    return query_gradient, key_gradient, value_gradient, time_gradient, channel_gradient
+
+
+def _common(
+    query: Tensor,
+    key: Tensor,
+    content_bias: Tensor | None,
+    time_score: Tensor | None,
+    channel_score: Tensor | None,
+    real: Tensor | None,
+    options: Options,
+) -> dict[str, Any]:
+    """Arguments that all kernels share."""
+    B, T, C, H, d = query.shape
+    # What is absent is not read: any pointer will do.
+    masks: dict[str, Any] = dict.fromkeys(("p_real", "p_segment_real", "p_channel_real", "p_holes"), query)
+    if real is not None:
+        segment_real, channel_real = real.any(2), real.any(1)
+        holes = (segment_real[:, :, None] & channel_real[:, None] & ~real).flatten(1).any(1)
+        masks = {
+            "p_real": real.view(torch.int8),
+            "p_segment_real": segment_real.view(torch.int8),
+            "p_channel_real": channel_real.view(torch.int8),
+            "p_holes": holes.view(torch.int8),
+        }
+    return masks | {
+        "p_content_bias": query if content_bias is None else content_bias,
+        "p_time": query if time_score is None else time_score,
+        "p_channel": query if channel_score is None else channel_score,
+        "scale": 1.0 / math.sqrt(d),
+        "window": 0 if options.window is None else options.window,
+        "batch": B,
+        "segments": T,
+        "channels": C,
+        "heads": H,
+        "time_center": 0 if options.causal else T - 1,
+        "GROUPS": H // key.shape[3],
+        "CAUSAL": options.causal,
+        "HAS_CONTENT": content_bias is not None,
+        "HAS_TIME": time_score is not None,
+        "HAS_CHANNEL": channel_score is not None,
+        "HAS_WINDOW": content_bias is not None and options.window is not None,
+        "DENSE_LAST": options.dense_last_segment,
+        "HAS_MASK": real is not None,
+        "WIDE": any(score is not None and score.numel() >= 1 << 31 for score in (time_score, channel_score)),
+        "TILE_CHANNELS": tiles_channels(T, C),
+        "PRECISION": PRECISION,
+        "HEAD_DIM": d,
+        "BLOCK_D": max(16, triton.next_power_of_2(d)),
+    }
+
+
+def _tile_axis(query: Tensor) -> tuple[int, int]:
+    """Positions on the tile axis and on the cross axis."""
+    T, C = query.shape[1:3]
+    return (C, T) if tiles_channels(T, C) else (T, C)
+
+
+def _cut(blocks: Blocks) -> dict[str, int]:
+    return {
+        "BLOCK_M": blocks.query_tokens,
+        "BLOCK_N": blocks.keys,
+        "num_warps": blocks.num_warps,
+        "num_stages": blocks.num_stages,
+    }
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return allocate(tensor.shape, dtype=tensor.dtype, device=tensor.device)

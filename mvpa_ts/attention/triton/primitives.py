@@ -1,0 +1,304 @@
+"""What the forward and the backward kernels share: where tokens lie, their scores, and which keys are near.
+
+The keys of one head are walked in tiles along one axis, the *tile axis*, at one position of the other, the *cross
+axis*. TILE_CHANNELS: a tile holds channels of one segment; otherwise it holds segments of one channel. Either way the
+logit without content is ``tile_score[row, key] + cross_score[row]``: nothing is gathered per pair of tokens, and every
+mask that is not about single tokens is a −∞ in one of the two.
+
+In kernels: ``p_`` pointers, ``o_`` offsets, ``m_`` masks, ``i_`` scalar indices, ``b_`` blocks. Scores are in base 2.
+Tuples that helpers pass on::
+
+    rows    (o_segment, o_channel, o_token, m_row)      of query tokens, shaped to broadcast against the keys
+    tables  (p_time, p_channel, p_segment_real, p_channel_real)      of one sample and head
+    sizes   (batch, segments, channels, heads, time_center)
+"""
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def token_positions(i_start, channels, BLOCK: tl.constexpr):
+    """Segments and channels of BLOCK tokens from `i_start` on: one integer division for all of them.
+
+    In float32 the floor of (x + ½) / channels is exact while x, at most channels + BLOCK, is below 2²².
+    """
+    o_position = i_start % channels + tl.arange(0, BLOCK)
+    o_step = ((o_position.to(tl.float32) + 0.5) * (1.0 / channels)).to(tl.int32)
+    return i_start // channels + o_step, o_position - o_step * channels
+
+
+@triton.jit
+def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Rows of one head, [rows, BLOCK_D], zeros where the row or the column is not there."""
+    o_d = tl.arange(0, BLOCK_D)
+    m_tile = m_row[:, None]
+    if HEAD_DIM != BLOCK_D:
+        m_tile = m_tile & (o_d[None, :] < HEAD_DIM)
+    return tl.load(p_rows + o_row[:, None] * row_stride + o_d[None, :], mask=m_tile, other=0.0)
+
+
+@triton.jit
+def store_rows(p_rows, b_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """The counterpart of `load_rows`."""
+    o_d = tl.arange(0, BLOCK_D)
+    m_tile = m_row[:, None]
+    if HEAD_DIM != BLOCK_D:
+        m_tile = m_tile & (o_d[None, :] < HEAD_DIM)
+    p_tile = p_rows + o_row[:, None] * row_stride + o_d[None, :]
+    tl.store(p_tile, b_rows.to(p_rows.dtype.element_ty), mask=m_tile)
+
+
+@triton.jit
+def add_bias(b_query, p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Queries plus the content bias of their head, in the precision of the queries."""
+    o_d = tl.arange(0, BLOCK_D)
+    b_bias = tl.load(p_bias + o_d, mask=o_d < HEAD_DIM, other=0.0)
+    return (b_query.to(tl.float32) + b_bias.to(tl.float32)[None, :]).to(b_query.dtype)
+
+
+@triton.jit
+def head_tables(
+    p_time,
+    p_channel,
+    p_segment_real,
+    p_channel_real,
+    i_batch,
+    i_head,
+    sizes,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):
+    """Tables of one sample and head.
+
+    Time scores lie as [H, rows, B, N], those of one segment side by side; channel scores as [C, H, B, T, C], those of
+    one query side by side.
+    """
+    batch, segments, channels, _, time_center = sizes
+    tokens = segments * channels
+    if HAS_TIME:
+        p_time += (i_head * (time_center + segments) * batch + i_batch) * tokens
+    if HAS_CHANNEL:
+        p_channel += (i_head * batch + i_batch) * segments * channels
+    if HAS_MASK:
+        p_segment_real += i_batch * segments
+        p_channel_real += i_batch * channels
+    return p_time, p_channel, p_segment_real, p_channel_real
+
+
+@triton.jit
+def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.constexpr):
+    """Where the score of query rows against key channels (or key segments) lies in its table.
+
+    WIDE tables need 64-bit offsets, which take twice the registers and are held across the loops.
+    """
+    o_segment, o_channel, o_token, _ = rows
+    batch, segments, channels, heads, time_center = sizes
+    o_outer = o_channel if OF_CHANNEL else o_segment - key_position + time_center
+    if WIDE:
+        o_outer = o_outer.to(tl.int64)
+    if OF_CHANNEL:
+        o_score = o_outer * (heads * batch * segments * channels) + o_segment * channels + key_position
+    else:
+        o_score = o_outer * (batch * segments * channels) + o_token
+    return o_score
+
+
+@triton.jit
+def score_exists(key_position, rows, sizes, CAUSAL: tl.constexpr, OF_CHANNEL: tl.constexpr):
+    """Whether there is such a channel, or such a segment that the query may look at."""
+    o_segment, _, _, m_row = rows
+    _, segments, channels, _, _ = sizes
+    if OF_CHANNEL:
+        m_exists = m_row & (key_position < channels)
+    else:
+        m_exists = m_row & (key_position < segments)
+        if CAUSAL:
+            m_exists = m_exists & (key_position <= o_segment)
+    return m_exists
+
+
+@triton.jit
+def load_score(
+    key_position,
+    rows,
+    tables,
+    sizes,
+    scale,
+    CAUSAL: tl.constexpr,
+    HAS_TIME: tl.constexpr,
+    HAS_CHANNEL: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    WIDE: tl.constexpr,
+    OF_CHANNEL: tl.constexpr,
+):
+    """Scores of query rows against key channels (or key segments), −∞ where the query may not look."""
+    p_time, p_channel, p_segment_real, p_channel_real = tables
+    m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
+    if HAS_MASK:
+        p_real = p_channel_real if OF_CHANNEL else p_segment_real
+        o_real = key_position + tl.zeros(m_exists.shape, tl.int32)
+        m_exists = m_exists & (tl.load(p_real + o_real, mask=m_exists, other=0) != 0)
+    b_score = tl.zeros(m_exists.shape, tl.float32)
+    if OF_CHANNEL and HAS_CHANNEL:
+        p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
+        b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
+    if HAS_TIME and not OF_CHANNEL:
+        p_score = p_time + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
+        b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
+    return tl.where(m_exists, b_score, float("-inf"))
+
+
+@triton.jit
+def store_score_gradient(
+    p_gradient,
+    b_gradient,
+    key_position,
+    rows,
+    sizes,
+    i_tile,
+    CAUSAL: tl.constexpr,
+    WIDE: tl.constexpr,
+    OF_CHANNEL: tl.constexpr,
+    ADDS: tl.constexpr,
+):
+    """Store a gradient where `load_score` read the score; ADDS: on top of what earlier tiles stored there."""
+    m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
+    p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
+    if ADDS:
+        m_earlier = m_exists & (tl.full(m_exists.shape, i_tile, tl.int32) > 0)
+        b_gradient += tl.load(p_gradient, mask=m_earlier, other=0.0).to(tl.float32)
+    tl.store(p_gradient, b_gradient.to(p_gradient.dtype.element_ty), mask=m_exists)
+
+
+@triton.jit
+def content_counts(o_segment, key_segment, segments, window, HAS_WINDOW: tl.constexpr, DENSE_LAST: tl.constexpr):
+    """Where the content score is counted: within the window, and for all keys of a dense last segment."""
+    lag = o_segment - key_segment
+    m_content = lag == lag
+    if HAS_WINDOW:
+        m_content = (lag <= window) & (-lag <= window)
+        if DENSE_LAST:
+            m_content = m_content | (o_segment == segments - 1)
+    return m_content
+
+
+@triton.jit
+def near_key_segments(
+    first_segment,
+    last_segment,
+    key_stop,
+    sizes,
+    window,
+    has_holes,
+    HAS_CONTENT: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    DENSE_LAST: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+):
+    """Range of key segments that queries of first … last segment walk pair by pair; the others are rank 1 for all.
+
+    A sample with holes (a masked token whose segment and channel are not) has no rank-1 part: its mask is no outer
+    product, and a bound of the far scores that no real key reaches could make all of its weights vanish.
+    """
+    _, segments, _, _, _ = sizes
+    near_first = 0
+    near_last = 0
+    if HAS_CONTENT:
+        near_last = key_stop
+        if HAS_WINDOW:
+            near_first = tl.maximum(first_segment - window, 0)
+            near_last = tl.minimum(last_segment + window + 1, key_stop)
+            if DENSE_LAST:
+                near_first = tl.where(last_segment == segments - 1, 0, near_first)
+                near_last = tl.where(last_segment == segments - 1, key_stop, near_last)
+    if HAS_MASK:
+        near_first = tl.where(has_holes, 0, near_first)
+        near_last = tl.where(has_holes, key_stop, near_last)
+    return near_first, near_last
+
+
+@triton.jit
+def cross_ranges(i_tile, near_first, near_last, key_stop, channels, BLOCK_N: tl.constexpr, TILE_CHANNELS: tl.constexpr):
+    """Cross positions of a tile: near ones are first … last − 1; and how many others there are."""
+    if TILE_CHANNELS:
+        cross_first = near_first
+        cross_last = near_last
+        far_count = key_stop - (near_last - near_first)
+    else:
+        cross_first = 0
+        cross_last = tl.where((i_tile < near_last) & (i_tile + BLOCK_N > near_first), channels, 0)
+        far_count = channels - cross_last
+    return cross_first, cross_last, far_count
+
+
+@triton.jit
+def skipping(i, first, last):
+    """The i-th of 0, 1, … without first … last − 1."""
+    return i + tl.where(i >= first, last - first, 0)
+
+
+@triton.jit
+def key_tokens(i_cross, o_tile, channels, TILE_CHANNELS: tl.constexpr):
+    """Tokens of a tile."""
+    if TILE_CHANNELS:
+        return i_cross * channels + o_tile
+    return o_tile * channels + i_cross
+
+
+@triton.jit
+def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
+    """Split exp2(time + channel − normalizer) into a factor of the tile and one of the cross axis, neither above 1.
+
+    Returns what to subtract from the tile score and from the cross score; +∞ in rows without a far key.
+    """
+    b_time = tl.where(b_time_max == float("-inf"), float("inf"), b_time_max)
+    b_channel = tl.where(b_time_max == float("-inf"), float("inf"), b_normalizer - b_time_max)
+    if TILE_CHANNELS:
+        return b_channel, b_time
+    return b_time, b_channel
+
+
+# The value of PRECISION under Triton's interpreter, which keeps bfloat16 as bit patterns and would multiply those.
+INTERPRETED = tl.constexpr("interpreted")
+
+
+@triton.jit
+def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
+    """Matrix product, on top of `b_sum` unless that is None."""
+    if PRECISION == INTERPRETED:
+        return tl.dot(b_left.to(tl.float32), b_right.to(tl.float32), b_sum, input_precision="ieee")
+    return tl.dot(b_left, b_right, b_sum, input_precision=PRECISION)
+
+
+@triton.jit
+def tile_factor(b_tile_score, b_tile_offset):
+    """The tile's factor of the far weights; cut at 1, because near tiles, which do not use it, could pass 2¹²⁸."""
+    return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0))
+
+
+@triton.jit
+def outer_product(b_tile_weight, b_cross_weight, PRECISION: tl.constexpr):
+    """Weights of a rank-1 tile in the precision of the values: half the registers of float32, two per instruction."""
+    if PRECISION == INTERPRETED:
+        return (b_tile_weight.to(tl.float32) * b_cross_weight.to(tl.float32)).to(b_tile_weight.dtype)
+    return b_tile_weight * b_cross_weight
+
+
+@triton.jit
+def finite(x):
+    """−∞ becomes 0, so that −∞ − x is −∞ and not NaN."""
+    return tl.where(x == float("-inf"), 0.0, x)
+
+
+@triton.jit
+def online_softmax(b_logits, b_max, b_sum):
+    """One step: weights of the logits, the new maximum and sum, and the factor that rescales what was summed."""
+    b_new_max = tl.maximum(b_max, tl.max(b_logits, 1))
+    b_offset = finite(b_new_max)
+    b_weights = tl.exp2(b_logits - b_offset[:, None])
+    b_rescale = tl.exp2(b_max - b_offset)
+    return b_weights, b_new_max, b_sum * b_rescale + tl.sum(b_weights, 1), b_rescale

@@ -1,0 +1,85 @@
+"""The kernels compiled for GPUs that need not be there: they compile, fit, spill nothing, and use the tensor cores.
+
+Compiled code is taken from Triton's cache when nothing changed.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from attention_kernel_code import KERNELS, SHARED_LIMIT, Compiled, Setting, compiled_kernels, inner_loops
+
+SMALL = Setting()
+WIDE = Setting(segments=100, channels=32, head_dim=128, groups=2, kv_heads=8)
+# What the largest MVPFormer meets, several tiles of channels, few channels, and what else changes the code.
+MORE = {
+    "masked": Setting(masked=True),
+    "tiles": Setting(segments=100, channels=100),
+    "tiles-masked": Setting(segments=100, channels=100, masked=True),
+    "few_channels": Setting(segments=100, channels=7),
+    "few_channels-masked": Setting(segments=100, channels=7, masked=True),
+    "bidirectional": Setting(causal=False, dense_last_segment=False),
+    "no_window": Setting(window=None),
+    "no_content": Setting(components=("time", "channel")),
+    "wide-masked": dataclasses.replace(WIDE, masked=True),
+    "wide-tiles": dataclasses.replace(WIDE, channels=88),
+    "wide-tiles-masked": dataclasses.replace(WIDE, channels=88, masked=True),
+    "wide-few_channels": dataclasses.replace(WIDE, channels=7),
+    "narrow": Setting(head_dim=16),
+    "float16": Setting(dtype=torch.float16),
+}
+
+
+def check(kernel: Compiled) -> None:
+    assert kernel.stack_bytes == 0, f"{kernel.name} spills {kernel.stack_bytes} bytes"
+    assert kernel.shared_bytes <= SHARED_LIMIT[kernel.capability] * 1024
+    assert kernel.registers * 32 * kernel.num_warps <= 65536
+    instruction = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}[kernel.capability]
+    assert instruction in kernel.ptx or "mma.sync" in kernel.ptx
+    if kernel.capability == 90:
+        assert instruction in kernel.ptx
+        assert "mma.sync" not in kernel.ptx
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("capability", [80, 90, 100])
+def test_kernels_compile_fit_and_use_tensor_cores(capability: int, name: str) -> None:
+    (kernel,) = compiled_kernels(SMALL, capability, (name,))
+    check(kernel)
+    if capability == 90:
+        near_and_far = inner_loops(kernel)
+        assert len(near_and_far) >= 2
+        assert all(loop.count("HGMMA") for loop in near_and_far)
+        # Per pair of tokens the far loop has half the products of the near one, or less, and next to no exponentials.
+        far, near = near_and_far[:2]
+        assert far.tensor_products <= near.tensor_products
+        assert far.count("MUFU") < near.count("MUFU")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_wide_heads(name: str) -> None:
+    (kernel,) = compiled_kernels(WIDE, 90, (name,))
+    check(kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("setting", MORE.values(), ids=MORE)
+def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
+    for kernel in compiled_kernels(setting, capability):
+        if capability == 90:
+            check(kernel)
+        else:
+            assert kernel.shared_bytes <= SHARED_LIMIT[capability] * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("head_dim", [16, 64, 128])
+def test_float32_compiles_and_fits(head_dim: int) -> None:
+    for capability, limit in SHARED_LIMIT.items():
+        for kernel in compiled_kernels(Setting(dtype=torch.float32, head_dim=head_dim), capability):
+            assert kernel.shared_bytes <= limit * 1024
