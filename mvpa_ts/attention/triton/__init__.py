@@ -14,6 +14,8 @@ from torch import Tensor
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LARGEST_HEAD_DIM = 128
+# Positions of tokens are computed in float32.
+MOST_TOKENS = 1 << 20
 
 
 def why_unavailable(query: Tensor) -> str | None:
@@ -33,4 +35,7 @@ def why_unavailable(query: Tensor) -> str | None:
         return f"it takes {', '.join(map(str, _DTYPES))}, got {query.dtype}"
     if query.shape[-1] > LARGEST_HEAD_DIM:
         return f"it takes heads up to {LARGEST_HEAD_DIM} wide, got {query.shape[-1]}"
+    tokens = query.shape[1] * query.shape[2]
+    if tokens >= MOST_TOKENS:
+        return f"it takes fewer than {MOST_TOKENS} tokens a sample, got {tokens}"
     return None

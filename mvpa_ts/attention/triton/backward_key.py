@@ -48,6 +48,7 @@ def key_gradient_kernel(
     batch,
     segments,
     channels,
+    column_groups,
     heads,
     time_center,
     GROUPS: tl.constexpr,
@@ -80,7 +81,8 @@ def key_gradient_kernel(
     blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
     i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
     i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
-    sizes = (batch, segments, channels, heads, time_center)
+    columns = column_groups * 8
+    sizes = (batch, segments, channels, columns, heads, time_center)
     has_holes = False
     if HAS_MASK:
         p_real += i_batch * tokens
@@ -96,7 +98,8 @@ def key_gradient_kernel(
     i_tile = i_block // cross_blocks * BLOCK_N
     i_cross_start = i_block % cross_blocks * TILES
     o_tile = i_tile + tl.arange(0, BLOCK_N)
-    m_tile = o_tile < tile_stop
+    o_tile_key = tl.minimum(o_tile, tile_stop - 1)
+    m_all = o_tile == o_tile
     if TILE_CHANNELS:
         first_segment = i_cross_start
         last_segment = tl.minimum(i_cross_start + TILES, segments) - 1
@@ -146,18 +149,20 @@ def key_gradient_kernel(
             )
             for i in range(0, dense_first - block_first - near_count):
                 i_start = (block_first + skipping(i, near_first - block_first, near_last - block_first)) * BLOCK_M
-                o_token = i_start + tl.arange(0, BLOCK_M)
-                o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
-                m_row = o_token < tokens
+                # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
+                o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
+                m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+                o_segment, o_channel = token_positions(o_token, channels)
+                m_row = o_token == o_token
                 if HAS_MASK:
-                    m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
+                    m_row = tl.load(p_real + o_token) != 0
                 rows = (o_segment, o_channel, o_token, m_row)
                 rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
                 b_output_gradient = load_rows(
                     p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
                 )
-                b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
-                b_time_max = tl.load(p_time_max + o_statistics + o_token, mask=m_row, other=float("-inf"))
+                b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
+                b_time_max = tl.load(p_time_max + o_statistics + o_token)
                 b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
                 b_tile_score = load_score(
                     o_tile[:, None],
@@ -196,16 +201,16 @@ def key_gradient_kernel(
     for i_part in tl.static_range(TILES):
         i_cross = i_cross_start + i_part
         o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
-        o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
-        m_key = m_tile & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
+        o_key = key_tokens(tl.minimum(i_cross, cross_stop - 1), o_tile_key, channels, TILE_CHANNELS)
+        m_key = (o_tile < tile_stop) & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
         b_value_gradient = b_value_gradients[i_part]
         b_key_gradient = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
         if HAS_CONTENT:
-            b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
-            b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+            b_key = load_rows(p_key + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
+            b_value = load_rows(p_value + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
             key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
         if HAS_MASK:
-            m_real = (tl.load(p_real + o_key, mask=m_key, other=0) != 0)[:, None]
+            m_real = (tl.load(p_real + o_key) != 0)[:, None]
         if HAS_NEAR:
             for i_group in range(0, GROUPS):
                 i_head = i_kv_head * GROUPS + i_group
@@ -225,17 +230,19 @@ def key_gradient_kernel(
                 )
                 for i in range(0, near_count + block_stop - dense_first):
                     i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
-                    o_token = i_start + tl.arange(0, BLOCK_M)
-                    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
-                    m_row = o_token < tokens
+                    # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
+                    o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
+                    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+                    o_segment, o_channel = token_positions(o_token, channels)
+                    m_row = o_token == o_token
                     if HAS_MASK:
-                        m_row = m_row & (tl.load(p_real + o_token, mask=m_row, other=0) != 0)
+                        m_row = tl.load(p_real + o_token) != 0
                     rows = (o_segment, o_channel, o_token, m_row)
                     rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
                     b_output_gradient = load_rows(
                         p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
                     )
-                    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_row, other=float("inf"))
+                    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
                     b_tile_score = load_score(
                         o_tile[:, None],
                         rows_2d,
@@ -270,7 +277,8 @@ def key_gradient_kernel(
                         b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
                         b_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
                         b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
-                        b_logits += b_content * tl.where(m_content, scale_2, 0.0)
+                        b_content_scale = tl.where(m_content, scale_2, 0.0)
+                        b_logits += b_content * b_content_scale
                     if HAS_MASK:
                         b_logits = tl.where(m_real, b_logits, float("-inf"))
                     b_weights = tl.exp2(b_logits)
@@ -278,11 +286,11 @@ def key_gradient_kernel(
                         b_weights.to(b_output_gradient.dtype), b_output_gradient, b_value_gradient, PRECISION
                     )
                     if HAS_CONTENT:
-                        b_delta = tl.load(p_delta + o_statistics + o_token, mask=m_row, other=0.0)
+                        b_delta = tl.load(p_delta + o_statistics + o_token)
                         b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
-                        b_gradient = b_weights * (b_gradient - b_delta[None, :]) * tl.where(m_content, 1.0, 0.0)
+                        b_gradient = b_weights * (b_gradient - b_delta[None, :]) * b_content_scale
                         b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
         store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
         if HAS_CONTENT:
-            b_key_gradient *= scale
+            b_key_gradient /= LOG2_E
             store_rows(p_key_gradient + o_kv, b_key_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)

@@ -48,6 +48,7 @@ def query_gradient_kernel(
     batch,
     segments,
     channels,
+    column_groups,
     heads,
     time_center,
     GROUPS: tl.constexpr,
@@ -75,16 +76,18 @@ def query_gradient_kernel(
     blocks = tl.cdiv(tokens, BLOCK_M)
     i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
     i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
-    sizes = (batch, segments, channels, heads, time_center)
+    columns = column_groups * 8
+    sizes = (batch, segments, channels, columns, heads, time_center)
     i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
-    o_token = i_start + tl.arange(0, BLOCK_M)
-    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
-    m_token = o_token < tokens
-    m_row = m_token
+    # Rows past the end repeat the last token and are not stored, so that loads need no mask.
+    o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
+    o_segment, o_channel = token_positions(o_token, channels)
+    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+    m_row = o_token == o_token
     has_holes = False
     if HAS_MASK:
         p_real += i_batch * tokens
-        m_row = m_row & (tl.load(p_real + o_token, mask=m_token, other=0) != 0)
+        m_row = tl.load(p_real + o_token) != 0
         has_holes = tl.load(p_holes + i_batch) != 0
     o_kv = (i_batch * tokens * (heads // GROUPS) + i_head // GROUPS) * HEAD_DIM
     o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
@@ -119,12 +122,12 @@ def query_gradient_kernel(
     b_output = load_rows(p_output + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
     b_delta = tl.sum(b_output.to(tl.float32) * b_output_gradient.to(tl.float32), 1)
     tl.store(p_delta + o_statistics + o_token, b_delta, mask=m_token)
-    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
+    b_lse = tl.load(p_lse + o_statistics + o_token)
     if HAS_CONTENT:
         b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
         b_query = add_bias(b_query, p_content_bias + i_head // GROUPS * HEAD_DIM, HEAD_DIM, BLOCK_D)
     if HAS_FAR:
-        b_time_max = tl.load(p_time_max + o_statistics + o_token, mask=m_token, other=float("-inf"))
+        b_time_max = tl.load(p_time_max + o_statistics + o_token)
         b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
 
     last_segment = (tl.minimum(i_start + BLOCK_M, tokens) - 1) // channels
@@ -151,7 +154,9 @@ def query_gradient_kernel(
     # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
     for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
-        m_tile = o_tile < tile_stop
+        # Keys past the end have a score of −∞, so any value will do.
+        o_tile_key = tl.minimum(o_tile, tile_stop - 1)
+        m_key = o_tile == o_tile
         if not SINGLE_TILE:
             # What the last tile stored of the cross gradients must be there before it is read.
             tl.debug_barrier()
@@ -177,7 +182,7 @@ def query_gradient_kernel(
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
-                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
                 b_cross_score = load_score(
                     o_cross,
                     rows,
@@ -192,7 +197,7 @@ def query_gradient_kernel(
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
-                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
                 b_gradient -= b_delta[:, None]
                 if HAS_TILE_SCORE:
@@ -215,7 +220,7 @@ def query_gradient_kernel(
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
-                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
                 b_cross_score = load_score(
                     o_cross,
                     rows,
@@ -235,13 +240,14 @@ def query_gradient_kernel(
                     m_content = content_counts(
                         o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                     )
-                    b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                    b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                     b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
-                    b_logits += b_content * tl.where(m_content, scale_2, 0.0)
+                    b_content_scale = tl.where(m_content, scale_2, 0.0)
+                    b_logits += b_content * b_content_scale
                 if HAS_MASK:
-                    m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
-                    b_logits = tl.where(m_key[None, :], b_logits, float("-inf"))
-                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                    m_real = tl.load(p_real + o_key) != 0
+                    b_logits = tl.where(m_real[None, :], b_logits, float("-inf"))
+                b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
                 b_gradient = tl.exp2(b_logits) * (b_gradient - b_delta[:, None])
                 if HAS_TILE_SCORE:
@@ -260,7 +266,7 @@ def query_gradient_kernel(
                         ADDS=not SINGLE_TILE,
                     )
                 if HAS_CONTENT:
-                    b_gradient = (b_gradient * tl.where(m_content, 1.0, 0.0)).to(b_key.dtype)
+                    b_gradient = (b_gradient * b_content_scale).to(b_key.dtype)
                     b_query_gradient = dot(b_gradient, b_key, b_query_gradient, PRECISION)
         if HAS_TILE_SCORE:
             store_score_gradient(
@@ -276,5 +282,5 @@ def query_gradient_kernel(
                 ADDS=False,
             )
     if HAS_CONTENT:
-        b_query_gradient *= scale
+        b_query_gradient /= LOG2_E
         store_rows(p_query_gradient + o_query, b_query_gradient, o_token, m_token, query_stride, HEAD_DIM, BLOCK_D)

@@ -45,6 +45,7 @@ def forward_kernel(
     batch,
     segments,
     channels,
+    column_groups,
     heads,
     time_center,
     GROUPS: tl.constexpr,
@@ -71,17 +72,19 @@ def forward_kernel(
     blocks = tl.cdiv(tokens, BLOCK_M)
     i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
     i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
-    sizes = (batch, segments, channels, heads, time_center)
+    columns = column_groups * 8
+    sizes = (batch, segments, channels, columns, heads, time_center)
     # The last block of a causal problem has the most keys: it starts first.
     i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
-    o_token = i_start + tl.arange(0, BLOCK_M)
-    o_segment, o_channel = token_positions(i_start, channels, BLOCK_M)
-    m_token = o_token < tokens
-    m_row = m_token
+    # Rows past the end repeat the last token and are not stored, so that loads need no mask.
+    o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
+    o_segment, o_channel = token_positions(o_token, channels)
+    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+    m_row = o_token == o_token
     has_holes = False
     if HAS_MASK:
         p_real += i_batch * tokens
-        m_row = m_row & (tl.load(p_real + o_token, mask=m_token, other=0) != 0)
+        m_row = tl.load(p_real + o_token) != 0
         has_holes = tl.load(p_holes + i_batch) != 0
     o_kv = (i_batch * tokens * (heads // GROUPS) + i_head // GROUPS) * HEAD_DIM
     o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
@@ -147,7 +150,9 @@ def forward_kernel(
     # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
     for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
-        m_tile = o_tile < tile_stop
+        # Keys past the end have a score of −∞, so any value will do.
+        o_tile_key = tl.minimum(o_tile, tile_stop - 1)
+        m_key = o_tile == o_tile
         b_tile_score = load_score(
             o_tile[None, :],
             rows_2d,
@@ -172,7 +177,7 @@ def forward_kernel(
             b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
-                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
                 b_cross_score = load_score(
                     tl.full([BLOCK_M], i_cross, tl.int32),
                     rows,
@@ -188,13 +193,13 @@ def forward_kernel(
                 )
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_cross_sum += b_cross_weight
-                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_weights = outer_product(b_tile_weight, b_cross_weight.to(b_value.dtype)[:, None], PRECISION)
                 b_output = dot(b_weights, b_value, b_output, PRECISION)
             b_sum += b_cross_sum * b_tile_sum
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
-                o_key = key_tokens(i_cross, o_tile, channels, TILE_CHANNELS)
+                o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
                 b_cross_score = load_score(
                     tl.full([BLOCK_M], i_cross, tl.int32),
                     rows,
@@ -214,14 +219,14 @@ def forward_kernel(
                     m_content = content_counts(
                         o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                     )
-                    b_key = load_rows(p_key + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                    b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                     b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_logits += b_content * tl.where(m_content, scale_2, 0.0)
                 if HAS_MASK:
-                    m_key = tl.load(p_real + o_key, mask=m_tile, other=0) != 0
-                    b_logits = tl.where(m_key[None, :], b_logits, float("-inf"))
+                    m_real = tl.load(p_real + o_key) != 0
+                    b_logits = tl.where(m_real[None, :], b_logits, float("-inf"))
                 b_weights, b_max, b_sum, b_rescale = online_softmax(b_logits, b_max, b_sum)
-                b_value = load_rows(p_value + o_kv, o_key, m_tile, kv_stride, HEAD_DIM, BLOCK_D)
+                b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_output *= b_rescale[:, None]
                 b_output = dot(b_weights.to(b_value.dtype), b_value, b_output, PRECISION)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,33 +43,73 @@ class Blocks:
     tiles: int = 1
 
 
-# By the ahead-of-time resource report for sm_90, not timed yet: the largest blocks that spill no register with any
-# switch (tests/attention/triton/test_compilation.py). A single tile of channels leaves the registers that a loop over
-# tiles would hold; key: kernel, head wider than 64, single tile of channels.
+# By the ahead-of-time resource report for sm_90, not timed yet: of the blocks that spill no register, those with the
+# fewest instructions per pair of tokens (experiments/attention_kernel_code.py). Eight warps on 64 rows would do some
+# products twice. Key: kernel, and whether heads are wider than 64; then whether one tile holds all channels, several
+# do, or tiles run along the segments. Masks take registers, so some layouts have blocks of their own for them.
 _BLOCKS = {
-    ("forward", False, True): Blocks(64, 64, num_warps=4),
-    ("forward", False, False): Blocks(64, 64, num_warps=8),
-    ("forward", True, True): Blocks(64, 64, num_warps=8),
-    ("forward", True, False): Blocks(64, 32, num_warps=8),
-    ("query_gradient", False, True): Blocks(64, 64, num_warps=8),
-    ("query_gradient", False, False): Blocks(64, 32, num_warps=8),
-    ("query_gradient", True, True): Blocks(64, 32, num_warps=8),
-    ("query_gradient", True, False): Blocks(64, 16, num_warps=8),
-    ("key_gradient", False, True): Blocks(32, 64, num_warps=8, tiles=2),
-    ("key_gradient", False, False): Blocks(32, 64, num_warps=8, tiles=2),
-    ("key_gradient", True, True): Blocks(32, 64, num_warps=8, num_stages=1),
-    ("key_gradient", True, False): Blocks(16, 64, num_warps=8),
+    ("forward", False): {
+        "one tile": Blocks(64, 64, num_warps=4),
+        "tiles": Blocks(128, 64, num_warps=8),
+        "segments": Blocks(64, 64, num_warps=8),
+    },
+    ("forward", True): {
+        "one tile": Blocks(128, 32, num_warps=8),
+        "tiles": Blocks(128, 32, num_warps=8),
+        "segments": Blocks(64, 32, num_warps=8),
+    },
+    ("query_gradient", False): {
+        "one tile": Blocks(128, 64, num_warps=8),
+        "tiles": Blocks(128, 32, num_warps=8),
+        "tiles, masked": Blocks(64, 32, num_warps=8),
+        "segments": Blocks(64, 32, num_warps=8),
+    },
+    ("query_gradient", True): {
+        "one tile": Blocks(128, 32, num_warps=8),
+        "tiles": Blocks(128, 16, num_warps=8),
+        "segments": Blocks(128, 16, num_warps=8),
+    },
+    ("key_gradient", False): {
+        "one tile": Blocks(32, 64, num_warps=4, tiles=2),
+        "one tile, masked": Blocks(32, 64, num_warps=4),
+        "tiles": Blocks(32, 64, num_warps=4, tiles=2),
+        "tiles, masked": Blocks(32, 64, num_warps=4),
+        "segments": Blocks(32, 64, num_warps=4),
+    },
+    ("key_gradient", True): {
+        "one tile": Blocks(16, 64, num_warps=4),
+        "one tile, masked": Blocks(16, 64, num_warps=8),
+        "tiles": Blocks(16, 64, num_warps=4),
+        "tiles, masked": Blocks(16, 64, num_warps=8),
+        "segments": Blocks(16, 64, num_warps=8),
+    },
 }
 # float32 products run on no tensor core, and their operands fill the registers.
 _FLOAT32_BLOCKS = Blocks(16, 16, num_warps=8, num_stages=1)
 
 
-def choose_blocks(kernel: str, query: Tensor) -> Blocks:
+def choose_blocks(kernel: str, query: Tensor, masked: bool) -> Blocks:
     """Blocks of a kernel for queries of this precision and shape."""
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
-    return _BLOCKS[kernel, d > 64, tiles_channels(T, C) and C <= 64]
+    choices = _BLOCKS[kernel, d > 64]
+    layout = "segments"
+    if tiles_channels(T, C):
+        layout = "one tile" if choices["one tile"].keys >= C else "tiles"
+    blocks = choices.get(f"{layout}, masked", choices[layout]) if masked else choices[layout]
+    # Before sm_90 the operands of a product are in registers.
+    return blocks if compute_capability(query.device) >= (9, 0) else replace(blocks, tiles=1)
+
+
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """That of the device, or 9.0 for tensors that are on none."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+
+
+def padded_channels(channels: int) -> int:
+    """Columns of the channel scores."""
+    return -(-channels // 8) * 8
 
 
 def tiles_channels(segments: int, channels: int) -> bool:
@@ -89,7 +129,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
     B, T, C, H, _ = query.shape
-    blocks = choose_blocks("forward", query)
+    blocks = choose_blocks("forward", query, real is not None)
     output = allocate(query.shape, dtype=query.dtype, device=query.device)
     lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
     forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
@@ -131,7 +171,7 @@ def backward(
     key_gradient = None if content_bias is None else _like(key)
     value_gradient = _like(value)
 
-    blocks = choose_blocks("query_gradient", query)
+    blocks = choose_blocks("query_gradient", query, real is not None)
     tile_stop, cross_stop = _tile_axis(query)
     single_tile = tile_stop <= blocks.keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
@@ -143,6 +183,7 @@ def backward(
         time_gradient = torch.zeros(time_score.shape, dtype=of_time, device=query.device)
     if channel_score is not None:
         channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
+        channel_gradient[..., C:] = 0.0
     query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
         p_query=query,
         p_key=key,
@@ -160,7 +201,7 @@ def backward(
         **_cut(blocks),
     )
 
-    blocks = choose_blocks("key_gradient", query)
+    blocks = choose_blocks("key_gradient", query, real is not None)
     programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
     key_gradient_kernel[(programs,)](
         p_query=query,
@@ -214,6 +255,7 @@ def _common(
         "batch": B,
         "segments": T,
         "channels": C,
+        "column_groups": padded_channels(C) // 8,
         "heads": H,
         "time_center": 0 if options.causal else T - 1,
         "GROUPS": H // key.shape[3],

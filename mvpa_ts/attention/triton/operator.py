@@ -4,7 +4,7 @@ The legend of shapes is in mvpa_ts/attention/reference.py. Of equation (1) of do
 content term; the raw time and channel scores are matrix products of linear size that torch makes (and differentiates):
 
     time_score     [H, R, B·N]     row r of the table, rows running from the smallest lag that occurs to the largest
-    channel_score  [C·H, B·T, C]   last axis: channel of the key
+    channel_score  [C·H, B·T, P]   last axis: channel of the key, and −∞ up to a multiple of 8
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.triton import launch
@@ -72,6 +73,8 @@ def _channel_score(query: Tensor, channel_key: Tensor, bias: Tensor, channel_dis
     G = H // table.shape[2]
     from_bias = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
     table = repeat(table, "c e k d -> (c k g) d e", g=G)
+    padding = launch.padded_channels(C) - C
+    from_bias, table = pad(from_bias, (0, padding), value=float("-inf")), pad(table, (0, padding))
     return torch.baddbmm(from_bias, rearrange(query, "b t c h d -> (c h) (b t) d"), table)
 
 

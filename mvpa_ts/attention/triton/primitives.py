@@ -10,7 +10,7 @@ Tuples that helpers pass on::
 
     rows    (o_segment, o_channel, o_token, m_row)      of query tokens, shaped to broadcast against the keys
     tables  (p_time, p_channel, p_segment_real, p_channel_real)      of one sample and head
-    sizes   (batch, segments, channels, heads, time_center)
+    sizes   (batch, segments, channels, columns, heads, time_center)
 """
 
 import triton
@@ -20,14 +20,13 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def token_positions(i_start, channels, BLOCK: tl.constexpr):
-    """Segments and channels of BLOCK tokens from `i_start` on: one integer division for all of them.
+def token_positions(o_token, channels):
+    """Segments and channels of tokens, without integer division.
 
-    In float32 the floor of (x + ½) / channels is exact while x, at most channels + BLOCK, is below 2²².
+    In float32 the floor of (x + ½) / channels is exact for all x below 2²⁰, the most tokens that are accepted.
     """
-    o_position = i_start % channels + tl.arange(0, BLOCK)
-    o_step = ((o_position.to(tl.float32) + 0.5) * (1.0 / channels)).to(tl.int32)
-    return i_start // channels + o_step, o_position - o_step * channels
+    o_segment = ((o_token.to(tl.float32) + 0.5) * (1.0 / channels)).to(tl.int32)
+    return o_segment, o_token - o_segment * channels
 
 
 @triton.jit
@@ -74,15 +73,15 @@ def head_tables(
 ):
     """Tables of one sample and head.
 
-    Time scores lie as [H, rows, B, N], those of one segment side by side; channel scores as [C, H, B, T, C], those of
-    one query side by side.
+    Time scores lie as [H, rows, B, N], those of one segment side by side; channel scores as [C, H, B, T, columns],
+    those of one query side by side. Columns are the channels and −∞ up to a multiple of 8: loads of 16 bytes.
     """
-    batch, segments, channels, _, time_center = sizes
+    batch, segments, channels, columns, _, time_center = sizes
     tokens = segments * channels
     if HAS_TIME:
         p_time += (i_head * (time_center + segments) * batch + i_batch) * tokens
     if HAS_CHANNEL:
-        p_channel += (i_head * batch + i_batch) * segments * channels
+        p_channel += (i_head * batch + i_batch) * segments * columns
     if HAS_MASK:
         p_segment_real += i_batch * segments
         p_channel_real += i_batch * channels
@@ -96,12 +95,12 @@ def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.c
     WIDE tables need 64-bit offsets, which take twice the registers and are held across the loops.
     """
     o_segment, o_channel, o_token, _ = rows
-    batch, segments, channels, heads, time_center = sizes
+    batch, segments, channels, columns, heads, time_center = sizes
     o_outer = o_channel if OF_CHANNEL else o_segment - key_position + time_center
     if WIDE:
         o_outer = o_outer.to(tl.int64)
     if OF_CHANNEL:
-        o_score = o_outer * (heads * batch * segments * channels) + o_segment * channels + key_position
+        o_score = o_outer * (heads * batch * segments * columns) + o_segment * columns + key_position
     else:
         o_score = o_outer * (batch * segments * channels) + o_token
     return o_score
@@ -111,9 +110,9 @@ def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.c
 def score_exists(key_position, rows, sizes, CAUSAL: tl.constexpr, OF_CHANNEL: tl.constexpr):
     """Whether there is such a channel, or such a segment that the query may look at."""
     o_segment, _, _, m_row = rows
-    _, segments, channels, _, _ = sizes
+    _, segments, _, columns, _, _ = sizes
     if OF_CHANNEL:
-        m_exists = m_row & (key_position < channels)
+        m_exists = m_row & (key_position < columns)
     else:
         m_exists = m_row & (key_position < segments)
         if CAUSAL:
@@ -137,19 +136,26 @@ def load_score(
 ):
     """Scores of query rows against key channels (or key segments), −∞ where the query may not look."""
     p_time, p_channel, p_segment_real, p_channel_real = tables
+    _, _, channels, _, _, _ = sizes
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
-    if HAS_MASK:
-        p_real = p_channel_real if OF_CHANNEL else p_segment_real
-        o_real = key_position + tl.zeros(m_exists.shape, tl.int32)
-        m_exists = m_exists & (tl.load(p_real + o_real, mask=m_exists, other=0) != 0)
-    b_score = tl.zeros(m_exists.shape, tl.float32)
     if OF_CHANNEL and HAS_CHANNEL:
         p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
-        b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
-    if HAS_TIME and not OF_CHANNEL:
+        b_score = tl.load(p_score, mask=m_exists, other=float("-inf")).to(tl.float32) * scale
+    elif HAS_TIME and not OF_CHANNEL:
         p_score = p_time + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
-        b_score = tl.load(p_score, mask=m_exists, other=0.0).to(tl.float32) * scale
-    return tl.where(m_exists, b_score, float("-inf"))
+        b_score = tl.load(p_score, mask=m_exists, other=float("-inf")).to(tl.float32) * scale
+    else:
+        if OF_CHANNEL:
+            m_exists = m_exists & (key_position < channels)
+        b_score = tl.where(m_exists, 0.0, float("-inf"))
+    if HAS_MASK:
+        p_real = p_channel_real if OF_CHANNEL else p_segment_real
+        if OF_CHANNEL:
+            m_exists = m_exists & (key_position < channels)
+        o_real = key_position + tl.zeros(m_exists.shape, tl.int32)
+        m_real = tl.load(p_real + o_real, mask=m_exists, other=0) != 0
+        b_score = tl.where(m_real, b_score, float("-inf"))
+    return b_score
 
 
 @triton.jit
@@ -204,7 +210,7 @@ def near_key_segments(
     A sample with holes (a masked token whose segment and channel are not) has no rank-1 part: its mask is no outer
     product, and a bound of the far scores that no real key reaches could make all of its weights vanish.
     """
-    _, segments, _, _, _ = sizes
+    _, segments, _, _, _, _ = sizes
     near_first = 0
     near_last = 0
     if HAS_CONTENT:

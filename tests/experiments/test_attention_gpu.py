@@ -1,0 +1,89 @@
+"""The GPU benchmark as far as a CPU can run it: its peers, its arithmetic, its records."""
+
+import json
+
+import pytest
+import torch
+from attention_gpu import PASSES, cases, describe, error_ratios, floors, measure, save, table, work
+from attention_peers import Case, _pseudo_inverse, contenders
+
+CPU = torch.device("cpu")
+SMALL = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2)
+
+
+@pytest.mark.parametrize("name", ["MVPA separable", "MVPA FlexAttention"])
+@pytest.mark.parametrize("dense_last_segment", [True, False])
+def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: bool) -> None:
+    case = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2, dense_last_segment=dense_last_segment)
+    attend = contenders(case)
+    inputs = {key: x.detach() for key, x in case.inputs(CPU, torch.float32).items()}
+    expected = attend["MVPA reference"](inputs)
+    actual = attend[name](inputs)
+    if name == "MVPA FlexAttention":
+        actual = actual.unflatten(2, (6, 5)).permute(0, 2, 3, 1, 4)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_softmax_attention_equals_causal_sdpa() -> None:
+    attend, inputs = contenders(SMALL), SMALL.inputs(CPU, torch.float32)
+    torch.testing.assert_close(attend["softmax attention"](inputs), attend["flash SDPA causal"](inputs))
+
+
+def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_with_fewer() -> None:
+    matrix = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    inverse = _pseudo_inverse(matrix, 30)
+    torch.testing.assert_close(matrix @ inverse, torch.eye(16).expand_as(matrix), atol=0.02, rtol=0)
+    attend, inputs = contenders(SMALL), SMALL.inputs(CPU, torch.float32)
+    torch.testing.assert_close(attend["Nyströmformer"](inputs), attend["flash SDPA"](inputs))
+    # Queries and keys that hardly change from token to token are what landmarks summarise well.
+    large = Case(50, 4, batch=1, heads=2, kv_heads=2, head_dim=16)
+    slow = {key: x.detach() * (1.0 if key == "value" else 0.1) for key, x in large.inputs(CPU, torch.float32).items()}
+    attend = contenders(large)
+    torch.testing.assert_close(attend["Nyströmformer"](slow), attend["flash SDPA"](slow), atol=0.05, rtol=0.05)
+
+
+def test_work_is_that_of_the_pairs_that_exist() -> None:
+    case = Case(50, 50)
+    bias_products = 2 * 64 * 64 * 12 * 2500 * 100
+    assert work(case, False).flop - bias_products == pytest.approx(445e9, rel=0.005)
+    both = work(case, True).flop - 3 * bias_products
+    assert both == pytest.approx(445e9 + 1.02e12, rel=0.005)
+    # Without a far field: 4·d for each causal pair.
+    near = Case(5, 3, batch=1, heads=1, kv_heads=1, head_dim=16, window=10)
+    assert work(near, False).flop == 15 * 9 * 4 * 16 + 2 * 16 * 15 * 8
+
+
+def test_cases_begin_with_the_telling_one_and_hold_the_whole_grid() -> None:
+    every = list(cases(quick=False))
+    assert every[0] == Case(50, 50)
+    assert len(every) == len(set(every)) == 80
+    assert {(c.segments, c.channels) for c in every} >= {(100, 100), (25, 128), (1, 1), (50, 1)}
+
+
+def test_error_ratios_tell_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"window": 2, "dense_last_segment": True}
+    right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, options)
+    assert max(right.values()) < 2
+    import attention_gpu
+
+    def wrong(*inputs: torch.Tensor, impl: str, **others: object) -> torch.Tensor:
+        return attend(*inputs, impl=impl, **others) * (1.05 if impl == "separable" else 1.0)
+
+    attend = attention_gpu.mvpa_attention
+    monkeypatch.setattr(attention_gpu, "mvpa_attention", wrong)
+    assert max(error_ratios(SMALL, "separable", CPU, torch.bfloat16, options).values()) > 2
+
+
+def test_records_hold_times_failures_table_and_plot(tmp_path) -> None:
+    attend = contenders(SMALL)
+    names = ("FlashMVPA", "MVPA separable", "flash SDPA causal")
+    measured = {name: measure(attend[name], SMALL, CPU, torch.float32, 0.01) for name in names}
+    assert "impl='triton' cannot run here" in measured["FlashMVPA"]["failed"]
+    assert measured["MVPA separable"][PASSES[1]]["ms"] > 0
+    row = {"size": vars(SMALL), "measured": measured, "floor": floors(SMALL, (989.0, 3.35))}
+    record = {"device": "CPU", "software": {"torch": "x"}, "data sheet": None, "cases": {str(SMALL): row}}
+    assert "flash SDPA causal" in describe(str(SMALL), row)
+    assert "| 1.00 |" in table(record)
+    save(tmp_path / "attention_gpu.json", record, quick=False)
+    assert json.loads((tmp_path / "attention_gpu.json").read_text())["cases"]
+    assert (tmp_path / "attention_gpu.png").exists()
