@@ -11,7 +11,10 @@ import os
 import torch
 from torch import Tensor
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
+try:
+    _HAS_TRITON = importlib.util.find_spec("triton") is not None
+except ImportError:
+    _HAS_TRITON = False
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LARGEST_HEAD_DIM = 128
 # Positions of tokens are computed in float32.
