@@ -144,12 +144,12 @@ def main() -> None:
     study = forecaster.models[0].results
     best = {
         "loss": study.best_value,
-        "trials": len(study.trials),
+        "trials": sum(trial.state.name == "COMPLETE" for trial in study.trials),
         "arguments": study.best_trial.user_attrs["ALL_PARAMS"],
     }
     Path(f"{stem}.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
     draw(study, stem)
-    print(f"best validation MAE {study.best_value:.4f} after {len(study.trials)} trials; see {stem}.json")
+    print(f"best validation MAE {study.best_value:.4f} after {best['trials']} trials; see {stem}.json")
 
 
 if __name__ == "__main__":

@@ -11,15 +11,10 @@ import os
 import torch
 from torch import Tensor
 
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ImportError:  # a finder may refuse a package by raising
-        return False
-
-
-_HAS_TRITON = _is_installed("triton")
+try:
+    _HAS_TRITON = importlib.util.find_spec("triton") is not None
+except ImportError:
+    _HAS_TRITON = False
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LARGEST_HEAD_DIM = 128
 # Positions of tokens are computed in float32.
