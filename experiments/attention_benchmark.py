@@ -16,6 +16,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,10 +77,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes, few turns, no large memory case: seconds")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads for torch (default: 1)")
     parser.add_argument(
-        "--output", type=Path, default=RESULTS, help="folder for attention_cpu.json and attention_cpu.md"
+        "--output",
+        type=Path,
+        help="folder for the results (default: experiments/results; --quick: a temporary one)",
     )
     parser.add_argument("--memory-of", nargs=3, metavar=("IMPL", "T", "C"), help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.output is None:
+        arguments.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    return arguments
 
 
 def mvpa_inputs(T: int, C: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
