@@ -1,8 +1,8 @@
 """MVPA through neuralforecast on real data: error against two baselines, a forecast with intervals, an HTML report.
 
 Takes ETTh1 (seven channels of an electricity transformer, hourly) from MVPA_TS_DATA, the cache or a download; where
-none of them works, US economic quarters that ship inside sktime. The last part of the series is held out, and nothing
-is chosen on it.
+none of them works, US economic quarters that ship inside sktime. The last part of the series is held out;
+learning rate and steps were chosen on validation rows before it.
 
 Examples
 --------
@@ -314,7 +314,7 @@ def write_report(
 </style>
 <h1>Forecast with MVPA: {escape(panel.title)}</h1>
 <p>{panel.frame.shape[1]} channels, {escape(panel.origin)}. Trained on {len(panel.train)} {panel.step}s; the last
-{panel.test_rows} were held out, and nothing was chosen on them.</p>
+{panel.test_rows} were held out.</p>
 <h2>Error</h2>
 <p>{escape(summary)}.</p>
 {described.to_html(float_format="{:.3f}".format, border=0)}

@@ -37,9 +37,7 @@ def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
 def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
     """Start the quantiles of a multi-quantile loss at those of a normal distribution around the window's mean.
 
-    Started at random they cross, so that sorting hands each of them the errors of another: after 300 steps on ETTh1
-    (horizon 96, levels 80 and 95) the median's error was 0.425 instead of 0.389, coverage 62 % and 87 % instead of
-    77 % and 93 %.
+    Started together they cross, and sorting then hands each of them the errors of another.
     """
     if isinstance(loss, (MQLoss, HuberMQLoss)):
         offsets = torch.special.ndtri(loss.quantiles.detach().double())
