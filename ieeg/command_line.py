@@ -1,0 +1,64 @@
+"""``mvpformer``: one entry point, commands loaded only when they run, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from mvpa_ts import __version__
+
+RESEARCH_USE = "For research use; not a medical device."
+
+COMMANDS: dict[str, str] = {}
+"""Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line."""
+
+
+class CommandError(Exception):
+    """Something the user can put right; shown without a traceback."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted."""
+    name, *rest = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
+    if name in ("-h", "--help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(f"mvpformer {__version__}")
+        return 0
+    if name not in COMMANDS:
+        print(f"mvpformer: unknown command {name!r}: choose one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if not {"-h", "--help"} & set(rest):
+        print(RESEARCH_USE, file=sys.stderr)
+    try:
+        importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(rest)
+    except (CommandError, ValueError, OSError) as error:
+        print(f"mvpformer {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"mvpformer {name}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS), default=0)
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: mvpformer COMMAND ...",
+            "",
+            "MVPFormer: a foundation model for intracranial EEG.",
+            "",
+            *lines,
+            "",
+            "'mvpformer COMMAND --help' explains a command.",
+            RESEARCH_USE,
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands of ``mvpformer``, one module each with ``main(arguments)``."""

@@ -1,0 +1,1 @@
+"""Recordings of intracranial EEG: reading, preprocessing, cohorts, windows."""
