@@ -141,7 +141,7 @@ LAYERS = (
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention",),
     ("mvpa_ts.blocks",),
-    ("networks and data sets",),
+    ("networks and data sets", "mvpa_ts.classification"),
     ("mvpa_ts",),
     ("mvpa_ts.adapters", "mvpa_ts.ieeg"),
 )
