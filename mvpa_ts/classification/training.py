@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
@@ -310,8 +311,8 @@ def train_network(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
     )
-    averaged = copy.deepcopy(network).eval()
-    best_loss, best_step, best_state = float("inf"), steps, None
+    average = WeightAverage(network, training.weight_averaging or None)
+    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
     order = torch.empty(0, dtype=torch.long)
     for step in range(1, steps + 1):
         while len(order) < training.batch_size:
@@ -330,20 +331,20 @@ def train_network(
         nn.utils.clip_grad_norm_(parameters, training.clip)
         optimizer.step()
         schedule.step()
-        # The average forgets faster at first: the random start would outlive a short training.
-        _average(averaged, network, min(training.weight_averaging, step / (step + 9)))
+        average.update()
         if step % training.evaluate_every and step != steps:
             continue
-        validation_loss, accuracy = (None, None) if held is None else _validate(averaged, held, class_weights)
-        if report is not None:
-            report(step, steps, loss.item(), validation_loss, accuracy, averaged)
-        if validation_loss is None:
-            continue
-        if validation_loss < best_loss:
-            best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(averaged.state_dict())
-        elif step - best_step >= training.patience * training.evaluate_every:
+        with average.in_place():
+            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
+            if report is not None:
+                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
+            if validation_loss is not None and validation_loss < best_loss:
+                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
+        if held is not None and step - best_step >= training.patience * training.evaluate_every:
             break
-    network.load_state_dict(best_state or averaged.state_dict())
+    average.keep()
+    if best_state is not None:
+        network.load_state_dict(best_state)
     network.eval()
     return best_step
 
@@ -361,14 +362,6 @@ def _tell(
     averaged: nn.Module,
 ) -> None:
     progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
-
-
-@torch.no_grad()
-def _average(averaged: nn.Module, network: nn.Module, decay: float) -> None:
-    for kept, current in zip(averaged.parameters(), network.parameters(), strict=True):
-        kept.lerp_(current, 1.0 - decay)
-    for kept, current in zip(averaged.buffers(), network.buffers(), strict=True):
-        kept.copy_(current)
 
 
 @torch.no_grad()
