@@ -355,7 +355,7 @@ class _Windows:
         future = None
         if self.features is not None:
             features = self.features[rows]  # [B, L + h, F], NaN off the series
-            # As seen from the window, like its values; docs/sktime.md has what that gave.
+            # As seen from the window, like its values: a level outside the training data then does no harm.
             features = (features - features[:, :L].nanmean(1, keepdim=True)).nan_to_num(0.0)
             future = features.to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
         inputs = {
