@@ -168,9 +168,11 @@ class FittedForecaster:
         ):
             raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
         scaling = Scaling.of(series.values) if scaling is None else scaling
-        windows = _Windows([series], [scaling], config, self.feature_scaling)
-        start = torch.tensor([len(series.values)])  # rows are padded by a look-back
-        inputs, _, _ = windows.at(start)
+        past = max(0, len(series.values) - config.lookback)
+        features = None if series.features is None else series.features[past:]
+        tail = Series(series.values[past:], features, series.position + past)
+        windows = _Windows([tail], [scaling], config, self.feature_scaling)
+        inputs, _, _ = windows.at(torch.tensor([len(tail.values)]))  # rows are padded by a look-back
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
