@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.data.segments import Segments
 
 _PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
-_SUFFIX = re.compile(r"[ _-]*(REF|G2|LE|AVG?)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
 # What amplifiers call that which is no brain signal: with a number or side, and by the exact word (a "PR1" or "HR1" may
 # well be an electrode).
 _NOT_EEG = re.compile(
