@@ -1,1 +1,38 @@
-"""MVPFormer for intracranial EEG: model, recordings, pretraining and seizure detection (in preparation)."""
+"""MVPFormer for intracranial EEG: model, recordings, pretraining and seizure detection."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.configuration import MVPFormerConfig as MVPFormerConfig
+    from mvpa_ts.ieeg.configuration import mvpformer_m as mvpformer_m
+    from mvpa_ts.ieeg.configuration import mvpformer_s as mvpformer_s
+    from mvpa_ts.ieeg.configuration import mvpformer_tiny as mvpformer_tiny
+    from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+
+# Names are loaded on first use, so that the command line answers at once.
+_LAZY = {
+    "MVPFormer": "mvpa_ts.ieeg.model",
+    "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
+    "mvpformer_m": "mvpa_ts.ieeg.configuration",
+    "mvpformer_s": "mvpa_ts.ieeg.configuration",
+    "mvpformer_tiny": "mvpa_ts.ieeg.configuration",
+}
+__all__ = [*_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mvpa_ts"):
+            raise
+        raise ImportError(f'mvpa_ts.ieeg.{name} needs {error.name}: pip install "mvpa-ts[ieeg]"') from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
