@@ -15,6 +15,7 @@ from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig
+from mvpa_ts.ieeg.llama import RotaryAttention
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_config, read_weights, save_model
 from mvpa_ts.ieeg.wavelet import band_lengths, wavedec
 
@@ -247,6 +248,8 @@ class MVPFormer(
 
 
 def _attention(config: MVPFormerConfig) -> nn.Module:
+    if config.attention == "llama":
+        return RotaryAttention(config.dim, config.num_heads, config.num_kv_heads, config.dropout)
     return MVPAttention(
         config.dim,
         config.num_heads,

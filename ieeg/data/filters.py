@@ -24,7 +24,7 @@ SETTLED = 1e-7
 
 @lru_cache(maxsize=64)
 def rational_ratio(source: float, target: float) -> Fraction:
-    """target / source as the simplest fraction that drifts at most 1 ms per hour.
+    """Target / source as the simplest fraction that drifts at most 1 ms per hour.
 
     Examples
     --------
