@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.configuration import mvpformer_s as mvpformer_s
     from mvpa_ts.ieeg.configuration import mvpformer_tiny as mvpformer_tiny
     from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+    from mvpa_ts.ieeg.released import load_released as load_released
 
 # Names are loaded on first use, so that the command line answers at once.
 _LAZY = {
     "MVPFormer": "mvpa_ts.ieeg.model",
     "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
+    "load_released": "mvpa_ts.ieeg.released",
     "mvpformer_m": "mvpa_ts.ieeg.configuration",
     "mvpformer_s": "mvpa_ts.ieeg.configuration",
     "mvpformer_tiny": "mvpa_ts.ieeg.configuration",
