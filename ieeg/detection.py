@@ -323,7 +323,7 @@ def as_recording(recording: Recording | mne.io.BaseRaw | str | os.PathLike[str])
     if isinstance(recording, Recording):
         return recording
     if isinstance(recording, (str, os.PathLike)):
-        from mvpa_ts.ieeg.data import read_recording
+        from mvpa_ts.ieeg.data.files import read_recording
 
         return read_recording(Path(recording))
     return Recording.from_raw(recording)

@@ -26,9 +26,11 @@ MAX_TRACES = 32
 
 
 def plot_timeline(detection: Detection, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
-    """Probability of each segment over the recording, with threshold, events, reference seizures and skipped stretches."""
+    """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
-    unit, name = (3600.0, "h") if detection.duration > 7200 else (60.0, "min") if detection.duration > 300 else (1.0, "s")
+    unit, name = (
+        (3600.0, "h") if detection.duration > 7200 else (60.0, "min") if detection.duration > 300 else (1.0, "s")
+    )
     edges = np.append(detection.starts, detection.starts[-1] + SEGMENT) / unit
     axis.stairs(detection.probabilities, edges, baseline=None, color="tab:blue", linewidth=0.8)
     axis.axhline(detection.threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
@@ -144,9 +146,7 @@ def channel_rms(segments: Segments, count: int = 24) -> npt.NDArray[np.float64]:
     return np.sqrt(total / np.maximum(number, 1))
 
 
-def _stretch(
-    segments: Segments, first: int, last: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """Signal [C, n], NaN where it is masked, and times [n] (s) of segments [first, last)."""
     signal, valid = segments.read(first, last)
     size = signal.shape[1] // (last - first)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvpa_ts.ieeg.command_line import RESEARCH_USE
 from mvpa_ts.ieeg.cohort_report import RecordingResult
+from mvpa_ts.ieeg.command_line import RESEARCH_USE
 from mvpa_ts.ieeg.events import SEGMENT, OnlineRule, SeizureEvents, read_events, write_events
 from mvpa_ts.ieeg.writing import replaced, write_json, write_text
 
@@ -83,9 +83,9 @@ def describe_run(detection: Detection, segments: Segments, online: OnlineRule) -
     dropped = dict(recording.dropped)
     if segments.preprocessing.reference != "bipolar":
         dropped |= {name: "not selected" for name in recording.channel_names if name not in used}
-    rules = {
-        name: "none" if value == math.inf else value for name, value in vars(detection.rules).items()
-    } | {"threshold": detection.threshold}
+    rules = {name: "none" if value == math.inf else value for name, value in vars(detection.rules).items()} | {
+        "threshold": detection.threshold
+    }
     return {
         "notice": RESEARCH_USE,
         "recording": {
