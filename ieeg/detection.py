@@ -203,7 +203,12 @@ class Detector:
         ValueError
             The recording is shorter than 5 s, has no channel, or has more than the model's codebook.
         """
-        segments = self.segments(as_recording(recording))
+        return self.detect_segments(self.segments(as_recording(recording)), store=store, progress=progress)
+
+    def detect_segments(
+        self, segments: Segments, *, store: str | os.PathLike[str] | None = None, progress: bool = False
+    ) -> Detection:
+        """Score segments that `segments` made; otherwise as `detect`."""
         settings = self.settings(segments)
         if store is None:
             parts = list(self._scored(segments, 0, progress))

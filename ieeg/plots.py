@@ -105,18 +105,20 @@ def plot_channel_map(
         Of the colour bar.
     """
     colours = np.asarray(values, dtype=np.float64)
+    everything = [*names, *(dropped or {})]
+    known = {plain_name(name): place for name, place in (positions or {}).items()}
+    placed = {name: known[plain_name(name)] for name in everything if plain_name(name) in known}
     left_out = [name for name in dropped or {} if name not in names]
-    if positions and all(name in positions for name in names):
+    if all(name in placed for name in names):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
         for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):
-            where = np.array([positions[name] for name in names], dtype=float)
-            grey = np.array([positions[name] for name in left_out if name in positions], dtype=float).reshape(-1, 3)
+            where = np.array([placed[name] for name in names], dtype=float)
+            grey = np.array([placed[name] for name in left_out if name in placed], dtype=float).reshape(-1, 3)
             axis.scatter(grey[:, first], grey[:, second], color="0.8", s=15)
             drawn = axis.scatter(where[:, first], where[:, second], c=colours, s=30, cmap="viridis")
             axis.set(xlabel="xyz"[first], ylabel="xyz"[second], aspect="equal")
         figure.colorbar(drawn, ax=axes, label=label)
         return figure
-    everything = [*names, *left_out]
     everything = [everything[index] for index in natural_order(everything)]
     wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
     contacts = {wire: [name for name in everything if _wire(name)[0] == wire] for wire in wires}
@@ -136,13 +138,15 @@ def plot_channel_map(
     return figure
 
 
-def channel_rms(segments: Segments, count: int = 24) -> npt.NDArray[np.float64]:
-    """RMS of each channel (µV) over up to `count` segments spread over the recording; 0 where none is valid."""
+def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> npt.NDArray[np.float64]:
+    """RMS of each channel (µV) over `count` segments at each of `places` in the recording; 0 where none is valid."""
     total, number = np.zeros(len(segments.channel_names)), np.zeros(len(segments.channel_names))
-    for index in np.unique(np.linspace(0, segments.num_segments - 1, count).round().astype(int)):
-        signal, valid = segments.read(int(index), int(index) + 1)
-        total += np.where(valid[0], np.square(signal, dtype=np.float64).mean(1), 0.0)
-        number += valid[0]
+    last = max(segments.num_segments - count, 0)
+    for first in np.unique(np.linspace(0, last, places).round().astype(int)).tolist():
+        signal, valid = segments.read(first, min(first + count, segments.num_segments))
+        power = np.square(signal, dtype=np.float64).reshape(len(signal), len(valid), -1).mean(2).T
+        total += (power * valid).sum(0)
+        number += valid.sum(0)
     return np.sqrt(total / np.maximum(number, 1))
 
 

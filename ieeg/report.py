@@ -41,7 +41,12 @@ _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
 
 
 def save_detection(
-    folder: str | os.PathLike[str], detection: Detection, segments: Segments, *, online: OnlineRule | None = None
+    folder: str | os.PathLike[str],
+    detection: Detection,
+    segments: Segments,
+    *,
+    online: OnlineRule | None = None,
+    positions: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Write a detection's files to `folder`.
 
@@ -56,6 +61,8 @@ def save_detection(
         What was scored; the report reads the stretches that it draws.
     online : OnlineRule, optional
         Default: 1 of 2.
+    positions : mapping of channel name to (x, y, z), optional
+        For the report's map of channels.
     """
     folder = Path(folder)
     recording = segments.recording
@@ -72,7 +79,7 @@ def save_detection(
         lines.append(f"{start:.3f}\t{SEGMENT:.3f}\t{value}\t{positive}\t{int(alarm)}")
     write_text(folder / PROBABILITIES, "\n".join(lines) + "\n")
     run = describe_run(detection, segments, online)
-    write_text(folder / REPORT, html_report(detection, segments, run, reference))
+    write_text(folder / REPORT, html_report(detection, segments, run, reference, positions))
     write_json(folder / RUN, run)
 
 
@@ -158,6 +165,7 @@ def html_report(
     segments: Segments,
     run: Mapping[str, Any],
     reference: Sequence[tuple[float, float]] | None = None,
+    positions: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
     """The report as one HTML page with its figures inside."""
     from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
@@ -173,7 +181,6 @@ def html_report(
     if not traces:
         figure = plot_traces(segments, 0.0, min(30.0, detection.duration), (), reference or ())
         traces.append(("No event was detected; the beginning of the recording", embedded(figure)))
-    positions = segments.recording.metadata.get("positions")
     rms = channel_rms(segments)
     return render(
         f"Seizure detection: {run['recording']['name']}",
