@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection import Detection as Detection
     from mvpa_ts.ieeg.detection import Detector as Detector
     from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+    from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+    from mvpa_ts.ieeg.released import load_released as load_released
     from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
     from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording
 
@@ -32,6 +34,7 @@ _LAZY = {
     "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",
     "Recording": "mvpa_ts.ieeg.data.recording",
     "Segments": "mvpa_ts.ieeg.data.segments",
+    "load_released": "mvpa_ts.ieeg.released",
     "mvpformer_m": "mvpa_ts.ieeg.configuration",
     "mvpformer_s": "mvpa_ts.ieeg.configuration",
     "mvpformer_tiny": "mvpa_ts.ieeg.configuration",

@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {
     "detect": "seizure events, probabilities and a report from recordings",
     "evaluate": "tables and figures of detected against reference seizures",
     "plot": "a figure from a detection, a recording or a model",
+    "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
+    "convert": "the authors' released weights as a model folder",
 }
 """Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line."""
 

@@ -42,16 +42,24 @@ class Difficulty:
         Seconds.
     seizure_speed : (low, high)
         Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz.
-    rhythm_rate, rhythm_amplitude, rhythm_duration
-        Rhythmic bursts of 3 to 22 Hz that are no seizures, as long and as strong as these.
-    muscle_rate, muscle_amplitude
-        Broadband bursts over many channels.
-    pop_rate, pop_amplitude
+    rhythm_rate : float
+        Rhythmic bursts of 3 to 22 Hz that are no seizures.
+    rhythm_amplitude : (low, high)
+        As strong as seizures.
+    rhythm_duration : (low, high)
+        Seconds; as long as short seizures.
+    muscle_rate : float
+        Broadband bursts over many channels, 2 to 20 s long.
+    muscle_amplitude : (low, high)
+    pop_rate : float
         Steps of one electrode that decay.
-    spike_rate, spike_amplitude
+    pop_amplitude : (low, high)
+    spike_rate : float
         Interictal spikes in the seizure-onset zone.
-    line_frequency, line_amplitude
-        Hum, with two harmonics.
+    spike_amplitude : (low, high)
+    line_frequency : float
+        Hum with two harmonics, Hz.
+    line_amplitude : (low, high)
     """
 
     seizure_amplitude: tuple[float, float] = (0.8, 2.5)
