@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection import Detection as Detection
     from mvpa_ts.ieeg.detection import Detector as Detector
     from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
-    from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
     from mvpa_ts.ieeg.released import load_released as load_released
     from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
     from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording

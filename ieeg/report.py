@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvpa_ts.ieeg.atomic import replaced, write_json, write_text
 from mvpa_ts.ieeg.cohort_report import RecordingResult
 from mvpa_ts.ieeg.command_line import RESEARCH_USE
-from mvpa_ts.ieeg.events import SEGMENT, OnlineRule, SeizureEvents, read_events, write_events
-from mvpa_ts.ieeg.writing import replaced, write_json, write_text
+from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, read_events, write_events
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,6 +117,41 @@ def describe_run(detection: Detection, segments: Segments, online: OnlineRule) -
     }
 
 
+def read_detection(folder: str | os.PathLike[str]) -> Detection:
+    """A saved detection as `Detector.detect` gave it, probabilities to six decimals.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder holds no complete detection.
+    ValueError
+        A file cannot be read.
+    """
+    from mvpa_ts.ieeg.detection import Detection, Skipped
+
+    folder = Path(folder)
+    if not (folder / RUN).is_file():
+        raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection")
+    run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    starts, probabilities = [], []
+    with (folder / PROBABILITIES).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            starts.append(float(row["onset"]))
+            probabilities.append(math.nan if row["probability"] == "n/a" else float(row["probability"]))
+    rules = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
+    return Detection(
+        np.array(probabilities),
+        np.array(starts),
+        read_events(folder / EVENTS)[0],
+        tuple(Skipped(**stretch) for stretch in run["skipped"]),
+        float(run["recording"]["duration"]),
+        tuple(run["channels"]["used"]),
+        float(run["threshold"]),
+        EventRules(**rules),
+        {**run["model"], "recording": run["recording"]},
+    )
+
+
 def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None = None) -> RecordingResult:
     """A saved detection, for scoring.
 
@@ -130,33 +165,27 @@ def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None 
     Raises
     ------
     FileNotFoundError
-        A file is missing: the detection is not complete, or no reference is known.
+        The detection is not complete, or no reference is known.
     ValueError
         A file cannot be read.
     """
-    folder = Path(folder)
-    run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    detection = read_detection(folder)
     if reference is None:
-        if not (folder / REFERENCE).is_file():
+        if not (Path(folder) / REFERENCE).is_file():
             raise FileNotFoundError(
                 f"{folder} has no {REFERENCE}, as the recording states no seizures: give the reference events"
             )
-        reference = read_events(folder / REFERENCE)[0]
-    starts, probabilities = [], []
-    with (folder / PROBABILITIES).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            starts.append(float(row["onset"]))
-            probabilities.append(math.nan if row["probability"] == "n/a" else float(row["probability"]))
-    about = run["recording"]
+        reference = read_events(Path(folder) / REFERENCE)[0]
+    about = detection.settings["recording"]
     return RecordingResult(
         name=about["name"],
         subject=about["subject"] or about["name"],
-        duration=float(about["duration"]),
-        starts=np.array(starts),
-        probabilities=np.array(probabilities),
+        duration=detection.duration,
+        starts=detection.starts,
+        probabilities=detection.probabilities,
         reference=reference,
-        detected=read_events(folder / EVENTS)[0],
-        threshold=float(run["threshold"]),
+        detected=detection.events,
+        threshold=detection.threshold,
     )
 
 
