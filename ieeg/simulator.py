@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal
 
 NODES = 4
 """Coupled Epileptors in a seizure; the first two begin it, the others are recruited."""
-_MODEL_TIME = 4500.0  # longest seizure in model time; a longer one runs more slowly
+_MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
 _BLOCK_SECONDS = 16.0
 
 
@@ -329,7 +329,7 @@ class SimulatedSource:
         x0 = np.concatenate(
             [rng.uniform(-1.7, -1.55, (len(lengths), 2)), rng.uniform(-2.3, -1.8, (len(lengths), 2))], 1
         )
-        steps = math.ceil((1.5 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
+        steps = math.ceil((1.4 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
         potential, activity = epileptor.epileptor(x0, tau0, steps, generator=rng)
         waveforms = []
         for i, length in enumerate(lengths):

@@ -7,17 +7,21 @@ missing, a mask says so; nothing is truncated.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.files import write_whole
 from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
 from mvpa_ts.quantiles import checked_levels, in_order, pinball_loss, start_in_order
 
+_FORMAT = "mvpa-ts forecaster 1"
 _VALIDATIONS = 20  # in a run
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
@@ -168,6 +172,52 @@ class FittedForecaster:
         inputs, _, _ = windows.at(start)
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
+        from safetensors.torch import save
+
+        description = {
+            "format": _FORMAT,
+            "config": asdict(self.config),
+            "levels": self.levels,
+            "feature_scaling": None
+            if self.feature_scaling is None
+            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
+        }
+        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
+        write_whole(Path(folder) / "forecaster.safetensors", save(weights))
+        write_whole(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> FittedForecaster:
+        """Read what `to_files` wrote; nothing in the files is executed.
+
+        Raises
+        ------
+        OSError
+            A file is missing.
+        ValueError
+            The folder holds something else, or weights that do not fit the description.
+        """
+        from safetensors.torch import load_file
+
+        path = Path(folder) / "forecaster.json"
+        description = json.loads(path.read_text())
+        if description.get("format") != _FORMAT:
+            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
+        config = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
+        }
+        network = ForecastingNetwork(ForecastingConfig(**config))
+        try:
+            network.load_state_dict(load_file(Path(folder) / "forecaster.safetensors"))
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
+        scaling = description["feature_scaling"]
+        if scaling is not None:
+            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
+        return cls(network.eval(), checked_levels(description["levels"]), scaling)
 
 
 def fit_forecaster(

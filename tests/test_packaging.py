@@ -140,7 +140,7 @@ LAYERS = (
     ("mvpa_ts.attention.functional",),
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention",),
-    ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.quantiles"),
+    ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.files", "mvpa_ts.quantiles"),
     ("mvpa_ts.forecasting",),
     ("networks and data sets", "mvpa_ts.classification"),
     ("mvpa_ts",),

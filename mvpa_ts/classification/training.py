@@ -46,8 +46,8 @@ class ClassificationTraining:
     refit : bool
         Train the networks on all series for the chosen number of steps. Otherwise each network keeps the weights
         of its best validation, on a split of its own.
-    class_weights : {"balanced"} or None
-        "balanced": every class weighs the same in the loss, whatever its number of series.
+    class_weights : {"balanced"}, tuple of float or None
+        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
     """
 
     steps: int = 400
@@ -64,7 +64,7 @@ class ClassificationTraining:
     patience: int = 6
     num_networks: int = 1
     refit: bool = True
-    class_weights: Literal["balanced"] | None = None
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every", "patience", "num_networks"):
@@ -78,8 +78,13 @@ class ClassificationTraining:
         for name in ("weight_decay", "mixup"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.class_weights not in (None, "balanced"):
-            raise ValueError(f"class_weights must be None or 'balanced', got {self.class_weights!r}")
+        if isinstance(self.class_weights, tuple):
+            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
+                raise ValueError(
+                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
+                )
+        elif self.class_weights not in (None, "balanced"):
+            raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,8 @@ def fit_classifier(
     arrays, targets = checked_series(series), np.asarray(labels)
     config = _checked_config(arrays, targets, config)
     training = ClassificationTraining() if training is None else training
+    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
+        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or (lambda _: None), device)
 
@@ -264,6 +271,8 @@ def _train(
     class_weight = torch.ones(config.num_classes)
     if training.class_weights == "balanced":
         class_weight = len(part.labels) / config.num_classes / sizes.clamp(min=1)
+    elif training.class_weights is not None:
+        class_weight = torch.tensor(training.class_weights)
     if network.kernels is not None:
         views = network.views(part.x.to(device), part.mask.to(device))
         labels = part.labels.to(device)
