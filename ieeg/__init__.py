@@ -6,13 +6,25 @@ For research use; not a medical device.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Names are loaded on first use, so that a command or a reader does not import what it does not need.
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.configuration import MVPFormerConfig as MVPFormerConfig
+    from mvpa_ts.ieeg.configuration import mvpformer_m as mvpformer_m
+    from mvpa_ts.ieeg.configuration import mvpformer_s as mvpformer_s
+    from mvpa_ts.ieeg.configuration import mvpformer_tiny as mvpformer_tiny
+    from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+
+# Names are loaded on first use, so that the command line answers at once.
 _LAZY = {
+    "MVPFormer": "mvpa_ts.ieeg.model",
+    "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
     "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",
     "Recording": "mvpa_ts.ieeg.data.recording",
     "Segments": "mvpa_ts.ieeg.data.segments",
+    "mvpformer_m": "mvpa_ts.ieeg.configuration",
+    "mvpformer_s": "mvpa_ts.ieeg.configuration",
+    "mvpformer_tiny": "mvpa_ts.ieeg.configuration",
     "read_recording": "mvpa_ts.ieeg.data.files",
     "simulate_cohort": "mvpa_ts.ieeg.simulator",
     "simulate_recording": "mvpa_ts.ieeg.simulator",
@@ -21,9 +33,14 @@ __all__ = [*_LAZY]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mvpa_ts"):
+            raise
+        raise ImportError(f'mvpa_ts.ieeg.{name} needs {error.name}: pip install "mvpa-ts[ieeg]"') from error
 
 
 def __dir__() -> list[str]:
