@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal
 
 NODES = 4
 """Coupled Epileptors in a seizure; the first two begin it, the others are recruited."""
-_MODEL_TIME = 4500.0  # longest seizure in model time; a longer one runs more slowly
+_MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
 _BLOCK_SECONDS = 16.0
 
 
@@ -42,16 +42,24 @@ class Difficulty:
         Seconds.
     seizure_speed : (low, high)
         Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz.
-    rhythm_rate, rhythm_amplitude, rhythm_duration
-        Rhythmic bursts of 3 to 22 Hz that are no seizures, as long and as strong as these.
-    muscle_rate, muscle_amplitude
-        Broadband bursts over many channels.
-    pop_rate, pop_amplitude
+    rhythm_rate : float
+        Rhythmic bursts of 3 to 22 Hz that are no seizures.
+    rhythm_amplitude : (low, high)
+        As strong as seizures.
+    rhythm_duration : (low, high)
+        Seconds; as long as short seizures.
+    muscle_rate : float
+        Broadband bursts over many channels, 2 to 20 s long.
+    muscle_amplitude : (low, high)
+    pop_rate : float
         Steps of one electrode that decay.
-    spike_rate, spike_amplitude
+    pop_amplitude : (low, high)
+    spike_rate : float
         Interictal spikes in the seizure-onset zone.
-    line_frequency, line_amplitude
-        Hum, with two harmonics.
+    spike_amplitude : (low, high)
+    line_frequency : float
+        Hum with two harmonics, Hz.
+    line_amplitude : (low, high)
     """
 
     seizure_amplitude: tuple[float, float] = (0.8, 2.5)
@@ -321,7 +329,7 @@ class SimulatedSource:
         x0 = np.concatenate(
             [rng.uniform(-1.7, -1.55, (len(lengths), 2)), rng.uniform(-2.3, -1.8, (len(lengths), 2))], 1
         )
-        steps = math.ceil((1.5 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
+        steps = math.ceil((1.4 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
         potential, activity = epileptor.epileptor(x0, tau0, steps, generator=rng)
         waveforms = []
         for i, length in enumerate(lengths):

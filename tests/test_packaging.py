@@ -141,7 +141,9 @@ LAYERS = (
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention",),
     ("mvpa_ts.blocks",),
+    ("mvpa_ts.averaging", "mvpa_ts.quantiles"),
     ("networks and data sets",),
+    ("mvpa_ts.forecast_fitting",),
     ("mvpa_ts",),
     ("mvpa_ts.adapters", "mvpa_ts.ieeg"),
 )
