@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 _LAZY = {
     "Detection": "mvpa_ts.ieeg.detection",
     "Detector": "mvpa_ts.ieeg.detection",
-
-# Names are loaded on first use, so that the command line answers at once.
-_LAZY = {
     "MVPFormer": "mvpa_ts.ieeg.model",
     "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
     "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",
