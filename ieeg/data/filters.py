@@ -24,14 +24,14 @@ SETTLED = 1e-7
 
 @lru_cache(maxsize=64)
 def rational_ratio(source: float, target: float) -> Fraction:
-    """target / source as the simplest fraction that drifts at most 1 ms per hour.
+    """Target / source as the simplest fraction that drifts at most 1 ms per hour.
 
     Examples
     --------
     >>> rational_ratio(1024.0, 512.0)
     Fraction(1, 2)
     >>> rational_ratio(999.4121105232217, 512.0)
-    Fraction(876, 1709)
+    Fraction(2707, 5284)
     """
     exact = Fraction(target) / Fraction(source)
     limit = 1

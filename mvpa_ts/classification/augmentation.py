@@ -76,3 +76,18 @@ class Augmentation:
         observed = torch.where(part < 1e-6, mask[rows, left], mask[rows, left] & mask[rows, right])
         observed = observed & inside[:, :, None]
         return moved.masked_fill(~observed, 0.0), observed
+
+
+def mixed(
+    x: Tensor, mask: Tensor, target: Tensor, strength: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Give each series a share of another where both are observed, and its target likewise (Zhang et al. 2018).
+
+    The share follows a Beta distribution with both parameters `strength`, and is at most one half.
+    """
+    first, second = torch._standard_gamma(torch.full((2,), strength), generator=generator)
+    kept = (first / (first + second).clamp(min=1e-9)).item()
+    kept = max(kept, 1 - kept)
+    other = torch.randperm(len(x), generator=generator)
+    blended = torch.where(mask & mask[other], kept * x + (1 - kept) * x[other], x)
+    return blended, kept * target + (1 - kept) * target[other]

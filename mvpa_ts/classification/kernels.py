@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.classification.ridge import fit_ridge
+from mvpa_ts.classification.views import series_views
 
 _TAPS = 9
 _PATTERNS = 84  # ways to choose three taps of nine
@@ -126,26 +127,27 @@ class KernelPath(nn.Module):
         self.register_buffer("weight", torch.zeros(num_classes, size))
         self.register_buffer("bias", torch.zeros(num_classes))
 
-    def forward(self, level: Tensor, shape: Tensor, mask: Tensor) -> Tensor:
-        """Logits [B, K] of level, shape and mask, each [B, C, L]."""
-        features = self._features(level, shape, mask)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series x [B, L, C] and mask to logits [B, K]."""
+        features = self._features(x, mask)
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
     @torch.no_grad()
-    def fit(self, level: Tensor, shape: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, seed: int = 0) -> None:
-        """Set thresholds and classifier from training series, their classes [n] and weights [n]."""
+    def fit(self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, seed: int = 0) -> None:
+        """Set thresholds and classifier from training series [n, L, C], their masks, classes [n] and weights [n]."""
         generator = torch.Generator().manual_seed(seed)
+        level, shape, observed = series_views(x, mask)
         for bank, view in zip(self.banks, (level, shape), strict=True):
-            bank.fit(view, mask.any(1), generator)
-        size = max(1, _BATCH_STEPS // level.shape[2])
-        parts = zip(level.split(size), shape.split(size), mask.split(size), strict=True)
-        features = torch.cat([self._features(*part) for part in parts])
+            bank.fit(view, observed.any(1), generator)
+        size = max(1, _BATCH_STEPS // x.shape[1])
+        features = torch.cat([self._features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
         self.location.copy_(features.mean(0))
         self.scale.copy_(features.std(0, correction=0) + 1e-4)
         weight, bias = fit_ridge((features - self.location) / self.scale, labels, weights, num_classes=len(self.bias))
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 
-    def _features(self, level: Tensor, shape: Tensor, mask: Tensor) -> Tensor:
-        real = mask.any(1)
+    def _features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        level, shape, observed = series_views(x, mask)
+        real = observed.any(1)
         return torch.cat([bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)], 1)

@@ -14,6 +14,7 @@ from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.classification.views import series_views
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class ClassificationConfig:
     num_classes: int
     length: int
     token_channels: int = 16
-    tokens: int = 128
+    tokens: int = 64
     positions: int = 160
     stem_kernels: tuple[int, ...] = (3, 9, 19)
     width: int = 32
-    conv_layers: int = 3
+    conv_layers: int = 2
     conv_kernel: int = 7
     dim: int = 64
     num_heads: int = 4
@@ -116,62 +117,67 @@ class ClassificationConfig:
 
 
 class ClassificationNetwork(nn.Module):
-    """Logits of the classes of each series.
+    """Logits of the classes of each series, from two paths that are averaged in probability.
 
-    Two paths are averaged in probability. The MVPA path reads tokens (segments × channels) from a convolutional
-    stem with bidirectional MVPA blocks and pools them. The fixed-kernel path is a ridge classifier on shares of
-    positive responses to fixed kernels; it is fitted in closed form, see `KernelPath.fit`.
+    The MVPA path reads tokens (segments × channels) from a convolutional stem with bidirectional MVPA blocks and pools
+    them. The fixed-kernel path is a ridge classifier on shares of positive responses to fixed kernels; it is fitted in
+    closed form (`KernelPath.fit`), not by gradients.
 
     Parameters
     ----------
     config : ClassificationConfig
     seed : int
         For the channels that the fixed kernels read.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts import ClassificationConfig, ClassificationNetwork
+    >>> network = ClassificationNetwork(ClassificationConfig(num_channels=6, num_classes=4, length=100))
+    >>> network(torch.randn(8, 100, 6)).shape
+    torch.Size([8, 4])
     """
 
     def __init__(self, config: ClassificationConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.encoder = TokenEncoder(config)
-        self.head_dropout = nn.Dropout(config.head_dropout)
-        self.head = nn.Linear(self.encoder.embedding_size, config.num_classes)
-        self.kernels = KernelPath(config.num_channels, config.num_classes, config.length, config.kernel_features,
-                                  seed) if config.kernel_features else None  # fmt: skip
+        self.attention = AttentionPath(config)
+        self.kernels = None
+        if config.kernel_features and config.kernel_weight > 0.0:
+            self.kernels = KernelPath(
+                config.num_channels, config.num_classes, config.length, config.kernel_features, seed
+            )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map series x [B, L, C], True = observed in mask [B, L, C], to logits [B, num_classes]."""
-        attended = self.attention_logits(x, mask)
-        if self.kernels is None or self.config.kernel_weight == 0.0:
+        """Map series x [B, L, C], True = observed in mask [B, L, C], to logits [B, num_classes].
+
+        What x holds where nothing was observed does not matter, and steps missing at the end change nothing. Raises
+        ValueError where x or mask does not fit.
+        """
+        attended = self.attention(x, mask).log_softmax(-1)
+        if self.kernels is None:
             return attended
         share = self.config.kernel_weight
-        convolved = self.kernels(*self.views(x, mask)).log_softmax(-1)
-        if share == 1.0:
-            return convolved
-        return torch.logaddexp(attended.log_softmax(-1) + math.log1p(-share), convolved + math.log(share))
-
-    def attention_logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Logits of the MVPA path alone."""
-        return self.head(self.head_dropout(self.embed(x, mask)))
+        convolved = self.kernels(x, mask).log_softmax(-1)
+        return torch.logaddexp(attended + math.log(max(1.0 - share, 1e-30)), convolved + math.log(share))
 
     def embed(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series [B, L, C] to the features [B, D] that the output layer of the MVPA path reads."""
-        return self.encoder(*self.views(x, mask))
+        return self.attention.encoder(*series_views(x, mask))
 
-    def views(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Level and shape [B, C, L], zero where missing, and mask [B, C, L]."""
-        if x.ndim != 3 or x.shape[2] != self.config.num_channels:
-            raise ValueError(f"x must be [B, L, C] with C = {self.config.num_channels}, got shape {tuple(x.shape)}")
-        if mask is None:
-            mask = torch.ones_like(x, dtype=torch.bool)
-        elif mask.dtype != torch.bool or mask.shape != x.shape:
-            raise ValueError(
-                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
-            )
-        x, mask = x.mT.masked_fill(~mask.mT, 0.0), mask.mT
-        count = mask.sum(2, keepdim=True).clamp(min=1)
-        centred = (x - x.sum(2, keepdim=True) / count) * mask
-        scale = (centred.square().sum(2, keepdim=True) / count + 1e-4).sqrt()
-        return x, centred / scale, mask
+
+class AttentionPath(nn.Module):
+    """The MVPA path: an encoder and a linear output layer."""
+
+    def __init__(self, config: ClassificationConfig) -> None:
+        super().__init__()
+        self.encoder = TokenEncoder(config)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.head = nn.Linear(self.encoder.embedding_size, config.num_classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series x [B, L, C] and mask to logits [B, num_classes]."""
+        return self.head(self.dropout(self.encoder(*series_views(x, mask))))
 
 
 class TokenEncoder(nn.Module):
@@ -205,6 +211,8 @@ class TokenEncoder(nn.Module):
     def forward(self, level: Tensor, shape: Tensor, mask: Tensor) -> Tensor:
         """Map level, shape and mask [B, C, L] to features [B, embedding_size]."""
         config = self.config
+        if level.shape[1] != config.num_channels:
+            raise ValueError(f"x must have {config.num_channels} channels, got {level.shape[1]}")
         m = config.segment_stride
         x, real = self._positions(level, shape, mask)
         x = sum(convolution(x) for convolution in self.stem) * real[:, None]

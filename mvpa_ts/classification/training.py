@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,10 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.classification.augmentation import Augmentation
+from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
+
+# Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
+Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class ClassificationTraining:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress callback is told after each validation, and at the end of each network.
+    """What a progress callback is told every `evaluate_every` steps, and at the end of each network.
 
     Attributes
     ----------
@@ -102,6 +107,8 @@ class Progress:
         Of the last batch.
     validation_loss, validation_accuracy : float or None
         Of the averaged weights; None where nothing is held out.
+    averaged : nn.Module
+        The path that is being trained, with its averaged weights; to be read only.
     """
 
     stage: Literal["validation", "final"]
@@ -110,21 +117,29 @@ class Progress:
     step: int
     steps: int
     loss: float
-    validation_loss: float | None = None
-    validation_accuracy: float | None = None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    averaged: nn.Module
 
 
-@dataclass
-class _Part:
-    """Standardised series of one part on one device."""
+@dataclass(frozen=True)
+class Part:
+    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
 
     x: Tensor
     mask: Tensor
     labels: Tensor
+    num_classes: int
 
-    @classmethod
-    def of(cls, series: Sequence[np.ndarray], labels: np.ndarray, rows: np.ndarray, scaler: Scaler) -> _Part:
-        return cls(*scaler.padded([series[row] for row in rows]), torch.as_tensor(labels[rows]))
+    def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
+        """What a series of each class counts; "balanced": the classes count the same."""
+        if kind is None:
+            return torch.ones(self.num_classes)
+        if isinstance(kind, tuple):
+            return torch.tensor(kind)
+        return (
+            len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
+        )
 
 
 def fit_classifier(
@@ -184,7 +199,11 @@ def fit_classifier(
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
         raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or (lambda _: None), device)
+        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
+
+
+def _silent(progress: Progress) -> None:
+    """Say nothing."""
 
 
 def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -227,56 +246,69 @@ def _fit(
     progress: Callable[[Progress], None],
     device: str,
 ) -> FittedClassifier:
-    everything, steps, count = np.arange(len(series)), training.steps, training.num_networks
+    def part(rows: np.ndarray, scaler: Scaler) -> Part:
+        return Part(
+            *scaler.padded([series[row] for row in rows]), torch.as_tensor(labels[rows]), num_classes=config.num_classes
+        )
+
+    def trained(own: int, rows: np.ndarray, held: np.ndarray, scaler: Scaler, tell: Report) -> tuple[nn.Module, int]:
+        torch.manual_seed(own)
+        network = ClassificationNetwork(config, own).to(device)
+        used = part(rows, scaler)
+        validation = part(held, scaler) if len(held) else None
+        step = train_network(network.attention, used, validation, training, steps=steps, seed=own, report=tell)
+        return network, step
+
+    everything, nothing = np.arange(len(series)), np.arange(0)
+    steps, count = training.steps, training.num_networks
     splits = [stratified_split(labels, training.validation, seed + index) for index in range(count)]
-    held_out = training.validation > 0 and all(len(held) for _, held in splits)
-    if held_out and training.refit:
+    if training.refit and len(splits[0][1]):
         rows, held = splits[0]
-        scaler = Scaler.fit([series[row] for row in rows])
-        parts = (_Part.of(series, labels, rows, scaler), _Part.of(series, labels, held, scaler))
-        tell = lambda report: progress(Progress("validation", 1, 1, *report))  # noqa: E731
-        _, steps = _train(config, training, *parts, steps, seed, tell, device)
+        tell = functools.partial(_tell, progress, "validation", 1, 1)
+        _, steps = trained(seed, rows, held, Scaler.fit([series[row] for row in rows]), tell)
 
     scaler, networks = Scaler.fit(series), []
     for index in range(count):
         own = seed + 1000 * (index + 1)
-        tell = lambda report, index=index: progress(Progress("final", index + 1, count, *report))  # noqa: E731
-        if held_out and not training.refit:
-            rows, held = splits[index]
-            parts = (_Part.of(series, labels, rows, scaler), _Part.of(series, labels, held, scaler))
-            network, _ = _train(config, training, *parts, steps, own, tell, device)
-        else:
-            network, _ = _train(
-                config, training, _Part.of(series, labels, everything, scaler), None, steps, own, tell, device
-            )
+        rows, held = (everything, nothing) if training.refit else splits[index]
+        network, _ = trained(own, rows, held, scaler, functools.partial(_tell, progress, "final", index + 1, count))
+        if network.kernels is not None:
+            whole = part(everything, scaler)
+            weights = whole.class_weights(training.class_weights)[whole.labels]
+            network.kernels.fit(*(one.to(device) for one in (whole.x, whole.mask, whole.labels, weights)), own)
         networks.append(network)
     return FittedClassifier(config, scaler, networks)
 
 
-def _train(
-    config: ClassificationConfig,
+def train_network(
+    network: nn.Module,
+    part: Part,
+    held: Part | None,
     training: ClassificationTraining,
-    part: _Part,
-    held: _Part | None,
+    *,
     steps: int,
     seed: int,
-    tell: Callable[[tuple[int, int, float, float | None, float | None]], None],
-    device: str,
-) -> tuple[ClassificationNetwork, int]:
-    """One network, and the step whose weights it holds: the best validated one, or the last."""
-    torch.manual_seed(seed)
+    report: Report | None = None,
+) -> int:
+    """Train in place and return the step whose averaged weights the network then holds.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Maps x [B, L, C] and mask [B, L, C] to logits [B, K].
+    part, held : Part
+        What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
+    training : ClassificationTraining
+        Its schedule spans `training.steps`, so that fewer `steps` repeat the beginning of a longer run.
+    steps : int
+    seed : int
+        For batches and augmentation; dropout follows torch's global random state.
+    report : callable, optional
+        Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
+    """
     generator = torch.Generator().manual_seed(seed)
-    network = ClassificationNetwork(config, seed).to(device)
-    sizes = torch.bincount(part.labels, minlength=config.num_classes)
-    class_weight = torch.ones(config.num_classes)
-    if training.class_weights == "balanced":
-        class_weight = len(part.labels) / config.num_classes / sizes.clamp(min=1)
-    elif training.class_weights is not None:
-        class_weight = torch.tensor(training.class_weights)
-    if network.kernels is not None:
-        views = network.views(part.x.to(device), part.mask.to(device))
-        labels = part.labels.to(device)
-        network.kernels.fit(*views, labels, class_weight.to(device)[labels], seed)
+    device = next(network.parameters()).device
+    class_weights = part.class_weights(training.class_weights)
     parameters = list(network.parameters())
     optimizer = torch.optim.AdamW(
         [
@@ -285,74 +317,67 @@ def _train(
         ],
         training.learning_rate,
     )
-    # The schedule spans all steps that training may take, so that a shorter run repeats its beginning.
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
     )
-    averaged = copy.deepcopy(network).eval()
-    best_loss, best_step, best_state = float("inf"), steps, None
+    average = WeightAverage(network, training.weight_averaging or None)
+    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
     order = torch.empty(0, dtype=torch.long)
     for step in range(1, steps + 1):
-        network.train()
         while len(order) < training.batch_size:
             order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
-        rows, order = order.split([training.batch_size, len(order) - training.batch_size])
+        rows, order = order[: training.batch_size], order[training.batch_size :]
         x, mask = training.augmentation(part.x[rows], part.mask[rows], generator)
-        target = F.one_hot(part.labels[rows], config.num_classes).float()
-        weight = class_weight[part.labels[rows]]
+        target = F.one_hot(part.labels[rows], part.num_classes).float()
         if training.mixup:
-            x, target = _mixed(x, mask, target, training.mixup, generator)
-        target = target * (1 - training.label_smoothing) + training.label_smoothing / config.num_classes
-        log_probability = network.attention_logits(x.to(device), mask.to(device)).log_softmax(-1)
+            x, target = mixed(x, mask, target, training.mixup, generator)
+        target = target * (1 - training.label_smoothing) + training.label_smoothing / part.num_classes
+        log_probability = network.train()(x.to(device), mask.to(device)).log_softmax(-1)
         losses = -(target.to(device) * log_probability).sum(1)
-        loss = (losses * weight.to(device)).mean()
+        loss = (losses * class_weights[part.labels[rows]].to(device)).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
         optimizer.step()
         schedule.step()
-        # The average forgets faster at first: the random start would outlive a short training.
-        _average(averaged, network, min(training.weight_averaging, step / (step + 9)))
-        if held is not None and (step % training.evaluate_every == 0 or step == steps):
-            validation_loss, accuracy = _validate(averaged, held, class_weight, device)
-            tell((step, steps, loss.item(), validation_loss, accuracy))
-            if validation_loss < best_loss:
-                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(averaged.state_dict())
-            elif step - best_step >= training.patience * training.evaluate_every:
-                break
-        elif step == steps:
-            tell((step, steps, loss.item(), None, None))
+        average.update()
+        if step % training.evaluate_every and step != steps:
+            continue
+        with average.in_place():
+            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
+            if report is not None:
+                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
+            if validation_loss is not None and validation_loss < best_loss:
+                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
+        if held is not None and step - best_step >= training.patience * training.evaluate_every:
+            break
+    average.keep()
     if best_state is not None:
-        averaged.load_state_dict(best_state)
-    return averaged, best_step
+        network.load_state_dict(best_state)
+    network.eval()
+    return best_step
 
 
-def _mixed(
-    x: Tensor, mask: Tensor, target: Tensor, strength: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Each series with a share of another where both are observed, and its target likewise (Zhang et al. 2018)."""
-    first, second = torch._standard_gamma(torch.full((2,), strength), generator=generator)
-    share = (first / (first + second).clamp(min=1e-9)).item()
-    share = max(share, 1 - share)
-    other = torch.randperm(len(x), generator=generator)
-    mixed = torch.where(mask & mask[other], share * x + (1 - share) * x[other], x)
-    return mixed, share * target + (1 - share) * target[other]
+def _tell(
+    progress: Callable[[Progress], None],
+    stage: Literal["validation", "final"],
+    network: int,
+    num_networks: int,
+    step: int,
+    steps: int,
+    loss: float,
+    validation_loss: float | None,
+    validation_accuracy: float | None,
+    averaged: nn.Module,
+) -> None:
+    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
 
 
 @torch.no_grad()
-def _average(averaged: nn.Module, network: nn.Module, decay: float) -> None:
-    for kept, current in zip(averaged.parameters(), network.parameters(), strict=True):
-        kept.lerp_(current, 1.0 - decay)
-
-
-@torch.no_grad()
-def _validate(network: ClassificationNetwork, part: _Part, class_weight: Tensor, device: str) -> tuple[float, float]:
-    """Cross-entropy and accuracy of the MVPA path, which alone is trained step by step."""
-    logits = torch.cat(
-        [
-            network.attention_logits(x.to(device), mask.to(device)).cpu()
-            for x, mask in zip(part.x.split(64), part.mask.split(64), strict=True)
-        ]
-    )
-    loss = F.cross_entropy(logits, part.labels, class_weight).item()
+def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
+    """Cross-entropy and accuracy."""
+    device = next(network.parameters()).device
+    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
+    logits = torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])
+    loss = F.cross_entropy(logits, part.labels, class_weights).item()
     return loss, (logits.argmax(1) == part.labels).double().mean().item()
