@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.data.segments import Segments
 
 _PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
-_SUFFIX = re.compile(r"[ _-]*(REF|G2|LE|AVG?)$", re.IGNORECASE)
-# Names that amplifiers give to what is no brain signal; the number after them does not matter.
+_SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
+# What amplifiers call that which is no brain signal: with a number or side, and by the exact word (a "PR1" or "HR1" may
+# well be an electrode).
 _NOT_EEG = re.compile(
-    r"^(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|MK|EVENT|EVENTS|ANNOTATIONS?"
-    r"|EDF ANNOTATIONS|PHOTIC|IBI|BURSTS?|SUPPR|RESP|THOR|ABD|FLOW|SNORE|SPO2|SAO2|OSAT|PULSE|PLETH|PR|HR|BP|TEMP"
-    r"|CHIN|DELT|RAT|PACKET|SPARE|BLANK|REF|GND|CAL|AUX|X-?AXIS|Y-?AXIS|Z-?AXIS|CLOCK|SYNC|BATT\w*)"
-    r"(?=$|[ _+\-]|\d|[LR12]?$)",
+    r"^(?:(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|EVENTS?|EDF ANNOTATIONS|ANNOTATIONS?"
+    r"|PHOTIC|RESP|SPO2|SAO2|OSAT|PULSE|PLETH|THOR|CHIN|BATT|SYNC)[ _-]*(?:\d*|\d*[LR]|[LR]\d*|[+-])"
+    r"|(IBI|BURSTS?|SUPPR|ABD|FLOW|SNORE|PR|HR|BP|TEMP|REF|GND|CAL|AUX|PACKET|SPARE|BLANK|CLOCK|-+))$",
     re.IGNORECASE,
 )
 
@@ -61,11 +61,11 @@ def not_eeg(name: str) -> str | None:
     --------
     >>> not_eeg("EKG1")
     'EKG is no EEG by its name'
-    >>> not_eeg("C12") is None
-    True
+    >>> not_eeg("C12"), not_eeg("PR1")
+    (None, None)
     """
     found = _NOT_EEG.match(plain_name(name))
-    return f"{found[1]} is no EEG by its name" if found else None
+    return f"{found[1] or found[2]} is no EEG by its name" if found else None
 
 
 def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:

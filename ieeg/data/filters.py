@@ -31,7 +31,7 @@ def rational_ratio(source: float, target: float) -> Fraction:
     >>> rational_ratio(1024.0, 512.0)
     Fraction(1, 2)
     >>> rational_ratio(999.4121105232217, 512.0)
-    Fraction(876, 1709)
+    Fraction(2707, 5284)
     """
     exact = Fraction(target) / Fraction(source)
     limit = 1

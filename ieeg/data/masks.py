@@ -52,9 +52,9 @@ def _flat(x: NDArray[np.floating], run: int) -> NDArray[np.bool_]:
 def bridge(x: NDArray[np.float64], bad: NDArray[np.bool_], reach: int) -> None:
     """Replace bad samples, in place, by what a filter does not notice.
 
-    A gap leads from the sample before it to the sample after it. Each edge weighs 1 − distance / reach and counts for
-    `reach` samples only, so that the filling depends on what is near and streamed blocks agree with the whole; deeper
-    in, a gap is zero.
+    A short gap leads straight from the sample before it to the sample after it. Each edge weighs 1 / distance − 1 /
+    reach, so that the filling depends on what is near and streamed blocks agree with the whole; deeper in than `reach`
+    samples, a gap is zero.
 
     Parameters
     ----------
@@ -70,12 +70,8 @@ def bridge(x: NDArray[np.float64], bad: NDArray[np.bool_], reach: int) -> None:
         after = np.minimum.accumulate(np.where(good, position, x.shape[1])[::-1])[::-1]
         gap = np.flatnonzero(~good)
         left, right = before[gap], after[gap]
-        weights = np.stack(
-            [
-                np.where(left >= 0, np.maximum(1 - (gap - left) / reach, 0.0), 0.0),
-                np.where(right < x.shape[1], np.maximum(1 - (right - gap) / reach, 0.0), 0.0),
-            ]
-        )
+        weights = np.maximum(1 / np.stack([gap - left, right - gap]) - 1 / reach, 0.0)
+        weights[0, left < 0] = weights[1, right == x.shape[1]] = 0.0
         edges = np.stack([x[channel, np.maximum(left, 0)], x[channel, np.minimum(right, x.shape[1] - 1)]])
         edges[weights == 0] = 0.0  # an edge that is out of reach, or the end of the signal, may be NaN itself
         total = weights.sum(0)

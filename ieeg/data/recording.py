@@ -185,6 +185,11 @@ class Recording:
         """The same recording with other seizure intervals."""
         return self._copy(seizures=seizures)
 
+    def close(self) -> None:
+        """Close the files, if any; the next reading opens them again."""
+        if hasattr(self.source, "close"):
+            self.source.close()
+
     def _copy(self, **changes: Any) -> Recording:
         settings: dict[str, Any] = {
             "sfreq": self.sfreq,

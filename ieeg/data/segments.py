@@ -177,6 +177,11 @@ class Segments:
         # A touch of rounding is no overlap.
         return covered > 1e-9 if rule == "any" else covered >= SEGMENT_SECONDS / 2 - 1e-9
 
+    def release(self) -> None:
+        """Give back buffers and file handles; the next reading makes new ones."""
+        self._blocks.clear()
+        self.recording.close()
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_blocks": OrderedDict()}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
+from mvpa_ts.files import write_whole
 
 _FORMAT = "mvpa-ts classifier 1"
 
@@ -64,7 +63,6 @@ class FittedClassifier:
         from safetensors.torch import save
 
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         description = {
             "format": _FORMAT,
             "config": asdict(self.config),
@@ -76,8 +74,8 @@ class FittedClassifier:
             for index, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        _write(folder / "classifier.safetensors", save(tensors))
-        _write(folder / "classifier.json", json.dumps(description, indent=1).encode())
+        write_whole(folder / "classifier.safetensors", save(tensors))
+        write_whole(folder / "classifier.json", json.dumps(description, indent=1).encode())
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedClassifier:
@@ -113,9 +111,3 @@ class FittedClassifier:
             networks.append(network)
         scaler = Scaler(**{name: tuple(values) for name, values in description["scaler"].items()})
         return cls(made, scaler, networks)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)

@@ -58,8 +58,8 @@ class ClassificationTraining:
         steps that was best for it. Otherwise each network holds out a part of its own.
     kernel_augmentation, kernel_copies : Augmentation, int
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
-    class_weights : {"balanced"} or None
-        "balanced": every class weighs the same in the loss, whatever its number of series.
+    class_weights : {"balanced"}, tuple of float or None
+        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
     """
 
     steps: int = 300
@@ -92,8 +92,13 @@ class ClassificationTraining:
         for name in ("weight_decay", "mixup", "kernel_copies"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.class_weights not in (None, "balanced"):
-            raise ValueError(f"class_weights must be None or 'balanced', got {self.class_weights!r}")
+        if isinstance(self.class_weights, tuple):
+            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
+                raise ValueError(
+                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
+                )
+        elif self.class_weights not in (None, "balanced"):
+            raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ class Part:
         """What a series of each class counts; "balanced": the classes count the same."""
         if kind is None:
             return torch.ones(self.num_classes)
+        if isinstance(kind, tuple):
+            return torch.tensor(kind)
         return (
             len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
         )
@@ -202,6 +209,8 @@ def fit_classifier(
     arrays, targets = checked_series(series), np.asarray(labels)
     config = _checked_config(arrays, targets, config)
     training = ClassificationTraining() if training is None else training
+    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
+        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
 
