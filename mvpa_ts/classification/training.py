@@ -78,7 +78,7 @@ class ClassificationTraining:
     refit: bool = True
     kernel_augmentation: Augmentation = _KERNEL_AUGMENTATION
     kernel_copies: int = 4
-    class_weights: Literal["balanced"] | None = None
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every", "patience", "num_networks"):
@@ -144,7 +144,7 @@ class Part:
         """Some of the series."""
         return Part(self.x[rows], self.mask[rows], self.labels[rows], self.num_classes)
 
-    def class_weights(self, kind: str | None) -> Tensor:
+    def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
         """What a series of each class counts; "balanced": the classes count the same."""
         if kind is None:
             return torch.ones(self.num_classes)
