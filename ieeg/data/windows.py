@@ -173,7 +173,9 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     B = len(items)
     C = max(item["token_mask"].shape[1] for item in items)
     S = max(item["token_mask"].shape[0] for item in items)
-    if all(item["token_mask"].shape == (S, C) for item in items):
+    if B == 1:
+        signal = items[0]["signal"][None]  # fresh memory for a copy would cost more than reading the file
+    elif all(item["token_mask"].shape == (S, C) for item in items):
         signal = torch.stack([item["signal"] for item in items])
     else:
         signal = torch.zeros(B, C, S * size)
