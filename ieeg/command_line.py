@@ -11,6 +11,7 @@ from mvpa_ts import __version__
 RESEARCH_USE = "For research use; not a medical device."
 
 COMMANDS: dict[str, str] = {
+    "pretrain": "train a model to predict the next segment, from a YAML file",
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
 }
 """Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line."""

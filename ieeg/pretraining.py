@@ -21,6 +21,7 @@ from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_o
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained"]
 
+_TINY = mvpformer_tiny()
 _RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""
 
@@ -70,7 +71,7 @@ class PretrainingModule(pl.LightningModule):
 
     def __init__(
         self,
-        architecture: MVPFormerConfig | None = None,
+        architecture: MVPFormerConfig = _TINY,
         learning_rate: float = 1e-4,
         weight_decay: float = 0.1,
         schedule: Literal["cosine", "constant"] = "cosine",
@@ -89,7 +90,7 @@ class PretrainingModule(pl.LightningModule):
             raise ValueError(f"warmup_steps must be at least 0, got {warmup_steps}")
         if not 0.0 <= final_rate <= 1.0:
             raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
-        self.architecture = mvpformer_tiny() if architecture is None else architecture
+        self.architecture = architecture
         if not self.architecture.prediction_head:
             raise ValueError("pretraining needs an architecture with prediction_head=True")
         self.learning_rate = learning_rate
@@ -216,6 +217,9 @@ class PretrainingModule(pl.LightningModule):
         ]
         fused = self.device.type in ("cpu", "cuda", "mps")
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
+        # if there is one, is undone before clipping, as for any optimizer.
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
         steps = self.trainer.estimated_stepping_batches
         if self.schedule == "cosine" and math.isinf(steps):
             raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")

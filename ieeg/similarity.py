@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.ieeg.writing import replaced
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -315,11 +317,8 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
     if title:
         figure.suptitle(title)
     figure.tight_layout()
-    path = Path(path)
-    written = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
-        figure.savefig(written, dpi=120)
-        written.replace(path)
+        with replaced(path) as written:
+            figure.savefig(written, dpi=120)
     finally:
-        written.unlink(missing_ok=True)
         plt.close(figure)
