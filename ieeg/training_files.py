@@ -48,8 +48,8 @@ class TrainingFiles:
                 "another --output"
             )
 
-    def trainer_arguments(self) -> dict[str, list[Any]]:
-        """Callbacks, loggers and plugins for the Trainer."""
+    def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
+        """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""
         # The name is the one that `ckpt_path="last"` looks for; overwritten in place, which is a rename.
         checkpoint = ModelCheckpoint(
             self.checkpoint.parent,
@@ -60,7 +60,11 @@ class TrainingFiles:
         )
         losses = CSVLogger(self.folder, name="csv", flush_logs_every_n_steps=1)
         return {
-            "callbacks": [checkpoint, StepProgressBar(), FinalFiles(self.folder, self.checkpoint)],
+            "callbacks": [
+                checkpoint,
+                FinalFiles(self.folder, self.checkpoint),
+                *([StepProgressBar()] if progress else []),
+            ],
             "logger": [losses, TensorBoardLogger(self.folder, name="tensorboard")],
             "plugins": [AtomicCheckpointIO()],
         }

@@ -132,7 +132,8 @@ def _run(arguments: list[str]) -> None:
             if self.subcommand == "fit":
                 files.check(resumed=config.ckpt_path is not None)
             chosen = self.config_init[self.subcommand].trainer
-            for key, ours in files.trainer_arguments().items():
+            progress = chosen.enable_progress_bar is not False
+            for key, ours in files.trainer_arguments(progress=progress).items():
                 theirs = chosen.get(key)
                 given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
                 kwargs[key] = [*ours, *given] if theirs is not False else False
