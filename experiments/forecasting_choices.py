@@ -16,8 +16,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-from forecasting import RESULTS, append_row, hardware, read_rows, write_atomically
+from forecasting import hardware
 from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, mvpa
+from forecasting_report import RESULTS, append_row, read_rows, write_atomically
 from training import train
 
 from mvpa_ts.datasets import forecasting_windows, load_forecasting_frame

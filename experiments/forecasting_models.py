@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from quiet import silence
 from torch import Tensor, nn
 from training import Training
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
 
 LOOKBACK = 96
+HORIZONS = (96, 192, 336, 720)
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
 # Chosen on validation data (docs/forecasting.md); what is not named here is the default of ForecastingConfig.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
@@ -129,39 +130,45 @@ class Host(nn.Module):
         return forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
 
 
+def available(name: str) -> bool:
+    """Whether the model can be built here: peers need neuralforecast."""
+    return name not in PEERS or importlib.util.find_spec("neuralforecast") is not None
+
+
 def build(
-    name: str, dataset: str, horizon: int, channels: int, seed: int
+    name: str, dataset: str, horizon: int, channels: int, seed: int, lookback: int = LOOKBACK
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """The untrained model, how to train it, and its settings as data."""
     torch.manual_seed(seed)
     if name in PEERS:
         import neuralforecast.models as host
+        from quiet import silence
 
         silence()
 
         peer = PEERS[name]
-        settings = {"h": horizon, "input_size": LOOKBACK, **peer.settings}
+        settings = {"h": horizon, "input_size": lookback, **peer.settings}
         model_class: Callable[..., Any] = getattr(host, name)
         if model_class.MULTIVARIATE:
             settings["n_series"] = channels
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
     if name.startswith("Linear"):
-        config = ForecastingConfig(horizon, LOOKBACK, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
+        config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
         return Core(config), Training(), asdict(config)
     if name in COMPONENTS:
-        return mvpa(dataset, horizon, channels, {"components": COMPONENTS[name]})
+        return mvpa(dataset, horizon, channels, {"components": COMPONENTS[name]}, lookback)
     raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
 
 
 def mvpa(
-    dataset: str, horizon: int, channels: int, change: dict[str, Any]
+    dataset: str, horizon: int, channels: int, change: dict[str, Any], lookback: int = LOOKBACK
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
     settings = {**MVPA_SETTINGS[dataset], **change}
     training = Training(**{**MVPA_SETTINGS[dataset].get("training", {}), **change.get("training", {})})
     settings.pop("training", None)
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
-    config = ForecastingConfig(horizon, LOOKBACK, **settings)
+    config = ForecastingConfig(horizon, lookback, **settings)
     return Core(config), training, asdict(config)
 
 

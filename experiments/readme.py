@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from forecasting import HORIZONS, RESULTS, machines, read_rows, write_atomically
-from forecasting_models import MODELS
+from forecasting_models import HORIZONS, MODELS
+from forecasting_report import RESULTS, average, machines, read_rows, write_atomically
 
 README = Path(__file__).parents[1] / "README.md"
 # Averages over the four horizons as printed by their authors; not run here.
@@ -47,7 +47,7 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     lines = [f"| test MSE / MAE, average of horizons {', '.join(map(str, HORIZONS))} | " + " | ".join(datasets) + " |"]
     lines.append("|---|" + "---|" * len(datasets))
     for model in MODELS:
-        cells = [_average(rows[(rows["model"] == model) & (rows["dataset"] == dataset)]) for dataset in datasets]
+        cells = [average(rows[(rows["model"] == model) & (rows["dataset"] == dataset)]) for dataset in datasets]
         if all(cells):
             lines.append(f"| {model} | {' | '.join(cells)} |")
     for source, averages in CITED.items():
@@ -87,14 +87,6 @@ def attention_summary(attention: dict[str, Any]) -> str:
         f"where the plain evaluation takes {peak['reference']:.2f} ({hardware['cpu']}, {hardware['threads']} thread, "
         f"torch {hardware['torch']}; runs interleaved, medians of ratios).\n"
     )
-
-
-def _average(runs: pd.DataFrame) -> str:
-    per_horizon = runs.groupby("horizon")[["test_mse", "test_mae"]].mean()
-    if not set(HORIZONS) <= set(per_horizon.index):
-        return ""
-    mean = per_horizon.loc[list(HORIZONS)].mean()
-    return f"{mean['test_mse']:.3f} / {mean['test_mae']:.3f}"
 
 
 if __name__ == "__main__":

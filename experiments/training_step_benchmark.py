@@ -15,8 +15,9 @@ import statistics
 import time
 
 import torch
-from forecasting import RESULTS, hardware, write_atomically
+from forecasting import hardware
 from forecasting_models import LOOKBACK, build
+from forecasting_report import RESULTS, write_atomically
 from torch import nn
 
 MODELS = ("MVPA", "Linear", "PatchTST", "iTransformer", "TimeMixer", "TimeXer", "VanillaTransformer")

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, sampled_kappa
+from mvpa_ts.ieeg.atomic import replaced, write_text
 from mvpa_ts.ieeg.events import SEGMENT, SeizureEvents, clip_events, merge_events
 from mvpa_ts.ieeg.scoring import Mode, Scores, score_events, score_seconds, score_segments
-from mvpa_ts.ieeg.writing import replaced, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

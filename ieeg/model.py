@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from einops import rearrange
@@ -15,8 +16,14 @@ from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig
+from mvpa_ts.ieeg.llama import RotaryAttention
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_config, read_weights, save_model
 from mvpa_ts.ieeg.wavelet import band_lengths, wavedec
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.data.preprocessing import Preprocessing
+    from mvpa_ts.ieeg.data.recording import Recording
+    from mvpa_ts.ieeg.embedding import Embeddings
 
 
 class WaveletEncoder(nn.Module):
@@ -176,6 +183,51 @@ class MVPFormer(
         real = channel_mask[..., None].to(last.dtype)
         return self.head((last * real).sum(1) / real.sum(1).clamp(min=1))
 
+    @torch.inference_mode()
+    def embed(
+        self,
+        recording: Recording,
+        *,
+        preprocessing: Preprocessing | None = None,
+        channels: Sequence[str] | None = None,
+        context: int | None = None,
+        batch_size: int = 8,
+    ) -> Embeddings:
+        """Features of a recording, one row per 5 s and channel, each seen with the segments before it.
+
+        Parameters
+        ----------
+        recording : Recording
+        preprocessing : Preprocessing, optional
+            Default: `default_preprocessing(recording)`.
+        channels : sequence of str, optional
+            Names, in this order; default all.
+        context : int, optional
+            Segments of a window; default ``config.context``.
+        batch_size : int, default 8
+            Windows that go through the decoder at a time.
+
+        Returns
+        -------
+        Embeddings
+            On the CPU. `mvpa_ts.ieeg.embedding.embed_segments` gives the same rows one by one, for recordings whose
+            features do not fit in memory.
+        """
+        from mvpa_ts.ieeg.data.segments import Segments
+        from mvpa_ts.ieeg.embedding import Embeddings, embed_segments
+
+        training = self.training
+        segments = Segments(recording, preprocessing, channels)
+        try:
+            rows = [
+                (features.cpu(), valid.cpu())
+                for _, features, valid in embed_segments(self.eval(), segments, context, batch_size)
+            ]
+        finally:
+            self.train(training)
+        features, valid = (torch.stack(part) for part in zip(*rows, strict=True))
+        return Embeddings(features, valid, segments.starts, segments.channel_names)
+
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Trade time for memory in training: keep one activation per block and compute the others again."""
         self.stack.gradient_checkpointing = enabled
@@ -247,6 +299,8 @@ class MVPFormer(
 
 
 def _attention(config: MVPFormerConfig) -> nn.Module:
+    if config.attention == "llama":
+        return RotaryAttention(config.dim, config.num_heads, config.num_kv_heads, config.dropout)
     return MVPAttention(
         config.dim,
         config.num_heads,

@@ -12,6 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from mvpa_ts.ieeg.atomic import replaced
+
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
 
@@ -22,22 +24,16 @@ def save_model(model: nn.Module, config: Mapping[str, Any], directory: str | Pat
     Raises OSError where the disk is full or the folder cannot be written.
     """
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    written = {}
-    try:
-        for name in (WEIGHTS_NAME, CONFIG_NAME):
-            temporary = written[name] = directory / f".{name}.{os.getpid()}"
-            if name == WEIGHTS_NAME:
-                _write_weights(weights, temporary)
-            else:
-                temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-            _to_disk(temporary)
-        for name, temporary in written.items():
-            os.replace(temporary, directory / name)
-    finally:
-        for temporary in written.values():
-            temporary.unlink(missing_ok=True)
+    with replaced(directory / CONFIG_NAME) as config_file, replaced(directory / WEIGHTS_NAME) as weights_file:
+        try:
+            save_file(weights, weights_file, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"cannot write {directory / WEIGHTS_NAME}: {error}") from error
+        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for path in (config_file, weights_file):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -81,15 +77,3 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
         matched = len(own.keys() & weights.keys()) - len(misshapen)
         raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")
     model.load_state_dict(dict(weights), strict=True, assign=True)
-
-
-def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    try:
-        save_file(weights, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        raise OSError(f"cannot write {path.parent / WEIGHTS_NAME}: {error}") from error
-
-
-def _to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -10,8 +10,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
+from mvpa_ts.ieeg.atomic import replaced
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
-from mvpa_ts.ieeg.writing import replaced
 
 if TYPE_CHECKING:
     from tqdm import tqdm

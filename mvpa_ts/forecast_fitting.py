@@ -7,17 +7,21 @@ missing, a mask says so; nothing is truncated.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.files import write_whole
 from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
 from mvpa_ts.quantiles import checked_levels, in_order, pinball_loss, start_in_order
 
+_FORMAT = "mvpa-ts forecaster 1"
 _VALIDATIONS = 20  # in a run
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
@@ -100,7 +104,8 @@ class Series:
     values : float array, shape (n, C)
         NaN = missing.
     features : float array, shape (n + ahead, F), optional
-        Known ahead: rows of the series, then rows of the future. No NaN.
+        Known ahead: rows of the series, then rows of the future. No NaN. The network sees them scaled, and less their
+        mean over the look-back.
     position : int
         Of the first row, counted from anywhere; sets the phase of a cycle.
     """
@@ -163,11 +168,59 @@ class FittedForecaster:
         ):
             raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
         scaling = Scaling.of(series.values) if scaling is None else scaling
-        windows = _Windows([series], [scaling], config, self.feature_scaling)
-        start = torch.tensor([len(series.values)])  # rows are padded by a look-back
-        inputs, _, _ = windows.at(start)
+        past = max(0, len(series.values) - config.lookback)
+        features = None if series.features is None else series.features[past:]
+        tail = Series(series.values[past:], features, series.position + past)
+        windows = _Windows([tail], [scaling], config, self.feature_scaling)
+        inputs, _, _ = windows.at(torch.tensor([len(tail.values)]))  # rows are padded by a look-back
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
+        from safetensors.torch import save
+
+        description = {
+            "format": _FORMAT,
+            "config": asdict(self.config),
+            "levels": self.levels,
+            "feature_scaling": None
+            if self.feature_scaling is None
+            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
+        }
+        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
+        write_whole(Path(folder) / "forecaster.safetensors", save(weights))
+        write_whole(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> FittedForecaster:
+        """Read what `to_files` wrote; nothing in the files is executed.
+
+        Raises
+        ------
+        OSError
+            A file is missing.
+        ValueError
+            The folder holds something else, or weights that do not fit the description.
+        """
+        from safetensors.torch import load_file
+
+        path = Path(folder) / "forecaster.json"
+        description = json.loads(path.read_text())
+        if description.get("format") != _FORMAT:
+            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
+        config = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
+        }
+        network = ForecastingNetwork(ForecastingConfig(**config))
+        try:
+            network.load_state_dict(load_file(Path(folder) / "forecaster.safetensors"))
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
+        scaling = description["feature_scaling"]
+        if scaling is not None:
+            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
+        return cls(network.eval(), checked_levels(description["levels"]), scaling)
 
 
 def fit_forecaster(
@@ -282,7 +335,7 @@ class _Windows:
             positions.append(np.arange(-L, n + h) + one.position)
             if one.features is not None and feature_scaling is not None:
                 scaled = feature_scaling.apply(one.features)[: n + h]
-                features.append(np.pad(scaled, ((L, n + h - len(scaled)), (0, 0))))
+                features.append(np.pad(scaled, ((L, n + h - len(scaled)), (0, 0)), constant_values=np.nan))
             self.first_rows.append(total + L)
             total += L + n + h
         stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
@@ -303,7 +356,10 @@ class _Windows:
         values, observed = self.values[rows].to(self.device), self.observed[rows].to(self.device)
         future = None
         if self.features is not None:
-            future = self.features[rows].to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
+            features = self.features[rows]  # [B, L + h, F], NaN off the series
+            # As seen from the window, like its values: a level outside the training data then does no harm.
+            features = (features - features[:, :L].nanmean(1, keepdim=True)).nan_to_num(0.0)
+            future = features.to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
         inputs = {
             "x": values[:, :L],
             "mask": observed[:, :L],
@@ -381,8 +437,12 @@ def _train(
         return float(sum(part for part, _ in sums) / sum(count for _, count in sums))
 
     optimizer = torch.optim.AdamW(network.parameters(), training.learning_rate, weight_decay=training.weight_decay)
+    total = training.steps + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+        optimizer,
+        training.learning_rate,
+        total_steps=total,
+        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
     )
     average = WeightAverage(network, training.weight_averaging)
     best, best_state, worse, every = float("inf"), None, 0, max(1, training.steps // _VALIDATIONS)

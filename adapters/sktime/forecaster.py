@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 from sktime.datatypes import update_data
+from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.progress import progress_bar
@@ -302,18 +304,39 @@ class MVPAForecaster(BaseForecaster):
             patience=self.patience,
         )
         seed = check_random_state(self.random_state).randint(2**31)
-        with progress_bar(steps, label, self.verbose) as progress:
+        with progress_bar(self.verbose) as show:
             return fit_forecaster(
                 series,
                 config,
                 training,
-                levels=self.quantiles,
+                levels=self.quantiles if start is None else start.levels,
                 scalings=None if scaling is None else [scaling],
                 start=start,
                 seed=seed,
                 device=self.device,
-                progress=progress,
+                progress=lambda step, loss: show(label, step, steps, loss=loss),
             )
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write the network of `fit`, or of `pretrain`, as safetensors and JSON; data and parameters stay behind."""
+        fitted: FittedForecaster | None = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
+        if fitted is None:
+            raise NotFittedError("to_files needs a forecaster after fit or pretrain")
+        fitted.to_files(folder)
+
+    @classmethod
+    def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAForecaster:
+        """A pretrained forecaster from what `to_files` wrote: `fit` goes on from its network.
+
+        Unlike sktime's `load`, which unpickles, this executes nothing from the files. `parameters` are those of the
+        constructor; sizes of the network come from the files.
+        """
+        pretrained = FittedForecaster.from_files(folder)
+        forecaster = cls(**{"quantiles": pretrained.levels, **parameters})
+        forecaster.pretrained_ = pretrained
+        forecaster._pretrained_attrs = ["pretrained_"]
+        forecaster._state = "pretrained"
+        return forecaster
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class Show(Protocol):
+    """What is told of a run."""
+
+    def __call__(self, label: str, step: int, steps: int, **facts: float) -> None:
+        """`step` of `steps` is done; a new label begins a new bar."""
 
 
 @contextmanager
-def progress_bar(total: int, label: str, verbose: bool) -> Iterator[Callable[[int, float], None] | None]:
-    """What to tell the steps done and the last loss; None, and nothing shown, unless `verbose`."""
-    if not verbose:
-        yield None
-        return
-    from tqdm.auto import tqdm
+def progress_bar(verbose: bool) -> Iterator[Show]:
+    """What to tell of a run; nothing is shown unless `verbose`."""
+    bars: dict[str, Any] = {}
 
-    with tqdm(total=total, desc=label) as bar:
+    def show(label: str, step: int, steps: int, **facts: float) -> None:
+        if not verbose:
+            return
+        from tqdm.auto import tqdm
 
-        def show(step: int, loss: float) -> None:
-            bar.update(step - bar.n)
-            bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        if label not in bars:
+            for bar in bars.values():
+                bar.close()
+            bars[label] = tqdm(total=steps, desc=label)
+        bars[label].update(step - bars[label].n)
+        bars[label].set_postfix({name: f"{value:.4f}" for name, value in facts.items()}, refresh=False)
 
+    try:
         yield show
+    finally:
+        for bar in bars.values():
+            bar.close()

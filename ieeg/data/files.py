@@ -38,7 +38,10 @@ class RawSource:
         order = np.argsort(channels)  # MNE gives the picked channels in the file's order
         x = np.empty((len(channels), stop - start), np.float32)
         if start < stop:
-            x[order] = self.raw.get_data(picks=channels[order], start=start, stop=stop, verbose="error") * self.scale
+            files = [str(file) for file in self.raw.filenames if file]
+            with _damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
+                x[order] = self.raw.get_data(picks=channels[order], start=start, stop=stop, verbose="error")
+        x *= self.scale
         return x
 
 
@@ -239,7 +242,7 @@ def _stem(path: Path) -> str:
 
 
 @contextmanager
-def _damage_is_an_error(path: Path) -> Iterator[None]:
+def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     """MNE's many exceptions for a damaged file, and its warning for a short one, as one ValueError."""
     try:
         with warnings.catch_warnings():
@@ -248,7 +251,9 @@ def _damage_is_an_error(path: Path) -> Iterator[None]:
     except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:
-        raise ValueError(f"{path} cannot be read: truncated, damaged or not what its name says ({error})") from error
+        raise ValueError(
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({error})"
+        ) from error
 
 
 def _read_raw(path: Path, bids: Any) -> mne.io.BaseRaw:

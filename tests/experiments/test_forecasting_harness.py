@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import forecasting
+import forecasting_report
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from forecasting_models import MODELS, Core, build
 from torch import Tensor, nn
-from training import Training, evaluate, train
+from training import Training, evaluate, train, training_loss
 
 from mvpa_ts.datasets import WindowSet, forecasting_windows
 
@@ -73,6 +74,33 @@ def test_training_keeps_the_weights_of_the_best_epoch(frame: pd.DataFrame, weigh
     assert evaluate(model, small["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
 
 
+def test_training_keeps_the_last_weights_when_told(frame: pd.DataFrame) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
+    small = {part: WindowSet(w.values, w.starts[:64], 8, 2) for part, w in windows.items()}
+    training = Training(0.5, 16, 6, 6, "mse", "constant", weight_averaging=None, keep="last")
+    model, seen = _Repeat(2), []
+    outcome = train(model, small, training, seed=0, report=lambda epoch, mse: seen.append(mse))
+    assert outcome.validation_mse == seen[-1] > min(seen)
+    assert evaluate(model, small["validation"])[0] == pytest.approx(seen[-1], rel=1e-6)
+
+
+def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    forecast, y = torch.randn(2, 5, 3, generator=generator), torch.randn(2, 5, 3, generator=generator)
+    error = (forecast - y).double().numpy()
+    steps = np.arange(5)
+    spectrum = np.array(
+        [
+            abs(sum(error[b, :, c] * np.exp(-2j * np.pi * k * steps / 5))) / np.sqrt(5)
+            for b in range(2)
+            for c in range(3)
+            for k in range(3)
+        ]
+    )
+    expected = 0.25 * np.abs(error).mean() + 0.75 * spectrum.mean()
+    assert training_loss(forecast, y, Training(frequency_weight=0.75)).item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_training_stops_when_validation_does_not_improve(frame: pd.DataFrame) -> None:
     windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
     small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
@@ -123,9 +151,9 @@ def test_a_table_is_resumed_and_never_half_written(
     assert table.with_suffix(".png").is_file()
 
     before = table.read_bytes()
-    monkeypatch.setattr(forecasting.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(forecasting_report.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        forecasting.append_row(table, {"model": "x"})
+        forecasting_report.append_row(table, {"model": "x"})
     assert table.read_bytes() == before
 
 
@@ -136,11 +164,11 @@ def test_report_averages_only_complete_sets() -> None:
         for seed in (1, 2)
     ]
     rows = pd.DataFrame([*runs, ("Linear", 96, 1, 0.4)], columns=["model", "horizon", "seed", "test_mse"])
-    rows = rows.assign(dataset="ETTh1", test_mae=0.5, parameters=1000, seconds_per_epoch=1.0)
+    rows = rows.assign(dataset="ETTh1", test_mae=0.5, parameters=1000, seconds_per_epoch=1.0, seconds=15.0)
     rows = rows.assign(hardware="some", threads=1, torch="2")
-    report = forecasting.markdown_report(rows)
+    report = forecasting_report.markdown_report(rows)
     assert "| MVPA | 0.130 ± 0.014 / 0.500 |" in report
-    assert "**0.280 / 0.500**" in report  # (.13 + .23 + .33 + .43) / 4
+    assert "**0.280 ± 0.014 / 0.500**" in report  # (.13 + .23 + .33 + .43) / 4
     assert "| Linear | 0.400 / 0.500 | – | – | – | – |" in report
 
 

@@ -119,8 +119,9 @@ def _oracle(problem: Any, seen: dict[str, Any]) -> Tensor:
     return reference_attention(problem)
 
 
-def test_causal_in_time():
-    model, signal = make_model(dense_last_segment=False), make_signal()
+@pytest.mark.parametrize("attention", ["mvpa", "llama"])
+def test_causal_in_time(attention):
+    model, signal = make_model(dense_last_segment=False, attention=attention), make_signal()
     changed = signal.clone()
     changed[..., 2 * SEGMENT :] += 30 * torch.randn_like(changed[..., 2 * SEGMENT :])
     before, after = model(signal), model(changed)
@@ -128,8 +129,9 @@ def test_causal_in_time():
     assert not torch.allclose(after[:, 2:], before[:, 2:])
 
 
-@pytest.mark.parametrize("row_order", ["distance", "released"])
-@pytest.mark.parametrize("attention", ["mvpa"])
+@pytest.mark.parametrize(
+    ("attention", "row_order"), [("mvpa", "distance"), ("mvpa", "released"), ("llama", "distance")]
+)
 def test_padding_and_what_lies_in_it_change_nothing(attention, row_order):
     model, signal = make_model(attention=attention, row_order=row_order, num_classes=2), make_signal()
     padded = torch.full((B, C + 2, (T + 3) * SEGMENT), float("nan"))

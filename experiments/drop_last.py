@@ -1,0 +1,119 @@
+"""What dropping the last test batch does to a forecasting result: one model, one training, five ways to count.
+
+Many published tables were made with ``drop_last=True`` on the test data: windows at the end of the test part are left
+out, more of them the larger the batch. Here the linear model of the other tables is trained once for each horizon, and
+its error is averaged over all test windows, and over those that whole batches of some size would keep.
+
+    python experiments/drop_last.py            # results/drop_last.csv and .md, minutes on one core
+    python experiments/drop_last.py --quick    # three training steps, one horizon, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from forecasting import hardware
+from forecasting_models import HORIZONS, LOOKBACK, build
+from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from torch import Tensor, nn
+from training import train
+
+from mvpa_ts.datasets import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
+
+MODEL, SEED = "Linear", 1
+BATCH_SIZES = (1, 32, 128, 256, 512, 2048)  # 1 drops nothing
+
+
+def main() -> None:
+    """Train what is not in the table yet, then write the Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=["ETTh1", "ETTh2"], choices=FORECASTING_DATASETS)
+    parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    table = folder / "drop_last.csv"
+    for dataset in arguments.datasets[: 1 if arguments.quick else None]:
+        for horizon in HORIZONS[: 1 if arguments.quick else None]:
+            known = read_rows(table)
+            if not known.empty and ((known["dataset"] == dataset) & (known["horizon"] == horizon)).any():
+                continue
+            for row in audit(dataset, horizon, max_steps=3 if arguments.quick else None):
+                append_row(table, row)
+            print(f"{dataset}, horizon {horizon}: done", flush=True)
+    text = markdown(read_rows(table))
+    write_atomically(table.with_suffix(".md"), text)
+    print(text)
+
+
+def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[dict[str, Any]]:
+    """Train once; a row for each batch size."""
+    frame = load_forecasting_frame(dataset)
+    windows = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
+    model, training, _ = build(MODEL, dataset, horizon, frame.shape[1] - 1, SEED)
+    train(model, windows, training, seed=SEED, max_steps=max_steps)
+    squared, absolute = window_errors(model, windows["test"])
+    for size in BATCH_SIZES:
+        kept = kept_windows(len(squared), size)
+        yield {
+            "dataset": dataset,
+            "horizon": horizon,
+            "batch_size": size,
+            "windows": len(squared),
+            "kept": kept,
+            "test_mse": squared[:kept].mean().item(),
+            "test_mae": absolute[:kept].mean().item(),
+            "hardware": hardware("cpu"),
+        }
+
+
+def kept_windows(windows: int, batch_size: int) -> int:
+    """Windows in whole batches; they come in the order of time."""
+    return windows // batch_size * batch_size
+
+
+@torch.no_grad()
+def window_errors(model: nn.Module, windows: WindowSet) -> tuple[Tensor, Tensor]:
+    """Mean squared and mean absolute error of each window, in the order of time."""
+    model.eval()
+    errors = [(model(x, first_row) - y).double() for x, y, first_row in windows.batches(128)]
+    squared = torch.cat([error.square().mean((1, 2)) for error in errors])
+    return squared, torch.cat([error.abs().mean((1, 2)) for error in errors])
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """One table a dataset: the batch size against the horizon, and the average where all horizons are there."""
+    lines = [
+        f'Test MSE / MAE of one trained model ("{MODEL}", look-back {LOOKBACK}, seed {SEED}) counted over the windows '
+        "that whole batches keep, and how many windows of each horizon that leaves out.",
+        "",
+    ]
+    for dataset in dict.fromkeys(rows["dataset"]):
+        part = rows[rows["dataset"] == dataset]
+        horizons = sorted(part["horizon"].unique())
+        lines += [
+            f"**{dataset}**",
+            "",
+            "| last batch dropped at | " + " | ".join(map(str, horizons)) + " | average | windows left out |",
+            "|---|" + "---|" * (len(horizons) + 2),
+        ]
+        for size in BATCH_SIZES:
+            own = part[part["batch_size"] == size].set_index("horizon").loc[horizons]
+            cells = [f"{row.test_mse:.3f} / {row.test_mae:.3f}" for row in own.itertuples()]
+            mean = own[["test_mse", "test_mae"]].mean()
+            average = f"**{mean['test_mse']:.3f} / {mean['test_mae']:.3f}**" if len(horizons) == len(HORIZONS) else "–"
+            lost = ", ".join(str(count) for count in own["windows"] - own["kept"])
+            name = "nothing dropped" if size == 1 else f"batch {size}"
+            lines.append(f"| {name} | {' | '.join(cells)} | {average} | {lost} |")
+        lines.append("")
+    return "\n".join([*lines, f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Zero-shot across numbers of channels: train on ETTh1 (7 channels), forecast ETTh2 (7) and Weather (21) as they are.
+
+Nothing of the other sets is trained on; each is scaled by its own train rows, as everywhere. MVPA and the linear model
+have no cycle here, for a learned cycle belongs to its data set. Beside them: the last value repeated, and the last day
+repeated (for Weather that is 144 steps, more than the look-back the others see).
+
+    python experiments/zero_shot.py            # results/zero_shot.csv and .md; a killed run goes on where it was
+    python experiments/zero_shot.py --quick    # three training steps, one horizon, few windows, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from forecasting import hardware
+from forecasting_models import CYCLES, HORIZONS, LOOKBACK, build, mvpa
+from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from torch import Tensor, nn
+from training import evaluate, train
+
+from mvpa_ts.datasets import WindowSet, forecasting_windows, load_forecasting_frame
+
+SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
+TRAINED, NAIVE = ("MVPA", "Linear"), ("last value", "last day")
+
+
+def main() -> None:
+    """Train and test what is not in the table yet, then write the Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    table = folder / "zero_shot.csv"
+    seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
+    pending = [("naive", horizon, 1) for horizon in HORIZONS]
+    pending += [(name, horizon, seed) for seed in seeds for name in TRAINED for horizon in HORIZONS]
+    for name, horizon, seed in pending:
+        known = read_rows(table)
+        models = NAIVE if name == "naive" else (name,)
+        if arguments.quick and horizon != HORIZONS[0]:
+            continue
+        if (
+            not known.empty
+            and (known["model"].isin(models) & (known["horizon"] == horizon) & (known["seed"] == seed)).any()
+        ):
+            continue
+        for row in measure(name, horizon, seed, quick=arguments.quick):
+            append_row(table, row)
+        print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
+    text = markdown(read_rows(table))
+    write_atomically(table.with_suffix(".md"), text)
+    print(text)
+
+
+def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict[str, Any]]:
+    """Train one model on the source, or take the naive ones; a row for each target."""
+    source = windows_of(SOURCE, horizon, quick=quick)
+    targets = {target: windows_of(target, horizon, quick=quick)["test"] for target in TARGETS}
+    if name == "naive":
+        for model in NAIVE:
+            for target, windows in targets.items():
+                season = 1 if model == "last value" else CYCLES[target]
+                yield _row(model, target, horizon, seed, naive_errors(windows, season), len(windows))
+        return
+    channels = source["train"].values.shape[1]
+    if name == "MVPA":
+        torch.manual_seed(seed)
+        model, training, _ = mvpa(SOURCE, horizon, channels, {"cycle_length": None})
+    else:
+        model, training, _ = build(name, SOURCE, horizon, channels, seed)
+    train(model, source, training, seed=seed, max_steps=3 if quick else None)
+    for target, windows in targets.items():
+        yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
+
+
+def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, WindowSet]:
+    """Windows of a data set, few of them in a smoke run."""
+    windows = forecasting_windows(load_forecasting_frame(name), name, lookback=LOOKBACK, horizon=horizon)
+    return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()} if quick else windows
+
+
+def naive_errors(windows: WindowSet, season: int) -> tuple[float, float]:
+    """Errors of the last `season` rows before each horizon, repeated."""
+    return evaluate(_LastSeason(windows, season), windows)
+
+
+class _LastSeason(nn.Module):
+    """Reads the series itself, for a season may be longer than the look-back."""
+
+    def __init__(self, windows: WindowSet, season: int) -> None:
+        super().__init__()
+        self.windows = windows
+        self.ahead = torch.arange(windows.horizon) % season - season
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Rows before the horizon, [B, h, C]."""
+        return self.windows.values[(first_row + self.windows.lookback)[:, None] + self.ahead]
+
+
+def _row(model: str, target: str, horizon: int, seed: int, errors: tuple[float, float], windows: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "target": target,
+        "horizon": horizon,
+        "seed": seed,
+        "test_mse": errors[0],
+        "test_mae": errors[1],
+        "test_windows": windows,
+        "hardware": hardware("cpu"),
+    }
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """One table a target; mean over seeds."""
+    lines = [
+        f"Trained on {SOURCE} alone, tested on all test windows of the set named: MSE / MAE in scaled units, look-back "
+        f"{LOOKBACK}, mean over seeds ± standard deviation of the MSE.",
+        "",
+    ]
+    for target in TARGETS:
+        part = rows[rows["target"] == target]
+        horizons = sorted(part["horizon"].unique())
+        lines += [
+            f"**{SOURCE} → {target}**",
+            "",
+            "| model | " + " | ".join(map(str, horizons)) + " | average | seeds |",
+            "|---|" + "---|" * (len(horizons) + 2),
+        ]
+        for name in [*TRAINED, *NAIVE]:
+            own = part[part["model"] == name]
+            if own.empty:
+                continue
+            cells = []
+            for horizon in horizons:
+                runs = own[own["horizon"] == horizon]
+                spread = f" ± {runs['test_mse'].std():.3f}" if len(runs) > 1 else ""
+                cells.append(f"{runs['test_mse'].mean():.3f}{spread} / {runs['test_mae'].mean():.3f}")
+            mean = own.groupby("horizon")[["test_mse", "test_mae"]].mean().mean()
+            average = f"**{mean['test_mse']:.3f} / {mean['test_mae']:.3f}**" if len(horizons) == len(HORIZONS) else "–"
+            seeds = own["seed"].nunique() if name in TRAINED else "–"
+            lines.append(f"| {name} | {' | '.join(cells)} | {average} | {seeds} |")
+        lines.append("")
+    return "\n".join([*lines, f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
+
+
+if __name__ == "__main__":
+    main()

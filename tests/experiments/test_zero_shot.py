@@ -1,0 +1,48 @@
+"""Zero-shot: the naive forecasts, and a run of the script on made-up sets of different widths."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import zero_shot
+
+from mvpa_ts.datasets import WindowSet
+
+
+def test_a_season_longer_than_the_look_back_is_read_from_the_series() -> None:
+    values = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    windows = WindowSet(values, torch.arange(20, 40), lookback=4, horizon=8)
+    squared = [
+        (values[start + 4 + step, channel] - values[start + 4 - 6 + step % 6, channel]).item() ** 2
+        for start in range(20, 40)
+        for step in range(8)
+        for channel in range(3)
+    ]
+    assert zero_shot.naive_errors(windows, 6)[0] == pytest.approx(np.mean(squared), rel=1e-6)
+
+
+def test_a_model_of_one_set_forecasts_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def frame(name: str) -> pd.DataFrame:
+        rows, channels = 14400, {"ETTh1": 3, "ETTh2": 3, "Weather": 5}[name]
+        values = np.random.default_rng(channels).standard_normal((rows, channels))
+        dates = pd.date_range("2020", periods=rows, freq="h")
+        return pd.DataFrame({"date": dates, **{f"x{i}": values[:, i] for i in range(channels)}})
+
+    monkeypatch.setattr(zero_shot, "load_forecasting_frame", frame)
+    monkeypatch.setattr(zero_shot.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["zero_shot.py", "--quick"])
+    zero_shot.main()
+    rows = pd.read_csv(tmp_path / "zero_shot.csv")
+    assert set(map(tuple, rows[["model", "target"]].to_numpy())) == {
+        (model, target) for model in ("MVPA", "Linear", "last value", "last day") for target in ("ETTh2", "Weather")
+    }
+    assert np.isfinite(rows[["test_mse", "test_mae"]]).all(None)
+    zero_shot.main()  # nothing is run again
+    assert capsys.readouterr().out.count("done") == 3
