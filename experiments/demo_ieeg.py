@@ -25,7 +25,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import yaml
-from forecasting import RESULTS, hardware, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, write_atomically
 
 from mvpa_ts.ieeg.commands import pretrain
 from mvpa_ts.ieeg.configuration import MVPFormerConfig
