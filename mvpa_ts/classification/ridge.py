@@ -64,7 +64,7 @@ def fit_ridge(
         residual = rearrange(Y - basis @ (shrinkage[:, None] * projected), "(m n) k -> n m k", m=copies)
         hat = (by_series * shrinkage) @ by_series.mT + intercept @ intercept.mT
         residual = torch.linalg.solve(torch.eye(copies).to(hat) * (1 + 1e-9) - hat, residual)
-        scores = target[first] - residual[:, 0] / root[first]
+        scores = target[first] - residual[:, 0] / root[first].clamp(min=1e-12)
         for factor in _SHARPNESS.tolist():
             losses = F.cross_entropy(scores * factor, labels, reduction="none")
             if (loss := (losses * share[first, 0]).sum().item()) < smallest:
