@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mvpa_ts.attention import mvpa_attention as mvpa_attention
     from mvpa_ts.forecasting import ForecastingConfig as ForecastingConfig
     from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
+    from mvpa_ts.linear_start import least_squares_start as least_squares_start
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ _LAZY = {
     "ForecastingConfig": "mvpa_ts.forecasting",
     "ForecastingNetwork": "mvpa_ts.forecasting",
     "MVPAttention": "mvpa_ts.attention",
+    "least_squares_start": "mvpa_ts.linear_start",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = ("adapters", "ieeg")
