@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-HOSTS = ("neuralforecast",)
+HOSTS = ("neuralforecast", "sktime")
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from mvpa_ts import __version__
 
 RESEARCH_USE = "For research use; not a medical device."
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
+    "convert": "the authors' released weights as a model folder",
+}
 """Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line."""
 
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mvpa_ts.attention import MVPAttention as MVPAttention
     from mvpa_ts.attention import mvpa_attention as mvpa_attention
+    from mvpa_ts.classification import ClassificationConfig as ClassificationConfig
+    from mvpa_ts.classification import ClassificationNetwork as ClassificationNetwork
+    from mvpa_ts.classification import fit_classifier as fit_classifier
     from mvpa_ts.forecasting import ForecastingConfig as ForecastingConfig
     from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
     from mvpa_ts.linear_start import least_squares_start as least_squares_start
@@ -20,10 +23,13 @@ __version__ = "0.1.0"
 
 # Names are loaded on first use, so that `import mvpa_ts` does not import torch.
 _LAZY = {
+    "ClassificationConfig": "mvpa_ts.classification",
+    "ClassificationNetwork": "mvpa_ts.classification",
     "ForecastingConfig": "mvpa_ts.forecasting",
     "ForecastingNetwork": "mvpa_ts.forecasting",
     "MVPAttention": "mvpa_ts.attention",
     "least_squares_start": "mvpa_ts.linear_start",
+    "fit_classifier": "mvpa_ts.classification",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = ("adapters", "ieeg")

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from mvpa_ts.attention import MVPAttention
+from torch.utils.checkpoint import checkpoint
 
 
 class SwiGLU(nn.Module):
@@ -27,16 +26,19 @@ class SwiGLU(nn.Module):
 
 
 class ParallelBlock(nn.Module):
-    """``x + Dropout(attention(norm(x))) + MLP(norm(x))`` with one shared RMSNorm, as in MVPFormer."""
+    """``x + Dropout(attention(norm(x))) + MLP(norm(x))`` with one shared RMSNorm, as in MVPFormer.
 
-    def __init__(self, attention: MVPAttention, mlp: SwiGLU, dim: int, dropout: float = 0.0) -> None:
+    `attention` is an `MVPAttention` or a module that is called like one.
+    """
+
+    def __init__(self, attention: nn.Module, mlp: SwiGLU, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = nn.RMSNorm(dim, eps=1e-5)
         self.attention = attention
         self.mlp = mlp
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, time_codebook: Tensor, channel_codebook: Tensor, **masks: Any) -> Tensor:
+    def forward(self, x: Tensor, time_codebook: Tensor | None, channel_codebook: Tensor | None, **masks: Any) -> Tensor:
         """Map tokens [B, T, C, D] to [B, T, C, D]; masks as in `MVPAttention.forward`."""
         normed = self.norm(x)
         return x + self.dropout(self.attention(normed, time_codebook, channel_codebook, **masks)) + self.mlp(normed)
@@ -51,18 +53,31 @@ class MVPAStack(nn.Module):
     dim : int
         Model width D.
     time_rows, channel_rows : int
-        Rows of the codebooks: one for each lag and distance, signed ones counted twice but for zero.
+        Rows of the codebooks: one for each lag and distance, signed ones counted twice but for zero. With 0 rows
+        there is no codebook and the blocks receive None.
+
+    Attributes
+    ----------
+    gradient_checkpointing : bool
+        In training, keep only the input of each block and compute the rest again in the backward pass.
     """
 
     def __init__(self, blocks: list[ParallelBlock], dim: int, time_rows: int, channel_rows: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        self.time_codebook = nn.Parameter(torch.randn(time_rows, dim) * 0.02)
-        self.channel_codebook = nn.Parameter(torch.randn(channel_rows, dim) * 0.02)
+        self.time_codebook = nn.Parameter(torch.randn(time_rows, dim) * 0.02) if time_rows else None
+        self.channel_codebook = nn.Parameter(torch.randn(channel_rows, dim) * 0.02) if channel_rows else None
         self.norm = nn.RMSNorm(dim, eps=1e-5)
+        self.gradient_checkpointing = False
 
     def forward(self, x: Tensor, **masks: Any) -> Tensor:
         """Map tokens [B, T, C, D] to features [B, T, C, D]; masks as in `MVPAttention.forward`."""
+        again = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        if again and masks.get("generator") is not None:
+            raise ValueError("gradient_checkpointing repeats draws of the default generator only: pass no generator")
         for block in self.blocks:
-            x = block(x, self.time_codebook, self.channel_codebook, **masks)
+            if again:
+                x = checkpoint(block, x, self.time_codebook, self.channel_codebook, use_reentrant=False, **masks)
+            else:
+                x = block(x, self.time_codebook, self.channel_codebook, **masks)
         return self.norm(x)

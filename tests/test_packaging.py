@@ -140,8 +140,9 @@ LAYERS = (
     ("mvpa_ts.attention.functional",),
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention",),
-    ("mvpa_ts.blocks",),
-    ("networks and data sets",),
+    ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.files", "mvpa_ts.quantiles"),
+    ("mvpa_ts.forecasting",),
+    ("networks and data sets", "mvpa_ts.classification"),
     ("mvpa_ts",),
     ("mvpa_ts.adapters", "mvpa_ts.ieeg"),
 )
@@ -155,7 +156,7 @@ def layer(module: str) -> tuple[int, str]:
         for unit in set(units) - {"mvpa_ts"}:
             if module == unit or module.startswith(f"{unit}."):
                 return height, unit
-    return LAYERS.index(("networks and data sets",)), module
+    return LAYERS.index(("mvpa_ts",)) - 1, module
 
 
 def test_imports_point_one_way():

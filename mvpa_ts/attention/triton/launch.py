@@ -16,6 +16,7 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 from mvpa_ts.attention.triton.primitives import INTERPRETED
+from mvpa_ts.attention.triton.tuning import fastest
 
 # float32 inputs keep float32 products; Triton's default rounds them to tf32.
 PRECISION = INTERPRETED.value if os.environ.get("TRITON_INTERPRET") == "1" else "ieee"
@@ -43,63 +44,69 @@ class Blocks:
     tiles: int = 1
 
 
-# By the ahead-of-time resource report for sm_90, not timed yet: of the blocks that spill no register, those with the
-# fewest instructions per pair of tokens (experiments/attention_kernel_code.py). Eight warps on 64 rows would do some
-# products twice. Key: kernel, and whether heads are wider than 64; then whether one tile holds all channels, several
-# do, or tiles run along the segments. Masks take registers, so some layouts have blocks of their own for them.
+# By the ahead-of-time resource report for sm_90: of the blocks that spill no register, first those with the fewest
+# instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU may prefer:
+# another pipeline stage against latency, fewer rows so that two programs share a multiprocessor. `tuning.fastest` times
+# them. Eight warps on 64 rows would do some products twice. Key: kernel, and whether heads are wider than 64; then
+# whether one tile holds all channels, several do, or tiles run along the segments. Masks take registers, so some
+# layouts have blocks of their own for them. The query kernel's candidates have one number of keys: what it writes in
+# which precision depends on it.
 _BLOCKS = {
     ("forward", False): {
-        "one tile": Blocks(64, 64, num_warps=4),
-        "tiles": Blocks(128, 64, num_warps=8),
-        "segments": Blocks(64, 64, num_warps=8),
+        "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=3), Blocks(128, 64, 8)),
+        "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(128, 32, 8)),
+        "segments": (Blocks(64, 64, 8),),
     },
     ("forward", True): {
-        "one tile": Blocks(128, 32, num_warps=8),
-        "tiles": Blocks(128, 32, num_warps=8),
-        "segments": Blocks(64, 32, num_warps=8),
+        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
+        "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
+        "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", False): {
-        "one tile": Blocks(128, 64, num_warps=8),
-        "tiles": Blocks(128, 32, num_warps=8),
-        "tiles, masked": Blocks(64, 32, num_warps=8),
-        "segments": Blocks(64, 32, num_warps=8),
+        "one tile": (Blocks(128, 64, 8), Blocks(64, 64, 4)),
+        "one tile, masked": (Blocks(128, 64, 8),),
+        "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3), Blocks(64, 32, 4)),
+        "tiles, masked": (Blocks(64, 32, 8),),
+        "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", True): {
-        "one tile": Blocks(128, 32, num_warps=8),
-        "tiles": Blocks(128, 16, num_warps=8),
-        "segments": Blocks(128, 16, num_warps=8),
+        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
+        "tiles": (Blocks(128, 16, 8), Blocks(128, 16, 8, num_stages=3)),
+        "segments": (Blocks(128, 16, 8),),
     },
     ("key_gradient", False): {
-        "one tile": Blocks(32, 64, num_warps=4, tiles=2),
-        "one tile, masked": Blocks(32, 64, num_warps=4),
-        "tiles": Blocks(32, 64, num_warps=4, tiles=2),
-        "tiles, masked": Blocks(32, 64, num_warps=4),
-        "segments": Blocks(32, 64, num_warps=4),
+        "one tile": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "one tile, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "tiles": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 128, 8, tiles=2)),
+        "tiles, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "segments": (Blocks(32, 64, 4),),
     },
     ("key_gradient", True): {
-        "one tile": Blocks(16, 64, num_warps=4),
-        "one tile, masked": Blocks(16, 64, num_warps=8),
-        "tiles": Blocks(16, 64, num_warps=4),
-        "tiles, masked": Blocks(16, 64, num_warps=8),
-        "segments": Blocks(16, 64, num_warps=8),
+        "one tile": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
+        "one tile, masked": (Blocks(16, 64, 8),),
+        "tiles": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
+        "tiles, masked": (Blocks(16, 64, 8),),
+        "segments": (Blocks(16, 64, 8),),
     },
 }
 # float32 products run on no tensor core, and their operands fill the registers.
-_FLOAT32_BLOCKS = Blocks(16, 16, num_warps=8, num_stages=1)
+_FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
-def choose_blocks(kernel: str, query: Tensor, masked: bool) -> Blocks:
-    """Blocks of a kernel for queries of this precision and shape."""
+def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...]:
+    """Blocks to choose from for queries of this precision and shape; the first is the choice where nothing is timed."""
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
     choices = _BLOCKS[kernel, d > 64]
     layout = "segments"
     if tiles_channels(T, C):
-        layout = "one tile" if choices["one tile"].keys >= C else "tiles"
-    blocks = choices.get(f"{layout}, masked", choices[layout]) if masked else choices[layout]
+        layout = "one tile" if choices["one tile"][0].keys >= C else "tiles"
+    candidates = choices.get(f"{layout}, masked", choices[layout]) if masked else choices[layout]
     # Before sm_90 the operands of a product are in registers.
-    return blocks if compute_capability(query.device) >= (9, 0) else replace(blocks, tiles=1)
+    if compute_capability(query.device) < (9, 0):
+        candidates = tuple(dict.fromkeys(replace(blocks, tiles=1) for blocks in candidates))
+    return candidates
 
 
 def compute_capability(device: torch.device) -> tuple[int, int]:
@@ -129,20 +136,25 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
     B, T, C, H, _ = query.shape
-    blocks = choose_blocks("forward", query, real is not None)
+    common = _common(query, key, content_bias, time_score, channel_score, real, options)
     output = allocate(query.shape, dtype=query.dtype, device=query.device)
     lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
-    forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-        p_query=query,
-        p_key=key,
-        p_value=value,
-        p_output=output,
-        p_lse=lse,
-        p_time_max=time_max,
-        SINGLE_TILE=_tile_axis(query)[0] <= blocks.keys,
-        **_common(query, key, content_bias, time_score, channel_score, real, options),
-        **_cut(blocks),
-    )
+
+    def run(blocks: Blocks) -> None:
+        forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+            p_query=query,
+            p_key=key,
+            p_value=value,
+            p_output=output,
+            p_lse=lse,
+            p_time_max=time_max,
+            SINGLE_TILE=_tile_axis(query)[0] <= blocks.keys,
+            **common,
+            **_cut(blocks),
+        )
+
+    candidates = choose_blocks("forward", query, real is not None)
+    run(fastest(forward_kernel, candidates, common, query.device, run))
     return output, lse, time_max
 
 
@@ -171,9 +183,9 @@ def backward(
     key_gradient = None if content_bias is None else _like(key)
     value_gradient = _like(value)
 
-    blocks = choose_blocks("query_gradient", query, real is not None)
+    candidates = choose_blocks("query_gradient", query, real is not None)
     tile_stop, cross_stop = _tile_axis(query)
-    single_tile = tile_stop <= blocks.keys
+    single_tile = tile_stop <= candidates[0].keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
     cross_dtype = query.dtype if single_tile else torch.float32
     of_time, of_channel = (cross_dtype, query.dtype) if tiles_channels(T, C) else (query.dtype, cross_dtype)
@@ -184,39 +196,45 @@ def backward(
     if channel_score is not None:
         channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
         channel_gradient[..., C:] = 0.0
-    query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-        p_query=query,
-        p_key=key,
-        p_value=value,
-        p_output=output,
-        p_output_gradient=output_gradient,
-        p_lse=lse,
-        p_time_max=time_max,
-        p_delta=delta,
-        p_query_gradient=query if query_gradient is None else query_gradient,
-        p_time_gradient=query if time_gradient is None else time_gradient,
-        p_channel_gradient=query if channel_gradient is None else channel_gradient,
-        SINGLE_TILE=single_tile,
-        **common,
-        **_cut(blocks),
-    )
 
-    blocks = choose_blocks("key_gradient", query, real is not None)
-    programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
-    key_gradient_kernel[(programs,)](
-        p_query=query,
-        p_key=key,
-        p_value=value,
-        p_output_gradient=output_gradient,
-        p_lse=lse,
-        p_time_max=time_max,
-        p_delta=delta,
-        p_key_gradient=key if key_gradient is None else key_gradient,
-        p_value_gradient=value_gradient,
-        TILES=blocks.tiles,
-        **common,
-        **_cut(blocks),
-    )
+    def run_query(blocks: Blocks) -> None:
+        query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+            p_query=query,
+            p_key=key,
+            p_value=value,
+            p_output=output,
+            p_output_gradient=output_gradient,
+            p_lse=lse,
+            p_time_max=time_max,
+            p_delta=delta,
+            p_query_gradient=query if query_gradient is None else query_gradient,
+            p_time_gradient=query if time_gradient is None else time_gradient,
+            p_channel_gradient=query if channel_gradient is None else channel_gradient,
+            SINGLE_TILE=single_tile,
+            **common,
+            **_cut(blocks),
+        )
+
+    def run_key(blocks: Blocks) -> None:
+        programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
+        key_gradient_kernel[(programs,)](
+            p_query=query,
+            p_key=key,
+            p_value=value,
+            p_output_gradient=output_gradient,
+            p_lse=lse,
+            p_time_max=time_max,
+            p_delta=delta,
+            p_key_gradient=key if key_gradient is None else key_gradient,
+            p_value_gradient=value_gradient,
+            TILES=blocks.tiles,
+            **common,
+            **_cut(blocks),
+        )
+
+    run_query(fastest(query_gradient_kernel, candidates, common, query.device, run_query))
+    candidates = choose_blocks("key_gradient", query, real is not None)
+    run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
     if time_gradient is not None:
         time_gradient = time_gradient.to(query.dtype)
     if channel_gradient is not None:

@@ -47,7 +47,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut(monkeypatch: pytest.MonkeyPatch, query_tokens: int, keys: int, tiles: int) -> None:
     blocks = launch.Blocks(query_tokens, keys, num_warps=4, tiles=tiles)
-    monkeypatch.setattr(launch, "choose_blocks", lambda *_: blocks)
+    monkeypatch.setattr(launch, "choose_blocks", lambda *_: (blocks,))
 
 
 def assert_exact(case: Case) -> None:

@@ -4,12 +4,15 @@ Compiled code is taken from Triton's cache when nothing changed.
 """
 
 import dataclasses
+from unittest import mock
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 from attention_kernel_code import KERNELS, SHARED_LIMIT, Compiled, Setting, compiled_kernels, inner_loops
+
+from mvpa_ts.attention.triton import launch
 
 SMALL = Setting()
 WIDE = Setting(segments=100, channels=32, head_dim=128, groups=2, kv_heads=8)
@@ -74,6 +77,22 @@ def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
             check(kernel)
         else:
             assert kernel.shared_bytes <= SHARED_LIMIT[capability] * 1024
+
+
+CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **{name: MORE[name] for name in ("masked", "tiles", "wide-tiles")}}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("position", [1, 2])
+@pytest.mark.parametrize("setting", CANDIDATES.values(), ids=CANDIDATES)
+def test_what_is_timed_on_a_gpu_spills_nothing_either(setting: Setting, position: int) -> None:
+    def take(_kernel: object, candidates: tuple[launch.Blocks, ...], *_: object) -> launch.Blocks:
+        return candidates[min(position, len(candidates) - 1)]
+
+    with mock.patch.object(launch, "fastest", take):
+        for kernel in compiled_kernels(setting, 90):
+            check(kernel)
 
 
 @pytest.mark.slow

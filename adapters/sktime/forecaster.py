@@ -1,0 +1,394 @@
+"""MVPA as a forecaster of sktime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.utils import check_random_state
+from sktime.datatypes import update_data
+from sktime.exceptions import NotFittedError
+from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
+
+from mvpa_ts.adapters.sktime.progress import progress_bar
+from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
+from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, Scaling, Series, fit_forecaster
+from mvpa_ts.forecasting import ForecastingConfig
+from mvpa_ts.quantiles import quantiles_at
+
+_DEFAULT = ForecastingConfig(1, 48)
+_TRAINING = ForecasterTraining()
+
+
+class MVPAForecaster(BaseForecaster):
+    """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
+
+    Parameters
+    ----------
+    input_size : int, optional
+        Steps to look back at. By default twice the horizon and at least 96, but no more than two thirds of the rows
+        that precede the last horizon.
+    patch_length, patch_stride : int, optional
+        Steps in a token and between tokens; by default 48, at most half of `input_size`, and half of that.
+    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, dropout, attention_dropout,
+    head_dropout, shuffle_channels
+        As in `ForecastingConfig`. The columns of `y` are the channels, in their order.
+    sp : int, optional
+        Seasonal periodicity: steps of a learnable cycle. None learns none.
+    quantiles : sequence of float
+        Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
+    max_steps, batch_size, learning_rate, weight_decay, weight_averaging, validation_fraction, patience
+        As in `ForecasterTraining`.
+    finetune_steps : int
+        Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights alone.
+    random_state : int, RandomState or None
+        Two fits on the CPU with the same number agree to the bit.
+    device : str
+        Where to train, "cpu" or "cuda". Forecasts are made on the CPU.
+    verbose : bool
+        Show a progress bar.
+
+    Notes
+    -----
+    Missing values, and rows that the time index lacks, are masked. Columns of `X` are taken as known ahead: `predict`
+    needs their rows at `fh`. Gaps in `X` are interpolated.
+
+    `pretrain` trains one network on all instances of a panel, of any length; `fit` then goes on from a copy of it, for
+    any number of columns. `fit` on a panel without it trains one network an instance, as sktime does.
+
+    Examples
+    --------
+    >>> from sktime.datasets import load_airline
+    >>> from mvpa_ts.adapters.sktime import MVPAForecaster
+    >>> forecaster = MVPAForecaster(sp=12, max_steps=5, random_state=0)
+    >>> forecaster.fit(load_airline(), fh=[1, 2, 12]).predict_quantiles(alpha=[0.1, 0.9]).shape
+    (3, 2)
+    """
+
+    _tags = {  # noqa: RUF012
+        "authors": "mvpa-ts developers",
+        "maintainers": "mvpa-ts developers",
+        "python_dependencies": ["torch"],
+        "y_inner_mtype": "pd.DataFrame",
+        "X_inner_mtype": "pd.DataFrame",
+        "requires-fh-in-fit": True,
+        "capability:multivariate": True,
+        "capability:exogenous": True,
+        "capability:categorical_in_X": False,
+        "capability:missing_values": True,
+        "capability:insample": False,
+        "capability:pred_int": True,
+        "capability:pred_int:insample": False,
+        "capability:update": True,
+        "capability:pretrain": True,
+        "capability:random_state": True,
+        "property:randomness": "derandomized",
+        "pretrain:fitted_params": ["pretrained_"],
+    }
+    # Rows are kept in _cur_y and _cur_X, once.
+    _config = {"remember_data": False}  # noqa: RUF012
+
+    def __init__(
+        self,
+        input_size: int | None = None,
+        patch_length: int | None = None,
+        patch_stride: int | None = None,
+        dim: int = _DEFAULT.dim,
+        num_heads: int = _DEFAULT.num_heads,
+        mlp_dim: int = _DEFAULT.mlp_dim,
+        num_layers: int = _DEFAULT.num_layers,
+        components: Sequence[str] = _DEFAULT.components,
+        channel_distance: str = _DEFAULT.channel_distance,
+        max_channels: int = _DEFAULT.max_channels,
+        dropout: float = _DEFAULT.dropout,
+        attention_dropout: float = _DEFAULT.attention_dropout,
+        head_dropout: float = _DEFAULT.head_dropout,
+        shuffle_channels: bool = _DEFAULT.shuffle_channels,
+        sp: int | None = None,
+        quantiles: Sequence[float] = LEVELS,
+        max_steps: int = _TRAINING.steps,
+        batch_size: int = _TRAINING.batch_size,
+        learning_rate: float = _TRAINING.learning_rate,
+        weight_decay: float = _TRAINING.weight_decay,
+        weight_averaging: float | None = _TRAINING.weight_averaging,
+        validation_fraction: float = _TRAINING.validation_fraction,
+        patience: int | None = _TRAINING.patience,
+        finetune_steps: int = 50,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.input_size = input_size
+        self.patch_length = patch_length
+        self.patch_stride = patch_stride
+        self.dim = dim
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.num_layers = num_layers
+        self.components = components
+        self.channel_distance = channel_distance
+        self.max_channels = max_channels
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.head_dropout = head_dropout
+        self.shuffle_channels = shuffle_channels
+        self.sp = sp
+        self.quantiles = quantiles
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.weight_averaging = weight_averaging
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.finetune_steps = finetune_steps
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        super().__init__()
+        self._y = self._X = None  # for those who switch the host's own store on
+
+    def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon) -> MVPAForecaster:
+        horizon = _last_step(fh, self.cutoff)
+        self._cur_y, self._cur_X, self._frequency = y, X, frequency_of(y.index)
+        self._features = None if X is None else list(X.columns)
+        series = self._series(y, X)
+        self._scaling = Scaling.of(series.values)
+        pretrained: FittedForecaster | None = getattr(self, "pretrained_", None)
+        if pretrained is None:
+            _check_rows(len(series.values), horizon)
+            config = self._network_config([series], horizon)
+            self.fitted_ = self._train([series], config, self.max_steps, "fit")
+            return self
+        _check_pretrained(pretrained, horizon, X)
+        if self.finetune_steps:
+            _check_rows(len(series.values), pretrained.config.horizon)
+        self.fitted_ = self._train([series], pretrained.config, self.finetune_steps, "fit", start=pretrained)
+        return self
+
+    def _pretrain(
+        self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
+    ) -> MVPAForecaster:
+        if fh is None:
+            raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
+        horizon = _last_step(fh, None)
+        series = self._panel(y, X)
+        _check_rows(max(len(one.values) for one in series), horizon)
+        self.pretrained_ = self._train(series, self._network_config(series, horizon), self.max_steps, "pretrain")
+        return self
+
+    def _pretrain_update(
+        self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
+    ) -> MVPAForecaster:
+        start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
+        if start is None:
+            return self._pretrain(y, X, fh)
+        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh, None), X)
+        self.pretrained_ = self._train(self._panel(y, X), start.config, self.max_steps, "pretrain", start=start)
+        return self
+
+    def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
+        if self._features is not None and X is None:
+            raise ValueError(f"X must be given to update: the forecaster was fitted with columns {self._features}")
+        self._cur_y = update_data(self._cur_y, y)
+        if X is not None and self._features is not None:
+            self._cur_X = update_data(self._cur_X, _columns(X, self._features))
+        if update_params and self.finetune_steps:
+            start, series = self.fitted_, self._series(self._cur_y, self._cur_X)
+            self.fitted_ = self._train(
+                [series], start.config, self.finetune_steps, "update", start=start, scaling=self._scaling
+            )
+        return self
+
+    def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.DataFrame:
+        steps, index, quantiles = self._forecast(fh, X)
+        median = self.fitted_.levels.index(0.5)
+        return pd.DataFrame(quantiles[steps - 1, :, median], index=index, columns=self._cur_y.columns)
+
+    def _predict_quantiles(self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]) -> pd.DataFrame:
+        steps, index, quantiles = self._forecast(fh, X)
+        values = quantiles_at(torch.from_numpy(quantiles[steps - 1]), self.fitted_.levels, alpha).numpy()
+        names = self._get_varnames()
+        columns = pd.MultiIndex.from_product([names, alpha])
+        return pd.DataFrame(values.reshape(len(steps), -1), index=index, columns=columns)
+
+    def _forecast(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> tuple[np.ndarray, pd.Index, np.ndarray]:
+        """Steps asked for, their index, and the quantiles [h, C, Q] of all steps."""
+        steps = np.asarray(fh.to_relative(self.cutoff)).astype(int)
+        index = fh.to_absolute_index(self.cutoff)
+        config = self.fitted_.config
+        if steps.max() > config.horizon:
+            raise ValueError(f"fh must not go past the {config.horizon} steps of fit, got step {steps.max()}")
+        known = self._cur_X
+        if X is not None and self._features is not None:
+            X = _columns(X, self._features)
+            known = X if known is None else X.combine_first(known)
+        ahead = ForecastingHorizon(np.arange(1, config.horizon + 1), freq=fh.freq).to_absolute_index(self.cutoff)
+        if self._features is not None and (missing := index.difference(known.index)).size:
+            raise ValueError(
+                f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
+                f"no row for {list(missing[:3])}"
+            )
+        y = self._cur_y.loc[: self.cutoff[0]]
+        return steps, index, self.fitted_.predict(self._series(y, known, ahead), self._scaling)
+
+    def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
+        """Rows on their grid; what is missing in between is NaN."""
+        end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
+        grid = regular(y.index, end, self._frequency)
+        return _series_of(y, X, grid, ahead, position_of(grid, self._frequency))
+
+    def _panel(self, y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
+        """The instances of a panel."""
+        levels = list(range(y.index.nlevels - 1))
+        parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
+        series = []
+        for name, part in y.groupby(level=levels):
+            own = part.droplevel(levels)
+            frequency = frequency_of(own.index)
+            grid = regular(own.index, own.index[-1], frequency)
+            series.append(
+                _series_of(own, None if parts is None else parts[name], grid, None, position_of(grid, frequency))
+            )
+        return series
+
+    def _network_config(self, series: list[Series], horizon: int) -> ForecastingConfig:
+        rows = max(len(one.values) for one in series)
+        lookback = self.input_size
+        if lookback is None:
+            lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
+        patch = self.patch_length or min(_DEFAULT.patch_length, -(-lookback // 2))
+        features = series[0].features
+        return ForecastingConfig(
+            horizon=horizon,
+            lookback=lookback,
+            patch_length=patch,
+            patch_stride=self.patch_stride or max(1, patch // 2),
+            dim=self.dim,
+            num_heads=self.num_heads,
+            mlp_dim=self.mlp_dim,
+            num_layers=self.num_layers,
+            components=tuple(self.components),
+            channel_distance=self.channel_distance,  # type: ignore[arg-type]
+            max_channels=self.max_channels,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            head_dropout=self.head_dropout,
+            num_outputs=len(self.quantiles),
+            cycle_length=self.sp,
+            future_size=0 if features is None else features.shape[1],
+            shuffle_channels=self.shuffle_channels,
+        )
+
+    def _train(
+        self,
+        series: list[Series],
+        config: ForecastingConfig,
+        steps: int,
+        label: str,
+        *,
+        start: FittedForecaster | None = None,
+        scaling: Scaling | None = None,
+    ) -> FittedForecaster:
+        training = ForecasterTraining(
+            steps=steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate * (1.0 if start is None or label == "pretrain" else 0.1),
+            weight_decay=self.weight_decay,
+            weight_averaging=self.weight_averaging,
+            validation_fraction=self.validation_fraction,
+            patience=self.patience,
+        )
+        seed = check_random_state(self.random_state).randint(2**31)
+        with progress_bar(self.verbose) as show:
+            return fit_forecaster(
+                series,
+                config,
+                training,
+                levels=self.quantiles if start is None else start.levels,
+                scalings=None if scaling is None else [scaling],
+                start=start,
+                seed=seed,
+                device=self.device,
+                progress=lambda step, loss: show(label, step, steps, loss=loss),
+            )
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write the network of `fit`, or of `pretrain`, as safetensors and JSON; data and parameters stay behind."""
+        fitted: FittedForecaster | None = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
+        if fitted is None:
+            raise NotFittedError("to_files needs a forecaster after fit or pretrain")
+        fitted.to_files(folder)
+
+    @classmethod
+    def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAForecaster:
+        """A pretrained forecaster from what `to_files` wrote: `fit` goes on from its network.
+
+        Unlike sktime's `load`, which unpickles, this executes nothing from the files. `parameters` are those of the
+        constructor; sizes of the network come from the files.
+        """
+        pretrained = FittedForecaster.from_files(folder)
+        forecaster = cls(**{"quantiles": pretrained.levels, **parameters})
+        forecaster.pretrained_ = pretrained
+        forecaster._pretrained_attrs = ["pretrained_"]
+        forecaster._state = "pretrained"
+        return forecaster
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Small networks and few steps, for sktime's conformance tests."""
+        small = {"dim": 4, "num_heads": 1, "mlp_dim": 4, "max_steps": 2, "finetune_steps": 1, "random_state": 0}
+        return [
+            {**small, "input_size": 6, "quantiles": (0.1, 0.5, 0.9)},
+            {**small, "sp": 7, "num_layers": 0, "validation_fraction": 0.2, "patience": 1},
+        ]
+
+
+def _last_step(fh: ForecastingHorizon, cutoff: pd.Index | None) -> int:
+    return int(np.max(np.asarray(fh if fh.is_relative else fh.to_relative(cutoff))))
+
+
+def _check_rows(rows: int, horizon: int) -> None:
+    if rows < horizon + 2:
+        raise ValueError(
+            f"y must have at least {horizon + 2} rows, {horizon} to forecast (fh) and 2 to look back at, got {rows}: "
+            "give more rows, shorten fh, or pretrain on other series and fit with finetune_steps=0"
+        )
+
+
+def _check_pretrained(pretrained: FittedForecaster, horizon: int, X: pd.DataFrame | None) -> None:
+    config = pretrained.config
+    if horizon > config.horizon:
+        raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
+    columns = 0 if X is None else X.shape[1]
+    if columns != config.future_size:
+        raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
+
+
+def _columns(X: pd.DataFrame, names: list[Any]) -> pd.DataFrame:
+    if missing := [name for name in names if name not in X.columns]:
+        raise ValueError(f"X must have the columns of fit, {names}, got {list(X.columns)} without {missing}")
+    return X[names]
+
+
+def _series_of(
+    y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd.Index | None, position: int
+) -> Series:
+    for name, frame in (("y", y), ("X", X)):
+        if frame is not None and np.isinf(frame.to_numpy(float)).any():
+            columns = [column for column in frame.columns if np.isinf(frame[column].to_numpy(float)).any()]
+            raise ValueError(f"{name} must be finite, or NaN where missing, got inf in columns {columns}")
+    values = y.reindex(grid).to_numpy(float)
+    features = None
+    if X is not None:
+        rows = grid if ahead is None else grid.append(ahead)
+        filled = X.reindex(rows).astype(float).interpolate(limit_direction="both")
+        if filled.isna().any(axis=None):
+            empty = list(filled.columns[filled.isna().any()])
+            raise ValueError(f"X must hold a value of each column, got none of {empty}")
+        features = filled.to_numpy(float)
+    return Series(values, features, position)

@@ -1,0 +1,58 @@
+"""The host's time indices as regular grids, so that gaps become missing rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def frequency_of(index: pd.Index) -> Any:
+    """The frequency of an index of dates, inferred where it holds none; None for other indices and where there is none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frequency_of(pd.DatetimeIndex(["2024-01-01", "2024-02-01", "2024-03-01"]))
+    <MonthBegin>
+    """
+    if not isinstance(index, pd.DatetimeIndex):
+        return None
+    if index.freq is None and len(index) > 2 and (name := pd.infer_freq(index)) is not None:
+        return pd.tseries.frequencies.to_offset(name)
+    return index.freq
+
+
+def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
+    """The grid of all steps from the first row to `end`, or the index as it is where it is on no grid.
+
+    Whole numbers advance by their greatest common step, periods by their frequency, dates by the given one.
+    """
+    if isinstance(index, pd.DatetimeIndex):
+        if frequency is None:
+            return index
+        grid = pd.date_range(index[0], end, freq=frequency)
+        return grid if index.isin(grid).all() else index
+    if isinstance(index, pd.PeriodIndex):
+        return pd.period_range(index[0], end, freq=index.freq)
+    if pd.api.types.is_integer_dtype(index):
+        step = int(np.gcd.reduce(np.diff(index.to_numpy()))) if len(index) > 1 else 1
+        return pd.RangeIndex(int(index[0]), int(end) + 1, max(step, 1))
+    return index
+
+
+def position_of(index: pd.Index, frequency: Any) -> int:
+    """Where in time the first row lies, in steps from a fixed origin: equal dates have equal phases in a cycle.
+
+    Zero where no step can be counted.
+    """
+    first = index[:1]
+    if isinstance(first, pd.DatetimeIndex):
+        try:
+            first = first.to_period(frequency)
+        except (ValueError, AttributeError):  # a custom offset, or none
+            return 0
+    if isinstance(first, pd.PeriodIndex):
+        return int(first.astype("int64")[0]) // first.freq.n
+    return int(first[0]) if pd.api.types.is_integer_dtype(first) else 0

@@ -1,0 +1,181 @@
+"""What the default configuration rests on: cross-validation inside TRAIN, the defaults and each with one thing changed.
+
+No test data. Each fold is trained on the others with statistics of those; rows are appended as folds end and are not
+repeated. A change is given by name, or on the command line as JSON.
+
+    python experiments/classification_choices.py                      # results/classification_choices.csv and .md
+    python experiments/classification_choices.py --changes "no mixup" --datasets Handwriting
+    python experiments/classification_choices.py --quick              # two changes, three steps each, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from forecasting import RESULTS, append_row, hardware, read_rows, write_atomically
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvpa_ts.classification import ClassificationConfig, ClassificationNetwork, ClassificationTraining
+from mvpa_ts.classification.panel import Scaler
+from mvpa_ts.classification.training import Part, train_network
+from mvpa_ts.uea import load_uea
+
+FOLDS, SEED = 3, 1
+# What is changed: sizes of the network; under "training" of its training, under "augmentation" of that.
+CHANGES: dict[str, dict[str, Any]] = {
+    "as chosen": {},
+    "no mixup": {"training": {"mixup": 0.0}},
+    "no augmentation": {
+        "augmentation": {"warp": 0.0, "crop": 0.0, "scale": 0.0, "noise": 0.0, "cut": 0.0, "channel_dropout": 0.0}
+    },
+    "stronger augmentation": {"augmentation": {"warp": 0.5, "crop": 0.3, "scale": 0.3, "noise": 0.1}},
+    "128 tokens": {"tokens": 128},
+    "three convolutional layers": {"conv_layers": 3},
+    "one MVPA block": {"num_layers": 1},
+    "three MVPA blocks": {"num_layers": 3},
+    "learning rate 4e-3": {"training": {"learning_rate": 4e-3}},
+    "dropout 0.3": {"dropout": 0.3, "head_dropout": 0.5},
+}
+
+
+def main() -> None:
+    """Run what is not in the table yet, then write the Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=["Handwriting", "SelfRegulationSCP1", "JapaneseVowels"])
+    parser.add_argument("--changes", nargs="+", default=list(CHANGES), help="names, or JSON objects")
+    parser.add_argument("--folds", nargs="+", type=int, default=list(range(FOLDS)), help=f"of 0 … {FOLDS - 1}")
+    parser.add_argument("--quick", action="store_true", help="two changes, three steps each, written elsewhere")
+    parser.add_argument("--table", type=Path, default=None, help="rows are appended here")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    table = arguments.table or folder / "classification_choices.csv"
+    if arguments.quick:
+        arguments.datasets, arguments.changes, arguments.folds = ["JapaneseVowels"], arguments.changes[:2], [0]
+    for name in arguments.changes:
+        for dataset in arguments.datasets:
+            for fold in arguments.folds:
+                known = read_rows(table)
+                key = (dataset, name, fold)
+                if not known.empty and key in set(
+                    known[["dataset", "change", "fold"]].itertuples(index=False, name=None)
+                ):
+                    continue
+                row = run_one(dataset, name, fold, quick=arguments.quick)
+                append_row(table, row)
+                print(
+                    f"{dataset}, {name}, fold {fold}: MVPA path {row['attention_accuracy']:.1%} "
+                    f"({row['attention_loss']:.3f}), kernels {row['kernel_accuracy']:.1%} ({row['kernel_loss']:.3f}), "
+                    f"both {row['accuracy']:.1%} ({row['loss']:.3f}); {row['seconds']:.0f} s",
+                    flush=True,
+                )
+    text = markdown(read_rows(table))
+    write_atomically(table.with_suffix(".md"), text)
+    print(text)
+
+
+def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[str, Any]:
+    """Train on the other folds and look at this one."""
+    series, texts = load_uea(dataset, "train")
+    classes, labels = np.unique(texts, return_inverse=True)
+    change = dict(CHANGES[name] if name in CHANGES else json.loads(name))
+    training = ClassificationTraining(**change.pop("training", {}))
+    training = replace(training, augmentation=replace(training.augmentation, **change.pop("augmentation", {})))
+    if quick:
+        training = replace(training, steps=3)
+    config = ClassificationConfig(len(series[0]), len(classes), max(one.shape[1] for one in series), **change)
+    assigned = dealt(labels, FOLDS, SEED)
+    rows, held = np.flatnonzero(assigned != fold), np.flatnonzero(assigned == fold)
+    scaler = Scaler.fit([series[row] for row in rows])
+    part, rest = (
+        Part(*scaler.padded([series[row] for row in some]), torch.as_tensor(labels[some]), len(classes))
+        for some in (rows, held)
+    )
+    torch.manual_seed(SEED + fold)
+    started, own = time.perf_counter(), time.process_time()
+    network = ClassificationNetwork(config, SEED + fold)
+    curve: list[tuple[int, float]] = []
+
+    def report(step: int, steps: int, loss: float, _: Any, __: Any, averaged: torch.nn.Module) -> None:
+        logits = predicted(averaged, rest)
+        curve.append((step, round(F.cross_entropy(logits, rest.labels).item(), 4)))
+
+    train_network(network.attention, part, None, training, steps=training.steps, seed=SEED + fold, report=report)
+    attended = predicted(network.attention, rest).softmax(1)
+    convolved = torch.full_like(attended, 1.0 / len(classes))
+    if network.kernels is not None:
+        network.kernels.fit(part.x, part.mask, part.labels, torch.ones(len(part.labels)), SEED + fold)
+        convolved = predicted(network.kernels, rest).softmax(1)
+    both = predicted(network, rest).softmax(1)
+    result: dict[str, Any] = {"dataset": dataset, "change": name, "fold": fold, "held_out": len(held)}
+    for prefix, probability in (("attention_", attended), ("kernel_", convolved), ("", both)):
+        result[f"{prefix}accuracy"] = (probability.argmax(1) == rest.labels).double().mean().item()
+        result[f"{prefix}loss"] = F.nll_loss(probability.clamp(min=1e-9).log(), rest.labels).item()
+    return {
+        **result,
+        "curve": json.dumps(curve),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "seconds": round(time.perf_counter() - started, 1),
+        "processor_seconds": round(time.process_time() - own, 1),
+        "hardware": hardware("cpu"),
+        "settings": json.dumps({**asdict(config), "training": asdict(training)}, sort_keys=True),
+    }
+
+
+def dealt(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The fold of each row; every class is dealt round, so that folds differ by at most one row of it."""
+    generator = np.random.default_rng(seed)
+    assigned, start = np.empty(len(labels), dtype=np.int64), 0
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        assigned[rows] = (np.arange(len(rows)) + start) % folds
+        start += len(rows)
+    return assigned
+
+
+@torch.no_grad()
+def predicted(network: torch.nn.Module, part: Part) -> Tensor:
+    """Logits of a whole part."""
+    return torch.cat([network.eval()(x, mask) for x, mask in zip(part.x.split(64), part.mask.split(64), strict=True)])
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """One table, a column a dataset."""
+    lines = [
+        f"Accuracy % (cross-entropy) of both paths together, {FOLDS}-fold cross-validation inside TRAIN, seed {SEED}; "
+        "in brackets the MVPA path alone.",
+        "",
+    ]
+    datasets = list(dict.fromkeys(rows["dataset"]))
+    lines += ["| change | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
+    for name in dict.fromkeys(rows["change"]):
+        cells = []
+        for dataset in datasets:
+            own = rows[(rows["dataset"] == dataset) & (rows["change"] == name)]
+            if own.empty:
+                cells.append("–")
+                continue
+            mean = {
+                c: np.average(own[c], weights=own["held_out"])
+                for c in ("accuracy", "loss", "attention_accuracy", "attention_loss")
+            }
+            cells.append(
+                f"{100 * mean['accuracy']:.1f} ({mean['loss']:.3f}) [{100 * mean['attention_accuracy']:.1f} "
+                f"({mean['attention_loss']:.3f})]" + ("" if len(own) == FOLDS else f", {len(own)} fold(s)")
+            )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
+
+
+if __name__ == "__main__":
+    main()

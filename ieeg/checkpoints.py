@@ -1,0 +1,73 @@
+"""Training checkpoints that are whole or not there: written beside their place, then renamed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+
+PARTIAL = ".part"
+"""Ending of a checkpoint that is being written; one that a killed run left is overwritten by the next."""
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Checkpoints on a local disk: the previous one stays until the next is complete, and no pickle is ever run.
+
+    Lightning's own writes to the system's folder for temporary files first, builds the whole file in memory, and reads
+    with whatever ``weights_only`` it is told. Remote paths (``s3://…``) are left to Lightning's, but for reading.
+
+    Raises
+    ------
+    OSError
+        Writing: the disk is full or not writable; the message says that the previous checkpoint is untouched.
+    ValueError
+        Reading: the file is damaged, or holds more than tensors and plain values.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write to a file beside `path`, flush it to the disk and rename it."""
+        if "://" in str(path) or storage_options is not None:
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + PARTIAL)
+        try:
+            with partial.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except (OSError, RuntimeError) as error:
+            partial.unlink(missing_ok=True)
+            kept = f"; the previous checkpoint {path} is untouched" if path.exists() else ""
+            raise OSError(f"cannot write the checkpoint {path} ({_reason(error)}){kept}") from error
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        """Read tensors and plain values; `weights_only` is True whatever is asked."""
+        try:
+            checkpoint = super().load_checkpoint(path, map_location, weights_only=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no checkpoint {path}") from None
+        except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"the checkpoint {path} cannot be read ({_reason(error)}): it is damaged, or no checkpoint of this "
+                f"command. Resume from another one, or start again without --ckpt_path"
+            ) from error
+        if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+            raise ValueError(f"{path} is not a training checkpoint: it holds no state_dict")
+        return checkpoint
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error that began it all: torch reports a full disk as a mismatch of positions."""
+    while error.__context__ is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

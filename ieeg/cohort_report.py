@@ -1,0 +1,422 @@
+"""Scores of a cohort: one row a subject, means, pooled values and bootstrap intervals for groups of subjects."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, sampled_kappa
+from mvpa_ts.ieeg.events import SEGMENT, SeizureEvents, clip_events, merge_events
+from mvpa_ts.ieeg.scoring import Mode, Scores, score_events, score_seconds, score_segments
+from mvpa_ts.ieeg.writing import replaced, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUIET = 0.05
+"""False detections an hour under which the paper calls a subject's detector usable."""
+
+MEASURES = (
+    *("kappa", "kappa_stratified", "kappa_whole"),
+    *("event_sensitivity", "event_precision", "event_f1", "false_positives_per_hour", "false_positives_per_day"),
+    *("segment_sensitivity", "segment_precision", "segment_f1", "segment_specificity"),
+    *("second_sensitivity", "second_precision", "second_f1", "second_specificity"),
+)
+"""Columns of the table that are averaged over subjects."""
+
+REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
+
+
+def segment_labels(
+    starts: npt.ArrayLike,
+    seizures: Sequence[tuple[float, float]],
+    rule: Literal["any", "half"] = "any",
+    *,
+    segment: float = SEGMENT,
+) -> npt.NDArray[np.bool_]:
+    """Whether each segment is seizure: any overlap, or at least half of it.
+
+    Examples
+    --------
+    >>> segment_labels([0, 5, 10, 15], [(9.0, 12.5)], "any").tolist()
+    [False, True, True, False]
+    >>> segment_labels([0, 5, 10, 15], [(9.0, 12.5)], "half").tolist()
+    [False, False, True, False]
+    """
+    if rule not in ("any", "half"):
+        raise ValueError(f"rule must be 'any' or 'half', got {rule!r}")
+    onsets = np.asarray(starts, dtype=np.float64)
+    covered = np.zeros(len(onsets))
+    for onset, offset in merge_events(seizures):
+        covered += np.clip(np.minimum(onsets + segment, offset) - np.maximum(onsets, onset), 0.0, None)
+    return covered > 0 if rule == "any" else covered >= segment / 2
+
+
+@dataclass(frozen=True)
+class RecordingResult:
+    """What a detector said of one recording, and what is true of it.
+
+    Attributes
+    ----------
+    name, subject : str
+    duration : float
+        Seconds.
+    starts, probabilities : array, shape (n,)
+        Seconds and probability of each segment; NaN where it was skipped.
+    reference, detected : list of (onset, offset)
+    threshold : float
+        A segment is positive where its probability exceeds this.
+    """
+
+    name: str
+    subject: str
+    duration: float
+    starts: npt.NDArray[np.float64]
+    probabilities: npt.NDArray[np.float64]
+    reference: SeizureEvents
+    detected: SeizureEvents
+    threshold: float = 0.5
+
+    @property
+    def labels(self) -> npt.NDArray[np.bool_]:
+        """Label of each segment: seizure where it overlaps one."""
+        return segment_labels(self.starts, self.reference)
+
+    @property
+    def predictions(self) -> npt.NDArray[np.bool_]:
+        """Raw decision of each segment; a skipped one is negative."""
+        return np.asarray(self.probabilities > self.threshold)
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """All recordings of a subject.
+
+    Attributes
+    ----------
+    subject : str
+    recordings : sequence of RecordingResult
+    mode : {"szcore", "paper"}
+        Of the event scores.
+    similarities : mapping
+        Further numbers for the table, such as the three reference similarities of pretraining.
+    """
+
+    subject: str
+    recordings: Sequence[RecordingResult]
+    mode: Mode = "szcore"
+    similarities: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.recordings:
+            raise ValueError(f"subject {self.subject} has no recording")
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.bool_]:
+        """Labels of all segments, one recording after the other."""
+        return np.concatenate([recording.labels for recording in self.recordings])
+
+    @cached_property
+    def predictions(self) -> npt.NDArray[np.bool_]:
+        """Raw decisions of all segments, one recording after the other."""
+        return np.concatenate([recording.predictions for recording in self.recordings])
+
+    @cached_property
+    def events(self) -> Scores:
+        """Episodic scores."""
+        return Scores.pooled(score_events(r.reference, r.detected, r.duration, self.mode) for r in self.recordings)
+
+    @cached_property
+    def seconds(self) -> Scores:
+        """Scores of every second after post-processing."""
+        return Scores.pooled(score_seconds(r.reference, r.detected, r.duration) for r in self.recordings)
+
+    @cached_property
+    def segments(self) -> Scores:
+        """Raw scores of every segment before post-processing."""
+        return score_segments(self.labels, self.predictions)
+
+    @property
+    def hours(self) -> float:
+        """Length of all recordings."""
+        return sum(recording.duration for recording in self.recordings) / 3600
+
+    @property
+    def num_seizures(self) -> int:
+        """Reference seizures inside the recordings, as annotated."""
+        return sum(len(clip_events(recording.reference, recording.duration)) for recording in self.recordings)
+
+
+@dataclass(frozen=True)
+class CohortReport:
+    """Tables of a cohort; see `cohort_report`.
+
+    Attributes
+    ----------
+    subjects : DataFrame
+        One row a subject.
+    summary : DataFrame
+        One row a group and measure: mean over subjects, pooled value, and their bootstrap intervals.
+    groups : DataFrame
+        One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement.
+    regression : DataFrame
+        One row a group and regressor: kappa on length, number and rate of seizures.
+    kappas : mapping
+        Draws of each subject.
+    """
+
+    subjects: pd.DataFrame
+    summary: pd.DataFrame
+    groups: pd.DataFrame
+    regression: pd.DataFrame
+    kappas: Mapping[str, KappaEstimate]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the four tables as CSV and one page ``cohort.md``."""
+        parts = []
+        for name in ("groups", "summary", "subjects", "regression"):
+            frame = getattr(self, name)
+            with replaced(Path(folder) / f"{name}.csv") as temporary:
+                frame.to_csv(temporary, index=False)
+            parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+        write_text(Path(folder) / "cohort.md", "\n".join(parts))
+
+
+def cohort_report(
+    results: Sequence[SubjectResult],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    *,
+    nan_policy: NanPolicy = "omit",
+    segments: int = 300,
+    draws: int = 250,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> CohortReport:
+    """Score a cohort.
+
+    Parameters
+    ----------
+    results : sequence of SubjectResult
+    groups : mapping of name to subjects, optional
+        For SWEC ``all50`` beside ``unseen32``; see `mvpa_ts.ieeg.data.cohort`. Default: everybody as "all".
+    nan_policy, segments, draws
+        Of `sampled_kappa`.
+    resamples : int, default 2000
+        Bootstrap samples, drawn over subjects, because segments of one subject are not independent.
+    confidence : float, default 0.95
+    seed : int, default 0
+
+    Raises
+    ------
+    ValueError
+        There is no subject, one comes twice, or a group names a subject without result.
+    """
+    import pandas as pd
+
+    names = [result.subject for result in results]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"results must hold every subject once and at least one, got {names}")
+    chosen = {"all": names} if groups is None else {name: list(members) for name, members in groups.items()}
+    for name, members in chosen.items():
+        if missing := sorted(set(members) - set(names)):
+            raise ValueError(f"group {name} names subjects without result: {', '.join(missing)}")
+    kappas = {
+        result.subject: sampled_kappa(
+            result.labels, result.predictions, segments=segments, draws=draws, nan_policy=nan_policy, seed=seed
+        )
+        for result in results
+    }
+    stratified = {
+        result.subject: sampled_kappa(
+            result.labels,
+            result.predictions,
+            segments=segments,
+            draws=draws,
+            scheme="stratified",
+            nan_policy=nan_policy,
+            seed=seed,
+        )
+        for result in results
+    }
+    table = pd.DataFrame([_row(result, kappas[result.subject], stratified[result.subject]) for result in results])
+    by_name = {result.subject: result for result in results}
+    summaries, shares, regressions = [], [], []
+    for name, members in chosen.items():
+        part = table[table["subject"].isin(members)]
+        people = [by_name[member] for member in members]
+        summaries += _summary(name, part, people, resamples, confidence, seed)
+        shares.append(_shares(name, part))
+        regressions += _regression(name, part)
+    return CohortReport(
+        table, pd.DataFrame(summaries), pd.DataFrame(shares), pd.DataFrame(regressions, columns=_REGRESSION), kappas
+    )
+
+
+def bootstrap_interval(
+    statistic: Callable[[npt.NDArray[np.intp]], float],
+    count: int,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
+
+    `statistic` receives row numbers [count]. Samples in which it is NaN are left out.
+    """
+    if count < 2:
+        return math.nan, math.nan
+    generator = np.random.default_rng(seed)
+    values = np.array([statistic(generator.integers(0, count, count)) for _ in range(resamples)])
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return math.nan, math.nan
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A frame as a Markdown table, numbers to three decimals, NaN as a dash."""
+
+    def cell(value: object) -> str:
+        if isinstance(value, float):
+            return "–" if math.isnan(value) else f"{value:.3f}"
+        return str(value)
+
+    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate) -> dict[str, object]:
+    events, segments, seconds = result.events, result.segments, result.seconds
+    return {
+        "subject": result.subject,
+        "recordings": len(result.recordings),
+        "hours": result.hours,
+        "seizures": result.num_seizures,
+        "seizures_per_hour": result.num_seizures / result.hours,
+        "kappa": kappa.mean,
+        "kappa_low": kappa.low,
+        "kappa_high": kappa.high,
+        "draws_undefined": kappa.undefined,
+        "agreement": kappa.label,
+        "kappa_stratified": stratified.mean,
+        "kappa_stratified_low": stratified.low,
+        "kappa_stratified_high": stratified.high,
+        "kappa_whole": kappa.whole,
+        "kappa_whole_low": kappa.whole_low,
+        "kappa_whole_high": kappa.whole_high,
+        "false_positives_per_hour": events.false_positives_per_hour,
+        "false_positives_per_day": events.false_positives_per_day,
+        **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
+        **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        **result.similarities,
+    }
+
+
+def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
+    """For each measure, its value over some of the people taken as one recording."""
+
+    def score(part: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
+        scores = [getattr(person, part) for person in people]
+        return lambda rows: float(getattr(Scores.pooled(scores[row] for row in rows), name))
+
+    # Kappa of the pooled segments needs the four counts alone.
+    segments = [person.segments for person in people]
+
+    def kappa(rows: npt.NDArray[np.intp]) -> float:
+        pooled = Scores.pooled(segments[row] for row in rows)
+        both, false, neither = pooled.true_positives, pooled.false_positives, pooled.true_negatives or 0
+        missed = pooled.reference - both
+        chance = (both + missed) * (missed + neither) + (both + false) * (false + neither)
+        return 2.0 * (both * neither - missed * false) / chance if chance else math.nan
+
+    measures = {
+        f"{prefix}_{name}": score(part, name)
+        for prefix, part in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
+        for name in ("sensitivity", "precision", "f1", "specificity")
+    }
+    for name in ("false_positives_per_hour", "false_positives_per_day"):
+        measures[name] = score("events", name)
+    return {**measures, "kappa_whole": kappa}
+
+
+def _summary(
+    group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, confidence: float, seed: int
+) -> list[dict[str, object]]:
+    pooled = _pooled(people)
+    extra = [name for person in people[:1] for name in person.similarities]
+    everyone = np.arange(len(people))
+    interval = partial(bootstrap_interval, resamples=resamples, confidence=confidence, seed=seed)
+    rows = []
+    for measure in (*MEASURES, *extra):
+        values = table[measure].to_numpy(np.float64)
+        defined = values[~np.isnan(values)]
+        low, high = interval(_mean_of(defined), len(defined))
+        row: dict[str, object] = {
+            "group": group,
+            "measure": measure,
+            "subjects": len(defined),
+            "mean": float(defined.mean()) if defined.size else math.nan,
+            "mean_low": low,
+            "mean_high": high,
+            "pooled": math.nan,
+            "pooled_low": math.nan,
+            "pooled_high": math.nan,
+        }
+        if measure in pooled:
+            row["pooled"] = pooled[measure](everyone)
+            row["pooled_low"], row["pooled_high"] = interval(pooled[measure], len(people))
+        rows.append(row)
+    return rows
+
+
+def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]], float]:
+    return lambda rows: float(values[rows].mean())
+
+
+def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
+    rates = table["false_positives_per_hour"].to_numpy(np.float64)
+    kappas = table["kappa"].to_numpy(np.float64)
+    return {
+        "group": group,
+        "subjects": len(table),
+        "hours": float(table["hours"].sum()),
+        "seizures": int(table["seizures"].sum()),
+        f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)),
+        f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(kappas >= EXPERT_KAPPA)),
+        "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
+        "subjects_without_kappa": int(np.isnan(kappas).sum()),
+    }
+
+
+_REGRESSION = ("group", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
+
+
+def _regression(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
+    from scipy.stats import linregress
+
+    rows: list[tuple[object, ...]] = []
+    for regressor in REGRESSORS:
+        part = table[[regressor, "kappa"]].dropna()
+        x, y = part[regressor].to_numpy(np.float64), part["kappa"].to_numpy(np.float64)
+        # A line through fewer than three subjects, or through one value of x, says nothing.
+        if len(x) < 3 or np.ptp(x) == 0:
+            rows.append((group, regressor, len(x), *[math.nan] * 6))
+            continue
+        fit = linregress(x, y)
+        numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
+        rows.append((group, regressor, len(x), *map(float, numbers)))
+    return rows

@@ -1,0 +1,122 @@
+"""Seizures from annotations and events.tsv: which texts mean a seizure, and what to do with onsets without an end."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from mvpa_ts.ieeg.data.recording import Interval
+
+Event = tuple[float, float, str]  # onset and duration in seconds, text
+
+OPEN_SECONDS = 60.0
+"""Length given to a seizure whose end is not marked: about what a focal seizure lasts."""
+
+_SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
+_NOT_SEIZURE = re.compile(
+    r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
+    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|seizure[ _-]?free",
+    re.IGNORECASE,
+)
+_START = re.compile(r"(?:^|[^a-z])(?:start|starts|onset|on|begin|begins|beginning)(?:[^a-z]|$)", re.IGNORECASE)
+_END = re.compile(r"(?:^|[^a-z])(?:end|ends|ended|offset|off|stop|stops|over|termination)(?:[^a-z]|$)", re.IGNORECASE)
+
+
+def is_seizure(text: str) -> bool:
+    """Whether an annotation speaks of a seizure; SzCORE's types "sz", "sz_foc_ia", … do.
+
+    Examples
+    --------
+    >>> [is_seizure(text) for text in ("eeg sz start", "sz_foc_ia", "Seizure", "interictal", "bckg", "szechuan")]
+    [True, True, True, False, False, False]
+    """
+    return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
+
+
+def seizures_from_events(
+    events: Sequence[Event], duration: float, open_seconds: float | None = OPEN_SECONDS, name: str = "recording"
+) -> list[Interval]:
+    """Seizure intervals from events.
+
+    An event with a duration is an interval by itself. One without is a start, or an end where its text says so ("sz
+    end"); an end closes the last open start. A start that nothing closes lasts `open_seconds`, but not beyond the next
+    start or the recording's end, and a warning says so. An end without a start is left out with a warning.
+
+    Parameters
+    ----------
+    events : sequence of (onset, duration, text)
+        Seconds; other texts than seizures are passed over.
+    duration : float
+        Of the recording, s.
+    open_seconds : float or None
+        None leaves open seizures out.
+    name : str
+        Of the recording, for the warnings.
+
+    Examples
+    --------
+    >>> seizures_from_events([(5, 0, "sz start"), (30, 0, "sz end"), (80, 12.5, "seizure")], 100)
+    [(5.0, 30.0), (80.0, 92.5)]
+    """
+    spans: list[Interval] = []
+    open_at: float | None = None
+    found = sorted((float(on), float(length), text) for on, length, text in events if is_seizure(text))
+
+    def close(until: float) -> None:
+        if open_at is None:
+            return
+        if open_seconds is None:
+            warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
+            return
+        end = min(open_at + open_seconds, until)
+        warnings.warn(
+            f"{name}: the seizure at {open_at:g} s has no end; it is taken to last {end - open_at:g} s", stacklevel=4
+        )
+        spans.append((open_at, end))
+
+    for onset, length, text in found:
+        if length > 0 and math.isfinite(length):
+            spans.append((onset, onset + length))
+        elif _END.search(text) and not _START.search(text):
+            if open_at is None:
+                warnings.warn(f"{name}: {text!r} at {onset:g} s ends no seizure and is left out", stacklevel=2)
+            else:
+                spans.append((open_at, onset))
+            open_at = None
+        else:
+            close(onset)
+            open_at = onset
+    close(duration)
+    return sorted(spans)
+
+
+def read_events(path: Path) -> list[Event]:
+    """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
+
+    Raises
+    ------
+    ValueError
+        A column or a number is missing.
+    """
+    events = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t")
+        columns = [
+            c for c in ("eventType", "trial_type", "event_type", "type", "value") if c in (rows.fieldnames or ())
+        ]
+        if "onset" not in (rows.fieldnames or ()):
+            raise ValueError(f"{path} has no column onset; its columns are {rows.fieldnames}")
+        for row in rows:
+            length = row.get("duration") or "n/a"
+            try:
+                onset = float(row["onset"])
+                seconds = 0.0 if length.strip().lower() in ("n/a", "nan", "") else float(length)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error} in row {row}") from error
+            texts = [row[column] for column in columns if row[column] and row[column] != "n/a"]
+            events.append((onset, seconds, next((t for t in texts if is_seizure(t)), texts[0] if texts else "")))
+    return events

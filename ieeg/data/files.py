@@ -1,0 +1,338 @@
+"""Reading recordings: EDF, BrainVision, FIF and BIDS-iEEG through MNE and mne-bids; SWEC files by their own reader."""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
+from mvpa_ts.ieeg.data.channels import natural_order, not_eeg
+from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
+
+if TYPE_CHECKING:
+    import mne
+
+SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
+"""Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
+EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+
+
+class RawSource:
+    """Samples of an MNE Raw, in µV."""
+
+    def __init__(self, raw: mne.io.BaseRaw, scale: float = 1e6) -> None:
+        self.raw = raw
+        self.scale = scale
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        order = np.argsort(channels)  # MNE gives the picked channels in the file's order
+        x = np.empty((len(channels), stop - start), np.float32)
+        if start < stop:
+            files = [str(file) for file in self.raw.filenames if file]
+            with _damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
+                x[order] = self.raw.get_data(picks=channels[order], start=start, stop=stop, verbose="error")
+        x *= self.scale
+        return x
+
+
+def read_recording(
+    path: str | os.PathLike[str],
+    *,
+    subject: str | None = None,
+    unit: str | None = None,
+    open_seconds: float | None = OPEN_SECONDS,
+) -> Recording:
+    """A recording from a file, read lazily.
+
+    Parameters
+    ----------
+    path : path
+        An EDF, BDF, GDF, BrainVision (.vhdr) or FIF file, alone or in a BIDS data set (then channels.tsv, events.tsv
+        and participants.tsv are used too); a SWEC file (.h5) or subject folder; a folder with one such file.
+    subject : str, optional
+        By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
+        names.
+    unit : str, optional
+        Of the samples, where the file does not say ("µV", "mV", "V").
+    open_seconds : float or None
+        Length given to a seizure whose end is not marked; None leaves such seizures out. See `seizures_from_events`.
+
+    Returns
+    -------
+    Recording
+        Channels in natural order (L2 before L10); what is no EEG or marked bad is in `dropped` with the reason.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file, or none that can be read in the folder.
+    ValueError
+        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, or the folder holds several
+        recordings.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file or folder {path}")
+    if _is_swec(path):
+        from mvpa_ts.ieeg.data.swec import read_swec
+
+        return read_swec(path, subject=subject)
+    if path.is_dir():
+        found = find_recordings(path)
+        if not found:
+            raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
+        if len(found) > 1:
+            raise ValueError(f"{path} holds {len(found)} recordings, such as {found[0]}: name one")
+        return read_recording(found[0], subject=subject, unit=unit, open_seconds=open_seconds)
+    if not path.name.lower().endswith(SUFFIXES):
+        raise ValueError(f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5")
+    if path.suffix.lower() in (".edf", ".bdf"):
+        _check_edf_length(path)
+    bids = _bids_path(path)
+    raw = _read_raw(path, bids)
+    recording = recording_from_raw(
+        raw,
+        name=_stem(path),
+        subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
+        unit=unit,
+        units=_edf_units(raw),
+        seizures=_sidecar_seizures(path, raw, open_seconds),
+        open_seconds=open_seconds,
+    )
+    if bids is not None:
+        recording.metadata |= _participant(Path(bids.root), f"sub-{bids.subject}")
+    return recording
+
+
+def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
+    """Files and SWEC subject folders below a folder that `read_recording` reads, sorted; split FIF parts once."""
+    folder = Path(folder)
+    if not folder.exists():
+        raise FileNotFoundError(f"no folder {folder}")
+    if folder.is_file() or _is_swec(folder):
+        return [folder]
+    found: set[Path] = set()
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "derivatives")
+        if _is_swec(Path(parent)):
+            found.add(Path(parent))
+            continue
+        for name in files:
+            later_part = ".fif" in name and ("_split-" in name and "_split-01" not in name)
+            if name.lower().endswith(SUFFIXES) and not name.startswith(".") and not later_part:
+                found.add(Path(parent) / name)
+    return sorted(found)
+
+
+def recording_from_raw(
+    raw: mne.io.BaseRaw,
+    *,
+    name: str = "raw",
+    subject: str | None = None,
+    unit: str | None = None,
+    units: dict[str, str] | None = None,
+    seizures: Sequence[Interval] | None = None,
+    open_seconds: float | None = OPEN_SECONDS,
+    preprocessed: bool = False,
+) -> Recording:
+    """A recording of an MNE Raw.
+
+    Parameters
+    ----------
+    raw : mne.io.BaseRaw
+        In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
+    name, subject : str
+    unit : str, optional
+        What the samples really are in, where the file did not say and MNE took the numbers for volts.
+    units : dict of str, optional
+        Units as the file states them, by channel; an unknown one without `unit` is an error.
+    seizures : sequence of (onset, offset), optional
+        Taken from the annotations by default.
+    open_seconds : float or None
+        As for `read_recording`.
+    preprocessed : bool
+        The signal is already filtered and referenced.
+    """
+    kinds = raw.get_channel_types()
+    bad = set(raw.info["bads"])
+    dropped, kept = {}, []
+    for i, (channel, kind) in enumerate(zip(raw.ch_names, kinds, strict=True)):
+        reason = f"type {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        if reason is None and channel in bad:
+            reason = "marked bad"
+        if reason is None:
+            kept.append(i)
+        else:
+            dropped[channel] = reason
+    if not kept:
+        raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
+    if units is not None and unit is None:
+        unknown = sorted(raw.ch_names[i] for i in kept if not _is_voltage(units.get(raw.ch_names[i], "")))
+        if unknown:
+            stated = sorted({units.get(channel, "") for channel in unknown})
+            raise ValueError(
+                f"{name}: unknown unit {stated} of channels {unknown[:5]}: say what they are in, as in unit='µV'"
+            )
+    kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
+    if seizures is None:
+        events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
+        # Annotations count from the measurement's start, samples from the first sample.
+        shift = raw.first_time if raw.annotations.orig_time is not None else 0.0
+        seizures = seizures_from_events(
+            [(onset - shift, length, text) for onset, length, text in events],
+            raw.n_times / raw.info["sfreq"],
+            open_seconds,
+            name,
+        )
+    recording = Recording(
+        RawSource(raw, 1e6 if unit is None else microvolts(unit)),
+        sfreq=raw.info["sfreq"],
+        channel_names=[raw.ch_names[i] for i in kept],
+        num_samples=raw.n_times,
+        subject=subject,
+        name=name,
+        seizures=seizures,
+        metadata=subject_metadata(raw),
+        preprocessed=preprocessed,
+        dropped=dropped,
+        channel_indices=kept,
+    )
+    warn_if_implausible(recording)
+    return recording
+
+
+def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
+    """Age in years, sex, handedness, start and line frequency as the file states them; no name, id or birth date."""
+    info: Any = raw.info["subject_info"] or {}
+    metadata: dict[str, Any] = {}
+    birth, start = info.get("birthday"), raw.info["meas_date"]
+    if isinstance(birth, date) and isinstance(start, datetime):
+        age = start.year - birth.year - ((start.month, start.day) < (birth.month, birth.day))
+        if 0 <= age <= 120:
+            metadata["age"] = age
+    if sex := {1: "male", 2: "female"}.get(info.get("sex")):
+        metadata["sex"] = sex
+    if hand := {1: "right", 2: "left", 3: "ambidextrous"}.get(info.get("hand")):
+        metadata["hand"] = hand
+    if isinstance(start, datetime):
+        metadata["start"] = start.isoformat()
+    if raw.info["line_freq"] in (50, 60):
+        metadata["line_frequency"] = float(raw.info["line_freq"])
+    return metadata
+
+
+def _is_swec(path: Path) -> bool:
+    if path.is_dir():
+        return any(path.glob("*_total.h5")) or any(path.glob("*_part_*.h5"))
+    return path.suffix.lower() in (".h5", ".hdf5")
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rpartition(".")[0]
+
+
+@contextmanager
+def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
+    """MNE's many exceptions for a damaged file, and its warning for a short one, as one ValueError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=RuntimeWarning)
+            yield
+    except (FileNotFoundError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({error})"
+        ) from error
+
+
+def _read_raw(path: Path, bids: Any) -> mne.io.BaseRaw:
+    import mne
+
+    with _damage_is_an_error(path):
+        if bids is not None:
+            import mne_bids
+
+            return mne_bids.read_raw_bids(bids, verbose="error", on_ch_mismatch="rename")
+        return mne.io.read_raw(path, preload=False, verbose="error")
+
+
+def _bids_path(path: Path) -> Any:
+    """The file as a BIDSPath when it lies in a BIDS data set, else None."""
+    if path.parent.name not in ("ieeg", "eeg") or not path.name.startswith("sub-"):
+        return None
+    roots = [folder for folder in path.parents if (folder / "dataset_description.json").is_file()]
+    if not roots:
+        return None
+    import mne_bids
+
+    bids = mne_bids.get_bids_path_from_fname(path, check=False)
+    return bids.update(root=roots[0])
+
+
+def _participant(root: Path, subject: str) -> dict[str, Any]:
+    """Age, sex and handedness of a BIDS subject from participants.tsv."""
+    table = root / "participants.tsv"
+    if not table.is_file():
+        return {}
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        row = next((r for r in csv.DictReader(file, delimiter="\t") if r.get("participant_id") == subject), {})
+    found: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
+    with suppress(KeyError, TypeError, ValueError):
+        found["age"] = float(row["age"])
+    for key, words in (("sex", {"M": "male", "F": "female"}), ("hand", {"R": "right", "L": "left"})):
+        if key in found:
+            found[key] = words.get(found[key], found[key])
+    return found
+
+
+def _sidecar_seizures(path: Path, raw: mne.io.BaseRaw, open_seconds: float | None) -> list[Interval] | None:
+    """Seizures of the events.tsv beside the file, or None without one."""
+    stem = _stem(path)
+    table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
+    if not table.is_file():
+        return None
+    return seizures_from_events(read_events(table), raw.n_times / raw.info["sfreq"], open_seconds, path.name)
+
+
+def _edf_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
+    """Units as an EDF or BrainVision header states them; other formats are always in volts."""
+    units = getattr(raw, "_orig_units", None)
+    return dict(units) if units else None
+
+
+def _is_voltage(unit: str) -> bool:
+    try:
+        microvolts(unit)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_edf_length(path: Path) -> None:
+    """MNE silently takes a shorter file for a shorter recording; we do not."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(256)
+        try:
+            header, records, signals = int(head[184:192]), int(head[236:244]), int(head[252:256])
+            file.seek(256 + 216 * signals)
+            per_record = sum(int(file.read(8)) for _ in range(signals))
+        except ValueError as error:
+            raise ValueError(f"{path} is not an EDF file or its header is truncated ({error})") from error
+    width = 3 if path.suffix.lower() == ".bdf" else 2
+    expected = header + max(records, 0) * per_record * width
+    if size < expected:
+        raise ValueError(
+            f"{path} is truncated: its header promises {records} records, {expected} bytes, and it has {size}"
+        )

@@ -1,0 +1,133 @@
+"""Polyphase resampling by a rational ratio and zero-phase filters, each by blocks that know their neighbourhood."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal as scipy_signal
+
+DRIFT = 1e-3 / 3600
+"""Seconds by which resampled time may run away in a second: 1 ms per hour."""
+STOPBAND_DB = 80.0
+"""Attenuation of what would alias."""
+PASSBAND = 0.8
+"""Share of the lower Nyquist frequency that resampling passes unchanged."""
+NOTCH_WIDTH = 2.0
+"""Hz between the −3 dB points of a notch in one direction."""
+SETTLED = 1e-7
+"""Share of a transient that a filter has left when a block is far enough from its edge."""
+
+
+@lru_cache(maxsize=64)
+def rational_ratio(source: float, target: float) -> Fraction:
+    """Target / source as the simplest fraction that drifts at most 1 ms per hour.
+
+    Examples
+    --------
+    >>> rational_ratio(1024.0, 512.0)
+    Fraction(1, 2)
+    >>> rational_ratio(999.4121105232217, 512.0)
+    Fraction(2707, 5284)
+    """
+    exact = Fraction(target) / Fraction(source)
+    limit = 1
+    while True:
+        ratio = exact.limit_denominator(limit)
+        if ratio > 0 and abs(ratio / exact - 1) <= DRIFT:
+            return ratio
+        limit += max(limit // 16, 1)
+
+
+@lru_cache(maxsize=64)
+def antialias_filter(ratio: Fraction) -> NDArray[np.float64]:
+    """Kaiser-windowed low-pass at the upsampled rate: odd length, gain `ratio.numerator`.
+
+    It passes up to 0.8 of the lower Nyquist frequency and stops by 80 dB from that frequency on.
+    """
+    nyquist = 1.0 / max(ratio.numerator, ratio.denominator)  # the lower one, in units of the upsampled rate's
+    beta = scipy_signal.kaiser_beta(STOPBAND_DB)
+    taps = math.ceil((STOPBAND_DB - 7.95) / (2.285 * math.pi * nyquist * (1 - PASSBAND))) // 2 * 2 + 3
+    return scipy_signal.firwin(taps, nyquist * (1 + PASSBAND) / 2, window=("kaiser", beta)) * ratio.numerator
+
+
+def resampled_length(samples: int, ratio: Fraction) -> int:
+    """Samples at the new rate, rounded."""
+    return math.floor(samples * ratio + Fraction(1, 2))
+
+
+def input_range(start: int, stop: int, ratio: Fraction) -> tuple[int, int]:
+    """Input samples [i0, i1) that outputs [start, stop) depend on; i0 may be negative."""
+    if ratio == 1:
+        return start, stop
+    half = len(antialias_filter(ratio)) // 2
+    up, down = ratio.numerator, ratio.denominator
+    return (start * down - half) // up, -((-((stop - 1) * down + half)) // up) + 1
+
+
+def resample(x: NDArray[np.float64], first: int, start: int, stop: int, ratio: Fraction) -> NDArray[np.float64]:
+    """Outputs [start, stop) from the input range that begins with input sample `first` (see `input_range`).
+
+    Output n stands at input time n / ratio exactly, whatever the block.
+    """
+    if ratio == 1:
+        return x[:, start - first : stop - first]
+    taps = antialias_filter(ratio)
+    up, down = ratio.numerator, ratio.denominator
+    # Zeros before the taps shift the grid of upfirdn's outputs onto ours.
+    offset = start * down - first * up + len(taps) // 2
+    shift = -offset % down
+    padded = np.concatenate([np.zeros(shift), taps])
+    skip = (offset + shift) // down
+    return scipy_signal.upfirdn(padded, x, up, down, axis=1)[:, skip : skip + stop - start]
+
+
+def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch: float | None) -> NDArray[np.float64]:
+    """4th-order Butterworth band-pass, and notches at `notch` and its harmonics; shape (sections, 6).
+
+    A band whose upper edge is not below the Nyquist frequency becomes a high-pass; a lower edge of 0 a low-pass.
+    """
+    sections = [np.zeros((0, 6))]
+    nyquist = sfreq / 2
+    if band is not None:
+        low, high = band
+        if low > 0 and high < nyquist:
+            sections.append(scipy_signal.butter(4, band, "bandpass", fs=sfreq, output="sos"))
+        elif low > 0:
+            sections.append(scipy_signal.butter(4, low, "highpass", fs=sfreq, output="sos"))
+        elif high < nyquist:
+            sections.append(scipy_signal.butter(4, high, "lowpass", fs=sfreq, output="sos"))
+    if notch is not None:
+        for harmonic in np.arange(notch, nyquist - NOTCH_WIDTH, notch):
+            b, a = scipy_signal.iirnotch(harmonic, harmonic / NOTCH_WIDTH, fs=sfreq)
+            sections.append(np.concatenate([b, a])[None])
+    return np.concatenate(sections)
+
+
+def settling_samples(sections: NDArray[np.float64]) -> int:
+    """Samples after which the filter, run in one direction, has all but a 1e-7 of a transient behind it."""
+    if not len(sections):
+        return 0
+    radius = max(np.abs(np.roots(section[3:])).max() for section in sections)
+    # Twice over, a pole of multiplicity two decays as n·r^n; the factor 1.25 covers n.
+    return math.ceil(1.25 * math.log(SETTLED) / math.log(radius))
+
+
+def zero_phase(x: NDArray[np.float64], sections: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Filter [C, n] forward and backward; the caller has extended the ends."""
+    return scipy_signal.sosfiltfilt(sections, x, axis=1, padtype=None) if len(sections) else x
+
+
+def odd_extension(x: NDArray[np.float64], left: int, right: int) -> NDArray[np.float64]:
+    """Extend [C, n] by the point reflection of its ends, as far as it reaches, and hold the last value beyond."""
+    if not left and not right:
+        return x
+    reach = x.shape[1] - 1
+    a, b = min(left, reach), min(right, reach)
+    extended = np.concatenate(
+        [2 * x[:, :1] - x[:, a:0:-1], x, 2 * x[:, -1:] - x[:, -2 : -2 - b : -1] if b else x[:, :0]], axis=1
+    )
+    return np.pad(extended, [(0, 0), (left - a, right - b)], mode="edge") if left > a or right > b else extended

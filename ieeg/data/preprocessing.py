@@ -1,0 +1,284 @@
+"""From a recording at its own rate to a clean signal at 512 Hz, block by block in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.data import filters
+from mvpa_ts.ieeg.data.channels import bipolar_pairs, plain_name
+from mvpa_ts.ieeg.data.masks import bad_samples, bridge, flat_run
+from mvpa_ts.ieeg.data.recording import Recording
+
+SEGMENT_SECONDS = 5.0
+LINE_FREQUENCIES = (50.0, 60.0)
+LINE_RATIO = 4.0
+"""Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
+BRIDGE_SECONDS = 5.0
+_GROUP = 16  # channels filtered at a time, so that float64 copies stay small
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """What is done to a recording, in this order: resampling, band-pass and notch, reference.
+
+    The reference comes last because channels of unfiltered recordings have offsets of millivolts: their median would be
+    one single channel.
+
+    Parameters
+    ----------
+    sfreq : float
+        Rate that the model wants, Hz.
+    band : (low, high) or None
+        Hz; Butterworth of 4th order, forward and backward.
+    notch : "auto", float or None
+        Line frequency, removed with its harmonics. "auto" looks for 50 and 60 Hz in the recording.
+    reference : "median", "bipolar" or None
+        Median over the recording's channels, or differences of neighbouring contacts.
+    max_bad_share : float
+        A 5 s segment of a channel with more NaN, flat or zero samples than this share is masked; fewer are bridged.
+
+    Raises
+    ------
+    ValueError
+        A value is out of its range.
+
+    Examples
+    --------
+    >>> Preprocessing(notch=50.0).to_dict()
+    {'sfreq': 512.0, 'band': [0.5, 120.0], 'notch': 50.0, 'reference': 'median', 'max_bad_share': 0.1}
+    """
+
+    sfreq: float = 512.0
+    band: tuple[float, float] | None = (0.5, 120.0)
+    notch: float | Literal["auto"] | None = "auto"
+    reference: Literal["median", "bipolar"] | None = "median"
+    max_bad_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sfreq) and self.sfreq > 0):
+            raise ValueError(f"sfreq must be a positive number of Hz, got {self.sfreq}")
+        if self.band is not None:
+            low, high = (float(edge) for edge in self.band)
+            if not 0 <= low < high:
+                raise ValueError(f"band must be (low, high) in Hz with 0 ≤ low < high, got {self.band}")
+            object.__setattr__(self, "band", (low, high))
+        if isinstance(self.notch, str):
+            if self.notch != "auto":
+                raise ValueError(f'notch must be "auto", Hz or None, got {self.notch!r}')
+        elif self.notch is not None and not 0 < self.notch < self.sfreq / 2:
+            raise ValueError(f"notch must lie between 0 and {self.sfreq / 2:g} Hz, got {self.notch}")
+        if self.reference not in ("median", "bipolar", None):
+            raise ValueError(f'reference must be "median", "bipolar" or None, got {self.reference!r}')
+        if not 0 <= self.max_bad_share < 1:
+            raise ValueError(f"max_bad_share must lie in [0, 1), got {self.max_bad_share}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = dataclasses.asdict(self)
+        return values | {"band": None if self.band is None else [*self.band]}
+
+    def resolve(self, recording: Recording) -> Preprocessing:
+        """The same with `notch` measured where it is "auto"."""
+        if self.notch != "auto":
+            return self
+        return dataclasses.replace(self, notch=line_frequency(recording))
+
+
+def default_preprocessing(recording: Recording) -> Preprocessing:
+    """Everything for a raw recording, only the rate for one that is filtered and referenced already, as in SWEC.
+
+    With fewer than four channels there is no median reference: it would mostly subtract a channel from itself.
+    """
+    if recording.preprocessed:
+        return Preprocessing(band=None, notch=None, reference=None)
+    return Preprocessing(reference="median" if len(recording.channel_names) >= 4 else None)
+
+
+def line_frequency(recording: Recording) -> float | None:
+    """50 or 60 Hz where the recording's header says so or its spectrum shows it, else None.
+
+    The spectrum is that of 20 s from the middle: power within 1 Hz of the line against the median power 3 to 8 Hz
+    beside it, median over channels.
+    """
+    stated = recording.metadata.get("line_frequency")
+    if stated in LINE_FREQUENCIES:
+        return float(stated)
+    from scipy.signal import welch
+
+    middle, half = recording.num_samples // 2, int(10 * recording.sfreq)
+    x = recording.read(max(middle - half, 0), min(middle + half, recording.num_samples)).astype(np.float64)
+    bad = bad_samples(x, flat_run(recording.sfreq))
+    if bad is not None:
+        bridge(x, bad, int(BRIDGE_SECONDS * recording.sfreq))
+    frequencies, power = welch(x - x.mean(1, keepdims=True), recording.sfreq, nperseg=min(x.shape[1], half // 5))
+    ratios = {}
+    for line in LINE_FREQUENCIES:
+        away = np.abs(frequencies - line)
+        beside = (away >= 3) & (away <= 8)
+        if frequencies[-1] > line + 3 and beside.any() and (away <= 1).any():
+            floor = np.maximum(np.median(power[:, beside], axis=1), 1e-12)
+            ratios[line] = float(np.median(power[:, away <= 1].max(1) / floor))
+    best = max(ratios, key=ratios.__getitem__, default=None)
+    return best if best is not None and ratios[best] >= LINE_RATIO else None
+
+
+class PreprocessedSignal:
+    """A recording after preprocessing, computed for any range of samples from a bounded neighbourhood.
+
+    What comes out for a range does not depend on how the recording is cut into ranges: resampling is exact, and
+    filters see the signal around the range until their transients have fallen to 1e-7.
+
+    Parameters
+    ----------
+    recording : Recording
+    preprocessing : Preprocessing
+    channels : sequence of str, optional
+        What to give out, by name after the montage. The median is always taken over all channels of the recording.
+
+    Attributes
+    ----------
+    channel_names : tuple of str
+    num_samples : int
+        At the new rate.
+    """
+
+    def __init__(
+        self, recording: Recording, preprocessing: Preprocessing, channels: tuple[str, ...] | None = None
+    ) -> None:
+        self.recording = recording
+        self.preprocessing = settings = preprocessing.resolve(recording)
+        if settings.reference == "median" and len(recording.channel_names) < 2:
+            raise ValueError(f"{recording.name}: a median reference needs two channels or more; set reference=None")
+        names = recording.channel_names
+        self._inputs, self._minus = np.arange(len(names)), None
+        if settings.reference == "bipolar":
+            pairs = bipolar_pairs(names)
+            if not pairs:
+                raise ValueError(f"{recording.name}: no two channels are neighbouring contacts, such as A1 and A2")
+            self._inputs, self._minus = np.array(pairs).T
+            names = tuple(f"{plain_name(names[i])}-{plain_name(names[j])}" for i, j in pairs)
+        if channels is not None:
+            if unknown := [name for name in channels if name not in names]:
+                raise ValueError(f"{recording.name} has no channel {unknown}; it has {[*names]}")
+            chosen = np.array([names.index(name) for name in channels], dtype=np.intp)
+            names = tuple(channels)
+        else:
+            chosen = np.arange(len(names))
+        if not len(names):
+            raise ValueError(f"{recording.name}: channels is empty")
+        self.channel_names = names
+        if settings.reference == "median":  # every channel is needed; `_chosen` picks at the end
+            self._chosen: NDArray[np.intp] | None = chosen
+        else:
+            self._chosen = None
+            self._inputs = self._inputs[chosen]
+            self._minus = None if self._minus is None else self._minus[chosen]
+
+        self.ratio = filters.rational_ratio(recording.sfreq, settings.sfreq)
+        self.num_samples = filters.resampled_length(recording.num_samples, self.ratio)
+        self._sections = filters.second_order_sections(settings.sfreq, settings.band, settings.notch)  # type: ignore[arg-type]
+        self._settling = filters.settling_samples(self._sections)
+        self._run = flat_run(recording.sfreq)
+        self._reach = int(BRIDGE_SECONDS * recording.sfreq)
+        self._touched = self.ratio != 1 or len(self._sections) > 0
+        self._offsets: NDArray[np.float64] | None = None
+
+    def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples [start, stop) at the new rate and which of them are bad.
+
+        Returns
+        -------
+        signal : ndarray of float32, shape (C, stop − start)
+            Bad samples hold a bridge between their neighbours.
+        bad : ndarray of bool, shape (C, stop − start), or None when none is
+        """
+        signal, bad = self._filtered(start, stop) if self._touched else self._as_it_is(start, stop)
+        if self.preprocessing.reference == "median":
+            signal -= _median(signal, bad)
+        if self._chosen is not None:
+            signal, bad = signal[self._chosen], None if bad is None else bad[self._chosen]
+        return signal, bad if bad is not None and bad.any() else None
+
+    def _as_it_is(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        x, bad = self._read_inputs(start, stop)
+        # Only a signal that is flat at an edge of the range can be part of a longer flat stretch beyond it.
+        edge = min(8, x.shape[1])
+        flat_at_edge = (x[:, :edge] == x[:, :1]).all(1).any() or (x[:, -edge:] == x[:, -1:]).all(1).any()
+        if flat_at_edge or self._minus is not None:
+            left, right = min(self._run, start), min(self._run, self.recording.num_samples - stop)
+            _, bad = self._read_inputs(start - left, stop + right)
+            bad = None if bad is None else bad[:, left : left + x.shape[1]]
+        if bad is not None and bad.any():
+            values = x.astype(np.float64)
+            bridge(values, bad, self._reach)
+            x = values.astype(np.float32)
+        return x, bad
+
+    def _filtered(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        first, last = start - self._settling, stop + self._settling
+        left, right = filters.input_range(first, last, self.ratio)
+        # Bridges across the outermost gaps need their far edges.
+        low = max(left - self._reach, 0)
+        x, bad = self._read_inputs(low, min(right + self._reach, self.recording.num_samples))
+        if self._offsets is None:
+            self._offsets = self._measure_offsets()
+        out = np.empty((len(x), stop - start), np.float32)
+        inside = slice(max(left, 0) - low, min(right, self.recording.num_samples) - low)
+        beyond = max(-left, 0), max(right - self.recording.num_samples, 0)
+        for group in range(0, len(x), _GROUP):
+            rows = slice(group, group + _GROUP)
+            values = x[rows] - self._offsets[rows, None]
+            if bad is not None:
+                bridge(values, bad[rows], self._reach)
+            values = filters.odd_extension(values[:, inside], *beyond)
+            values = filters.resample(values, left, first, last, self.ratio)
+            values = filters.zero_phase(values, self._sections)[:, start - first : stop - first]
+            # Without a band-pass the offset belongs to the signal.
+            out[rows] = values if self._removes_offset else values + self._offsets[rows, None]
+        if bad is not None:
+            nearest = (np.arange(start, stop) * self.ratio.denominator * 2 + self.ratio.numerator) // (
+                2 * self.ratio.numerator
+            )
+            bad = bad[:, np.minimum(nearest, self.recording.num_samples - 1) - low]
+        return out, bad
+
+    @property
+    def _removes_offset(self) -> bool:
+        return self.preprocessing.band is not None and self.preprocessing.band[0] > 0
+
+    def _read_inputs(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples at the recording's rate, after the montage, and which are bad in either contact."""
+        x = self.recording.read(start, stop, self._inputs)  # type: ignore[arg-type]
+        bad = bad_samples(x, self._run)
+        if self._minus is not None:
+            y = self.recording.read(start, stop, self._minus)  # type: ignore[arg-type]
+            other = bad_samples(y, self._run)
+            x = x - y
+            bad = other if bad is None else bad if other is None else bad | other
+        return x, bad
+
+    def _measure_offsets(self) -> NDArray[np.float64]:
+        """Median of each channel over 5 s at the start, in the middle and at the end: gaps are bridged around it."""
+        length = min(int(5 * self.recording.sfreq) + 1, self.recording.num_samples)
+        starts = {0, (self.recording.num_samples - length) // 2, self.recording.num_samples - length}
+        pieces = []
+        for start in sorted(starts):
+            x, bad = self._read_inputs(start, start + length)
+            pieces.append(x.astype(np.float64) if bad is None else np.where(bad, np.nan, x))
+        values = np.concatenate(pieces, axis=1)
+        return np.array([np.nanmedian(row) if np.isfinite(row).any() else 0.0 for row in values])
+
+
+def _median(signal: NDArray[np.float32], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    """Median over channels [1, n] of the good samples; 0 where there is none."""
+    median = np.median(signal, axis=0, keepdims=True)
+    if bad is not None:
+        columns = np.flatnonzero(bad.any(0))
+        good = np.ma.array(signal[:, columns], mask=bad[:, columns])
+        median[0, columns] = np.ma.median(good, axis=0).filled(0.0)
+    return median

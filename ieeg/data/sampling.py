@@ -1,0 +1,161 @@
+"""Orders in which training sees spans: shuffled, subject-balanced or ictal-balanced; resumable and distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+Balance = Literal["none", "subject", "ictal"]
+
+
+class SpanSampler(Sampler[int]):
+    """Indices of spans in an order that follows from seed and epoch alone.
+
+    The order is made once for all processes, which take every `world_size`-th index of it; so it does not depend on
+    workers, and changing their number changes nothing. It runs in the main process.
+
+    Parameters
+    ----------
+    subjects : sequence of str
+        Of each span; `SpanDataset.subjects`.
+    ictal : array of bool, optional
+        Whether each span holds a seizure; needed for balance "ictal".
+    balance : {"none", "subject", "ictal"}
+        "none" shuffles: every span once an epoch. "subject" draws every subject equally often. "ictal" draws spans with
+        seizures in `ictal_share` of the draws, and subjects equally often among those that have any, in both kinds.
+        Drawn spans come from shuffled rounds: none comes twice before all of its subject came once.
+    num_samples : int, optional
+        Draws an epoch over all processes; the number of spans by default.
+    ictal_share : float
+    seed : int
+    rank, world_size : int
+        Of this process.
+
+    Raises
+    ------
+    ValueError
+        "ictal" without spans of both kinds, or a number out of range.
+
+    Examples
+    --------
+    >>> sampler = SpanSampler(["S01"] * 6 + ["S02"] * 2, balance="subject", seed=1)
+    >>> [sum(i < 6 for i in sampler), len(sampler)]
+    [4, 8]
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[str],
+        ictal: NDArray[np.bool_] | None = None,
+        *,
+        balance: Balance = "none",
+        num_samples: int | None = None,
+        ictal_share: float = 0.5,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if balance not in ("none", "subject", "ictal"):
+            raise ValueError(f'balance must be "none", "subject" or "ictal", got {balance!r}')
+        if not len(subjects):
+            raise ValueError("there is no span to draw")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in [0, world_size = {world_size}), got {rank}")
+        if balance == "ictal":
+            if ictal is None or not 0 < ictal_share < 1:
+                raise ValueError(f"balance ictal needs ictal flags and a share within (0, 1), got {ictal_share}")
+            if not np.any(ictal) or np.all(ictal):
+                raise ValueError("balance ictal needs spans with and without seizures")
+        if num_samples is not None and num_samples < 1:
+            raise ValueError(f"num_samples must be positive, got {num_samples}")
+        self.subjects = np.array(subjects)
+        self.ictal = np.zeros(len(subjects), bool) if ictal is None else np.asarray(ictal, bool)
+        self.balance: Balance = balance
+        self.total = len(subjects) if num_samples is None else num_samples
+        self.ictal_share, self.seed = ictal_share, seed
+        self.rank, self.world_size = rank, world_size
+        self.epoch = self.position = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch, from its start, with another order."""
+        if epoch != self.epoch:
+            self.epoch, self.position = epoch, 0
+
+    def order(self, epoch: int) -> NDArray[np.intp]:
+        """Indices of all processes in an epoch; a few come twice where their number is no multiple of the processes."""
+        rng = np.random.default_rng([self.seed, epoch])
+        everything = np.arange(len(self.subjects))
+        if self.balance == "none":
+            drawn = _rounds(everything, self.total, rng)
+        elif self.balance == "subject":
+            drawn = self._by_subject(everything, self.total, rng)
+        else:
+            count = round(self.total * self.ictal_share)
+            seizures = self._by_subject(everything[self.ictal], count, rng)
+            rest = self._by_subject(everything[~self.ictal], self.total - count, rng)
+            drawn = rng.permutation(np.concatenate([seizures, rest]))
+        return np.resize(drawn, -(-self.total // self.world_size) * self.world_size)
+
+    def _by_subject(self, indices: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+        names = np.unique(self.subjects[indices])
+        # Who gets one draw more where the division leaves a rest is drawn too.
+        who = _rounds(np.arange(len(names)), count, rng)
+        drawn = np.empty(count, np.intp)
+        for i, name in enumerate(names):
+            places = np.flatnonzero(who == i)
+            drawn[places] = _rounds(indices[self.subjects[indices] == name], len(places), rng)
+        return drawn
+
+    def __len__(self) -> int:
+        """Indices of this process in a whole epoch."""
+        return -(-self.total // self.world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        """Indices of this process from the position on; at the end the position is the start again."""
+        mine = self.order(self.epoch)[self.rank :: self.world_size]
+        while self.position < len(mine):
+            self.position += 1
+            yield int(mine[self.position - 1])
+        self.position = 0
+
+    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
+        """Where the epoch stands.
+
+        Parameters
+        ----------
+        consumed : int, optional
+            Indices of this process that training is done with. A loader with workers asks for indices ahead of time,
+            so what was yielded, the default, is right without workers only.
+        """
+        return {
+            "seed": self.seed,
+            "balance": self.balance,
+            "total": self.total,
+            "world_size": self.world_size,
+            "epoch": self.epoch,
+            "position": self.position if consumed is None else consumed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` stood.
+
+        Raises
+        ------
+        ValueError
+            The state belongs to another order: seed, balance, number of draws or of processes differ.
+        """
+        own = self.state_dict()
+        for key in ("seed", "balance", "total", "world_size"):
+            if state[key] != own[key]:
+                raise ValueError(f"cannot resume: {key} was {state[key]}, it is {own[key]} now")
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+
+def _rounds(values: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """`count` values from shuffled rounds over all of them."""
+    rounds = [rng.permutation(values) for _ in range(-(-count // len(values)))]
+    return np.concatenate([*rounds, values[:0]])[:count]

@@ -1,0 +1,294 @@
+"""Recordings of the SWEC iEEG data set: HDF5 parts of a subject and the total file over them, with its traps.
+
+A total file is a virtual data set. Its sources may point into another subject's folder, and HDF5 reads a source that is
+missing as zeros, without a word. So sources are checked one by one, and samples are always read from the parts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, warn_if_implausible
+
+if TYPE_CHECKING:
+    import h5py
+
+SIGNAL, SEIZURES = "data/ieeg", "data/seizures"
+RATES = (512.0, 1024.0)
+_PART = re.compile(r"(.+)_part_(\d+)\.h5")
+_CACHED_CHUNKS = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples [first, first + samples) of a recording, which are the columns of one file."""
+
+    path: Path
+    first: int
+    samples: int
+
+
+class SwecSource:
+    """Samples of parts that follow one another; every process opens its own handles."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self._first = np.array([part.first for part in parts])
+        self._open: dict[int, tuple[h5py.File, h5py.Dataset]] = {}
+        self._process = os.getpid()
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        pieces = []
+        for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
+            part = self.parts[index]
+            low, high = max(start - part.first, 0), min(stop - part.first, part.samples)
+            if low >= high and pieces:
+                break
+            pieces.append(self._read_part(index, low, max(high, low), channels))
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
+
+    def _read_part(self, index: int, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        try:
+            # A chunk holds all channels, so nothing is saved by reading fewer.
+            x = np.asarray(self._dataset(index)[:, start:stop], dtype=np.float32)
+        except OSError as error:
+            raise OSError(
+                f"{self.parts[index].path} cannot be read at samples [{start}, {stop}): truncated or damaged ({error})"
+            ) from error
+        everything = len(channels) == len(x) and (channels == np.arange(len(x))).all()
+        return x if everything else x[channels]
+
+    def _dataset(self, index: int) -> h5py.Dataset:
+        if self._process != os.getpid():  # a forked worker must not use its parent's handles
+            self._open, self._process = {}, os.getpid()
+        if index not in self._open:
+            while len(self._open) > 1:
+                self._open.pop(next(iter(self._open)))[0].close()
+            file = _open_file(self.parts[index].path)
+            dataset = file[SIGNAL]
+            if dataset.chunks:  # reading 5 s at a time must not decompress a chunk of 3 min each time
+                size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
+                file.close()
+                file = _open_file(self.parts[index].path, rdcc_nbytes=_CACHED_CHUNKS * size + 2**20)
+                dataset = file[SIGNAL]
+            self._open[index] = file, dataset
+        return self._open[index][1]
+
+    def close(self) -> None:
+        """Close the handles; the next reading opens them again."""
+        for file, _ in self._open.values():
+            file.close()
+        self._open = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": {}}
+
+
+def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:
+    """A recording of the SWEC iEEG data set.
+
+    Parameters
+    ----------
+    path : path
+        A subject's folder (``ID04``), its total file (``ID04_total.h5``), or one part, which has no seizures.
+    subject : str, optional
+        The files' prefix by default, "ID04".
+
+    Returns
+    -------
+    Recording
+        In µV, `preprocessed`; channels are called "ch1", "ch2", … because the files do not name them.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file or a part is missing.
+    ValueError
+        A file is truncated or damaged, not of this layout, refers to others outside its folder, or its rate is not 512
+        or 1024 Hz; parts and total disagree.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file or folder {path}")
+    total, paths = _files(path)
+    rate, channels, parts = None, None, []
+    for part in paths:
+        with _open_file(part) as file:
+            shape = _signal(file, part, virtual=False).shape
+            own_rate = _rate(file, part)
+        if channels not in (None, shape[0]) or rate not in (None, own_rate):
+            raise ValueError(
+                f"{part} has {shape[0]} channels at {own_rate:g} Hz, the parts before it {channels} at {rate:g} Hz"
+            )
+        channels, rate = shape[0], own_rate
+        parts.append(Part(part, parts[-1].first + parts[-1].samples if parts else 0, shape[1]))
+    seizures: list[Interval] = []
+    attributes: dict[str, Any] = {}
+    if total is not None:
+        rate, channels, parts, seizures, attributes = _read_total(total, parts, rate, channels)
+    elif path.is_dir():
+        warnings.warn(f"{path} has no total file, so its seizures are unknown", stacklevel=2)
+    if not parts or rate is None or channels is None:
+        raise FileNotFoundError(f"{path} holds neither parts nor a total file with samples of its own")
+    stem = paths[0].name if paths else total.name if total else path.name
+    prefix = stem.partition("_part_")[0].removesuffix(".h5").removesuffix("_total")
+    recording = Recording(
+        SwecSource(tuple(parts)),
+        sfreq=rate,
+        channel_names=[f"ch{i + 1}" for i in range(channels)],
+        num_samples=parts[-1].first + parts[-1].samples,
+        subject=subject or prefix,
+        name=prefix if path.is_dir() or path == total else path.stem,
+        seizures=seizures,
+        metadata=attributes,
+        preprocessed=True,
+    )
+    warn_if_implausible(recording)
+    return recording
+
+
+def _files(path: Path) -> tuple[Path | None, list[Path]]:
+    """Total file, if any, and the parts in order."""
+    if path.is_file() and _PART.fullmatch(path.name):
+        return None, [path]
+    folder = path if path.is_dir() else path.parent
+    totals = [path] if path.is_file() else sorted(folder.glob("*_total.h5"))
+    if len(totals) > 1:
+        raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: name one")
+    found = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
+    if totals:
+        prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
+        found = [(match, file) for match, file in found if match[1] == prefix]
+    elif len({match[1] for match, _ in found}) > 1:
+        raise ValueError(f"{folder} holds parts of several subjects")
+    numbered = sorted((int(match[2]), file) for match, file in found)
+    missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
+    if missing:
+        raise FileNotFoundError(f"{folder}: part {missing[0]} is missing; there are {[n for n, _ in numbered]}")
+    return totals[0] if totals else None, [file for _, file in numbered]
+
+
+def _read_total(
+    total: Path, parts: list[Part], rate: float | None, channels: int | None
+) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
+    """What the total file says, with the parts to read; raises where it contradicts the parts."""
+    with _open_file(total) as file:
+        signal = _signal(file, total, virtual=True)
+        own_rate = _rate(file, total)
+        if rate not in (None, own_rate):
+            raise ValueError(f"{total} has {own_rate:g} Hz, its parts have {rate:g} Hz")
+        if channels not in (None, signal.shape[0]):
+            raise ValueError(f"{total} has {signal.shape[0]} channels, its parts have {channels}")
+        if not signal.is_virtual:
+            parts = [Part(total, 0, signal.shape[1])]
+        else:
+            _check_sources(total, signal, parts, file)
+        seizures = _seizures(file, total)
+        attributes = {
+            key: _plain(file.attrs[key]) for key in ("age", "sex") if key in file.attrs
+        }  # never what may be a name
+    return own_rate, signal.shape[0], parts, seizures, attributes
+
+
+def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h5py.File) -> None:
+    """Compare a virtual data set with the parts of its own folder, which are read whatever it points at."""
+    listed = [Path(_text(name)).name for name in np.ravel(file["info/files"][()])] if "info/files" in file else []
+    names = {part.path.name for part in parts}
+    absent = [name for name in listed if _PART.fullmatch(name) and name not in names]
+    if absent and len(listed) != len(parts):
+        raise FileNotFoundError(f"{total} lists {absent[0]}, which is not in {total.parent}")
+    sources = signal.virtual_sources()
+    wrong = sorted({source.file_name for source in sources if str(Path(source.file_name)) not in names})
+    samples = sum(part.samples for part in parts)
+    if samples != signal.shape[1]:
+        missing = f"; {wrong[0]} is not there" if wrong else ""
+        raise FileNotFoundError(
+            f"{total} has {signal.shape[1]} samples, the parts beside it have {samples}{missing}: a part is missing "
+            "or incomplete, and HDF5 would read zeros in its place"
+        )
+    if wrong:
+        warnings.warn(f"{total} points at {wrong[0]}; the {len(parts)} parts beside it are read instead", stacklevel=4)
+        return
+    places = {part.path.name: part for part in parts}
+    for source in sources:
+        (_, start), (_, stop) = source.vspace.get_select_bounds()
+        part = places[str(Path(source.file_name))]
+        if (start, stop) != (part.first, part.first + part.samples - 1):
+            warnings.warn(f"{total} does not hold its parts in order; they are read in order", stacklevel=4)
+            return
+
+
+def _open_file(path: Path, **options: Any) -> h5py.File:
+    import h5py
+    import hdf5plugin  # noqa: F401  registers the lz4 filters
+
+    try:
+        return h5py.File(path, "r", **options)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{path} cannot be opened: truncated, damaged or no HDF5 file ({error})") from error
+
+
+def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
+    """`data/ieeg`, after making sure that it lies in this file and not where a link in the file points."""
+    import h5py
+
+    for name in ("data", SIGNAL):
+        link = file.get(name, getlink=True)
+        if link is None:
+            raise ValueError(f"{path} has no {SIGNAL}: not a SWEC file; it holds {[*file]}")
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError(f"{path}: {name} is a link to elsewhere, which is not followed")
+    dataset = file[SIGNAL]
+    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 2 or dataset.dtype.kind not in "fiu":
+        raise ValueError(f"{path}: {SIGNAL} must be numbers of shape (channels, samples)")
+    if dataset.external is not None or (dataset.is_virtual and not virtual):
+        raise ValueError(f"{path}: {SIGNAL} keeps its samples in other files, which are not followed")
+    if min(dataset.shape) == 0:
+        raise ValueError(f"{path}: {SIGNAL} has shape {dataset.shape}")
+    stated = file.attrs.get("channels")
+    if stated is not None and np.size(stated) == 1 and int(np.ravel(stated)[0]) != dataset.shape[0]:
+        raise ValueError(f"{path} states {int(np.ravel(stated)[0])} channels and holds {dataset.shape[0]}")
+    return dataset
+
+
+def _rate(file: h5py.File, path: Path) -> float:
+    value = np.ravel(file.attrs.get("sampling_rate", []))
+    if len(value) != 1 or float(value[0]) not in RATES:
+        raise ValueError(f"{path}: sampling_rate must be 512 or 1024 Hz, got {value.tolist() or 'none'}")
+    return float(value[0])
+
+
+def _seizures(file: h5py.File, path: Path) -> list[Interval]:
+    """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
+    if SEIZURES not in file:
+        return []
+    table = file[SEIZURES]
+    names = table.dtype.names if hasattr(table, "dtype") else tuple(table)
+    if names is None or not {"onsets", "offsets"} <= set(names):
+        raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {names}")
+    onsets, offsets = (
+        np.ravel(table[name][()] if not hasattr(table, "dtype") else table[()][name]) for name in ("onsets", "offsets")
+    )
+    if len(onsets) != len(offsets):
+        raise ValueError(f"{path}: {len(onsets)} seizure onsets and {len(offsets)} offsets")
+    return [(float(on), float(off)) for on, off in zip(onsets, offsets, strict=True)]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    value = np.ravel(value)[0]
+    return _text(value) if isinstance(value, bytes | str) else value.item()

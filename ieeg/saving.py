@@ -1,0 +1,79 @@
+"""Weights and JSON on disk: written to a temporary file and renamed, read strictly."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mvpa_ts.ieeg.writing import replaced
+
+CONFIG_NAME = "config.json"
+WEIGHTS_NAME = "model.safetensors"
+
+
+def save_model(model: nn.Module, config: Mapping[str, Any], directory: str | Path) -> None:
+    """Write config.json and model.safetensors; where writing fails, what was there before stays whole.
+
+    Raises OSError where the disk is full or the folder cannot be written.
+    """
+    directory = Path(directory)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    with replaced(directory / CONFIG_NAME) as config_file, replaced(directory / WEIGHTS_NAME) as weights_file:
+        try:
+            save_file(weights, weights_file, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"cannot write {directory / WEIGHTS_NAME}: {error}") from error
+        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for path in (config_file, weights_file):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; a ValueError says where it is none."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(config).__name__}")
+    return config
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; a ValueError says where it is damaged."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+
+
+def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:
+    """Put `weights` in the place of the model's own, which may be on the meta device.
+
+    Raises a ValueError that names every missing, unexpected and misshapen tensor.
+    """
+    own = model.state_dict()
+    missing = sorted(own.keys() - weights.keys())
+    unexpected = sorted(weights.keys() - own.keys())
+    misshapen = sorted(
+        f"{name} {tuple(weights[name].shape)} in place of {tuple(own[name].shape)}"
+        for name in own.keys() & weights.keys()
+        if weights[name].shape != own[name].shape
+    )
+    faults = [
+        f"{len(names)} {kind}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
+        if names
+    ]
+    if faults:
+        matched = len(own.keys() & weights.keys()) - len(misshapen)
+        raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")
+    model.load_state_dict(dict(weights), strict=True, assign=True)

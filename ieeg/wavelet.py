@@ -1,0 +1,90 @@
+"""Discrete wavelet decomposition, batched on the tensor's device and equal to `pywt.wavedec`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import cache
+
+import pywt
+import torch
+from torch import Tensor
+
+
+def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[Tensor]:
+    """Decompose the last axis with periodic extension, as ``pywt.wavedec(x, wavelet, mode="periodic", level=level)``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n)
+        float32 or float64; any n ≥ 1.
+    wavelet : str, default "db4"
+        Any discrete wavelet of PyWavelets.
+    level : int, optional
+        Default: the highest for which the coarsest coefficients are not all boundary (``pywt.dwt_max_level``).
+
+    Returns
+    -------
+    list of Tensor
+        Coefficients a_L, d_L, …, d_1 along the last axis.
+
+    Raises
+    ------
+    ValueError
+        The wavelet is unknown, the level negative, or x empty or not float32 or float64.
+
+    Notes
+    -----
+    Each level is a sum of shifted copies, so no setting of the device's matrix products (TF32) touches its precision.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [band.shape[-1] for band in wavedec(torch.randn(3, 2560))]
+    [16, 16, 26, 46, 86, 166, 326, 645, 1283]
+    """
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must have at least one sample along its last axis, got shape {tuple(x.shape)}")
+    if x.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"x must be float32 or float64, got {x.dtype}")
+    low, high = _filters(wavelet)
+    if level is None:
+        level = pywt.dwt_max_level(x.shape[-1], len(low))
+    if level < 0:
+        raise ValueError(f"level must be at least 0, got {level}")
+    details = []
+    for _ in range(level):
+        samples = x.shape[-1]
+        length = (samples + len(low) - 1) // 2
+        positions = torch.arange(2 - len(low), 2 * length, device=x.device) % samples
+        extended = x[..., positions]
+        x = _every_second(extended, low, length)
+        details.append(_every_second(extended, high, length))
+    return [x, *reversed(details)]
+
+
+def band_lengths(samples: int, wavelet: str = "db4", level: int | None = None) -> tuple[int, ...]:
+    """Lengths of what `wavedec` returns for a signal of so many samples.
+
+    >>> sum(band_lengths(2560))
+    2610
+    """
+    taps = len(_filters(wavelet)[0])
+    level = pywt.dwt_max_level(samples, taps) if level is None else level
+    lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
+    return (lengths[-1], *reversed(lengths[1:]))
+
+
+def _every_second(x: Tensor, taps: Sequence[float], length: int) -> Tensor:
+    """Correlate with `taps` at every second position: [..., 2·length + taps − 2] -> [..., length]."""
+    output = x[..., 0 : 2 * length : 2] * taps[0]
+    for shift, tap in enumerate(taps[1:], start=1):
+        output = output.add_(x[..., shift : shift + 2 * length : 2][..., :length], alpha=tap)
+    return output
+
+
+@cache
+def _filters(wavelet: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Low-pass and high-pass filter, in the order in which they meet the signal."""
+    bank = pywt.Wavelet(wavelet)
+    return tuple(reversed(bank.dec_lo)), tuple(reversed(bank.dec_hi))

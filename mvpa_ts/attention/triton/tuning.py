@@ -1,0 +1,101 @@
+"""The fastest of a few block sizes on the GPU at hand, timed once for each kind of call and remembered on disk.
+
+What is remembered lies in Triton's own cache, beside the compiled kernels, under a key that holds the source of the
+kernel, the GPU and the candidates: a change of any of them times again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from triton.runtime.cache import get_cache_manager
+
+if TYPE_CHECKING:
+    from mvpa_ts.attention.triton.launch import Blocks
+
+SWITCH = "MVPA_TS_TUNE"
+"""Environment variable; with "0" the first candidate is taken, which was chosen by counting instructions."""
+
+_FILE = "blocks.json"
+_chosen: dict[str, int] = {}
+
+
+def fastest(
+    kernel: Any,
+    candidates: Sequence[Blocks],
+    arguments: dict[str, Any],
+    device: torch.device,
+    run: Callable[[Blocks], None],
+) -> Blocks:
+    """The candidate with the smallest median time of ``run(candidate)``; the first where nothing may be timed.
+
+    `run` must give the same result each time. Candidates that the GPU cannot hold are left out.
+    """
+    if len(candidates) == 1 or not may_time(device):
+        return candidates[0]
+    key = _key(kernel, candidates, arguments, device)
+    if key not in _chosen:
+        remembered = _remembered(key, len(candidates))
+        _chosen[key] = _time(candidates, run) if remembered is None else remembered
+        if remembered is None:
+            get_cache_manager(key).put(json.dumps(_chosen[key]), _FILE, binary=False)
+    return candidates[_chosen[key]]
+
+
+def may_time(device: torch.device) -> bool:
+    """Not without a GPU, inside of a graph capture, or where results must not depend on a clock."""
+    return (
+        device.type == "cuda"
+        and os.environ.get(SWITCH) != "0"
+        and not torch.are_deterministic_algorithms_enabled()
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def milliseconds(run: Callable[[], None]) -> float:
+    """Median time of a launch."""
+    return triton.testing.do_bench(run, warmup=5, rep=20, return_mode="median")
+
+
+def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int:
+    times = []
+    for blocks in candidates:
+        try:
+            times.append(milliseconds(lambda blocks=blocks: run(blocks)))  # type: ignore[misc]
+        except (triton.runtime.errors.OutOfResources, torch.OutOfMemoryError):
+            times.append(float("inf"))
+    return times.index(min(times))
+
+
+def _key(kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device) -> str:
+    # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
+    sizes = {name: triton.next_power_of_2(arguments[name]) for name in ("batch", "segments", "channels", "heads")}
+    switches = {name: value for name, value in arguments.items() if name.isupper()}
+    described = [
+        triton.__version__,
+        torch.cuda.get_device_name(device),
+        kernel.cache_key,
+        str(arguments["p_query"].dtype),
+        str(sorted((sizes | switches).items())),
+        str([asdict(blocks) for blocks in candidates]),
+    ]
+    return hashlib.sha256("\n".join(described).encode()).hexdigest()
+
+
+def _remembered(key: str, candidates: int) -> int | None:
+    path = get_cache_manager(key).get_file(_FILE)
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+    except (OSError, ValueError):
+        return None  # a damaged file is written anew
+    return index if isinstance(index, int) and 0 <= index < candidates else None

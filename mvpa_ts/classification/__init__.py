@@ -1,0 +1,16 @@
+"""Classification of panels of multivariate series: the network, its training, and what training returns."""
+
+from mvpa_ts.classification.augmentation import Augmentation
+from mvpa_ts.classification.fitted import FittedClassifier
+from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.training import ClassificationTraining, Progress, fit_classifier
+
+__all__ = [
+    "Augmentation",
+    "ClassificationConfig",
+    "ClassificationNetwork",
+    "ClassificationTraining",
+    "FittedClassifier",
+    "Progress",
+    "fit_classifier",
+]

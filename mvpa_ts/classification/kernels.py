@@ -1,0 +1,153 @@
+"""The fixed-kernel path: shares of positive responses to kernels that are not learned, and a ridge on them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.classification.ridge import fit_ridge
+from mvpa_ts.classification.views import series_views
+
+_TAPS = 9
+_PATTERNS = 84  # ways to choose three taps of nine
+# Training series whose responses set the thresholds of one dilation; more change the quantiles little.
+_THRESHOLD_SERIES = 32
+_BATCH_STEPS = 1 << 15  # steps of a batch while features are computed: 84 responses each, 11 MiB
+
+
+class FixedKernels(nn.Module):
+    """Shares of steps at which fixed kernels respond above a threshold (MiniRocket, Dempster et al. 2021).
+
+    Each of the 84 kernels has nine taps, three of weight 2 and six of weight −1, and reads a random subset of channels
+    at each dilation. Its thresholds are quantiles of its responses to training data. Unlike the original, steps that
+    are missing or past the end are left out of the share, so that padding changes nothing.
+
+    Parameters
+    ----------
+    num_channels : int
+    length : int
+        Longest training series; the widest kernel spans it.
+    num_features : int
+        About how many shares: each dilation gets the same number of thresholds per kernel, at least one.
+    seed : int
+        For the channel subsets.
+    """
+
+    patterns: Tensor
+    subsets: Tensor
+    thresholds: Tensor
+
+    def __init__(self, num_channels: int, length: int, num_features: int, seed: int = 0) -> None:
+        super().__init__()
+        patterns = torch.full((_PATTERNS, _TAPS), -1.0)
+        for row, taps in enumerate(itertools.combinations(range(_TAPS), 3)):
+            patterns[row, list(taps)] = 2.0
+        widest = math.log2(max((length - 1) / (_TAPS - 1), 1.0))
+        most = max(1, min(16, num_features // _PATTERNS))
+        self.dilations = sorted({int(2.0**power) for power in torch.linspace(0, widest, most).tolist()})
+        generator = torch.Generator().manual_seed(seed)
+        subsets = torch.zeros(len(self.dilations), _PATTERNS, num_channels, dtype=torch.bool)
+        largest = math.log2(min(num_channels, _TAPS) + 1)
+        for dilation, row in itertools.product(range(len(self.dilations)), range(_PATTERNS)):
+            size = int(2 ** (largest * torch.rand((), generator=generator).item()))
+            subsets[dilation, row, torch.randperm(num_channels, generator=generator)[:size]] = True
+        per_kernel = max(1, round(num_features / _PATTERNS / len(self.dilations)))
+        self.register_buffer("patterns", patterns, persistent=False)
+        self.register_buffer("subsets", subsets)
+        self.register_buffer("thresholds", torch.zeros(len(self.dilations), _PATTERNS, per_kernel))
+
+    @property
+    def num_features(self) -> int:
+        """Shares that `forward` returns for each series."""
+        return self.thresholds.numel()
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, real: Tensor, generator: torch.Generator) -> None:
+        """Set the thresholds from training series x [n, C, L] and the steps that are real, [n, L]."""
+        count = self.thresholds.shape[2]
+        golden = (math.sqrt(5) + 1) / 2  # a low-discrepancy sequence of quantiles
+        for index in range(len(self.dilations)):
+            rows = torch.randperm(len(x), generator=generator)[:_THRESHOLD_SERIES].to(x.device)
+            responses = rearrange(self._responses(x[rows], index), "b k l -> k (b l)")
+            responses = responses[:, rearrange(real[rows], "b l -> (b l)")].sort(1).values
+            numbers = torch.arange(_PATTERNS * count, dtype=torch.float64) + 1 + index * _PATTERNS * count
+            shares = torch.remainder(numbers * golden, 1.0).reshape(_PATTERNS, count)
+            chosen = responses.gather(1, (shares * (responses.shape[1] - 1)).long().to(x.device))
+            # Off the responses themselves: the zeros of a flat stretch must not be above zero by rounding.
+            self.thresholds[index] = chosen + 1e-4 * responses.std(1, keepdim=True) + 1e-6
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """Shares [B, features] of x [B, C, L], given the steps that are real, [B, L]."""
+        weight = real.to(x.dtype) / real.sum(1, keepdim=True).clamp(min=1)
+        shares = []
+        for index, thresholds in enumerate(self.thresholds):
+            responses = self._responses(x, index)
+            for column in thresholds.T:
+                above = (responses > column[:, None]).to(x.dtype)
+                shares.append(torch.einsum("b k l, b l -> b k", above, weight))
+        return torch.cat(shares, 1)
+
+    def _responses(self, x: Tensor, index: int) -> Tensor:
+        """Responses [B, 84, L] to x [B, C, L] at one dilation."""
+        weight = self.subsets[index, :, :, None] * self.patterns[:, None]
+        dilation = self.dilations[index]
+        return F.conv1d(x, weight, dilation=dilation, padding=dilation * (_TAPS // 2))
+
+
+class KernelPath(nn.Module):
+    """Ridge classifier on the shares of two banks of fixed kernels, one for the level and one for the shape of series.
+
+    It holds buffers only: `fit` sets them in closed form. Before that all classes are equally likely.
+
+    Parameters
+    ----------
+    num_channels, num_classes, length, num_features, seed
+        As in `FixedKernels`; the banks share the features.
+    """
+
+    location: Tensor
+    scale: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, num_channels: int, num_classes: int, length: int, num_features: int, seed: int = 0) -> None:
+        super().__init__()
+        self.banks = nn.ModuleList(
+            FixedKernels(num_channels, length, num_features // 2, seed=2 * seed + bank) for bank in range(2)
+        )
+        size = sum(bank.thresholds.numel() for bank in self.banks)
+        self.register_buffer("location", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("weight", torch.zeros(num_classes, size))
+        self.register_buffer("bias", torch.zeros(num_classes))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series x [B, L, C] and mask to logits [B, K]."""
+        features = self._features(x, mask)
+        return F.linear((features - self.location) / self.scale, self.weight, self.bias)
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, seed: int = 0) -> None:
+        """Set thresholds and classifier from training series [n, L, C], their masks, classes [n] and weights [n]."""
+        generator = torch.Generator().manual_seed(seed)
+        level, shape, observed = series_views(x, mask)
+        for bank, view in zip(self.banks, (level, shape), strict=True):
+            bank.fit(view, observed.any(1), generator)
+        size = max(1, _BATCH_STEPS // x.shape[1])
+        features = torch.cat([self._features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
+        self.location.copy_(features.mean(0))
+        self.scale.copy_(features.std(0, correction=0) + 1e-4)
+        weight, bias = fit_ridge((features - self.location) / self.scale, labels, weights, num_classes=len(self.bias))
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+
+    def _features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        level, shape, observed = series_views(x, mask)
+        real = observed.any(1)
+        return torch.cat([bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)], 1)

@@ -1,0 +1,264 @@
+"""The classification network: an MVPA path over convolved tokens, and a path of fixed kernels, averaged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.attention.functional import COMPONENTS, checked_components
+from mvpa_ts.attention.module import MVPAttention
+from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.classification.views import series_views
+
+
+@dataclass(frozen=True)
+class ClassificationConfig:
+    """Sizes and options of a `ClassificationNetwork`; the defaults serve every dataset.
+
+    What depends on the data is derived: strides from `length`, the number of token channels from `num_channels`.
+
+    Attributes
+    ----------
+    num_channels, num_classes : int
+    length : int
+        Steps of the longest training series. Longer and shorter series are accepted.
+    token_channels : int
+        Most channels of the token grid; more are mixed down to as many by the stem.
+    tokens : int
+        About how many tokens a series of `length` steps becomes; bounds memory and time.
+    positions : int
+        Most positions in the convolutional stage.
+    stem_kernels : tuple of int
+        Odd numbers of taps of the stem's convolutions, whose outputs are added.
+    width, conv_layers, conv_kernel : int
+        Features of a token channel in the convolutional stage, its residual blocks, and their taps.
+    dim, num_heads, mlp_dim, num_layers : int
+        Width D, heads, hidden width of the gated MLP, and MVPA blocks.
+    components : tuple of {"content", "time", "channel"}
+        Terms of the attention score.
+    dropout, attention_dropout, head_dropout : float
+        Inside blocks; structured dropout of segments and channels; before the output layer.
+    kernel_features : int
+        Features of the fixed-kernel path; 0 leaves it out.
+    kernel_weight : float
+        Share of the fixed-kernel path in the averaged probabilities.
+    """
+
+    num_channels: int
+    num_classes: int
+    length: int
+    token_channels: int = 16
+    tokens: int = 64
+    positions: int = 160
+    stem_kernels: tuple[int, ...] = (3, 9, 19)
+    width: int = 32
+    conv_layers: int = 2
+    conv_kernel: int = 7
+    dim: int = 64
+    num_heads: int = 4
+    mlp_dim: int = 128
+    num_layers: int = 2
+    components: tuple[str, ...] = COMPONENTS
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    head_dropout: float = 0.3
+    kernel_features: int = 5000
+    kernel_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_channels", "length", "token_channels", "tokens", "positions", "width", "conv_kernel", "dim",
+            "num_heads", "mlp_dim", "num_layers",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.num_classes < 2:
+            raise ValueError(f"num_classes must be at least 2, got {self.num_classes}")
+        if self.conv_layers < 0 or self.kernel_features < 0:
+            raise ValueError("conv_layers and kernel_features must not be negative")
+        for taps in (self.conv_kernel, *self.stem_kernels):
+            if taps < 1 or not taps % 2:
+                raise ValueError(f"conv_kernel and stem_kernels must be odd, got {taps}")
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+        for name in ("dropout", "attention_dropout", "head_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not 0.0 <= self.kernel_weight <= 1.0:
+            raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
+        checked_components(self.components)
+
+    @property
+    def channels(self) -> int:
+        """Channels C of the token grid."""
+        return min(self.num_channels, self.token_channels)
+
+    @property
+    def stem_stride(self) -> int:
+        """Steps between two positions of the convolutional stage."""
+        return math.ceil(self.length / self.positions)
+
+    @property
+    def segment_stride(self) -> int:
+        """Positions between two segments."""
+        positions = math.ceil(self.length / self.stem_stride)
+        return math.ceil(positions / max(1, self.tokens // self.channels))
+
+    @property
+    def segments(self) -> int:
+        """Segments T of a series of `length` steps."""
+        return math.ceil(math.ceil(self.length / self.stem_stride) / self.segment_stride)
+
+
+class ClassificationNetwork(nn.Module):
+    """Logits of the classes of each series, from two paths that are averaged in probability.
+
+    The MVPA path reads tokens (segments × channels) from a convolutional stem with bidirectional MVPA blocks and pools
+    them. The fixed-kernel path is a ridge classifier on shares of positive responses to fixed kernels; it is fitted in
+    closed form (`KernelPath.fit`), not by gradients.
+
+    Parameters
+    ----------
+    config : ClassificationConfig
+    seed : int
+        For the channels that the fixed kernels read.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts import ClassificationConfig, ClassificationNetwork
+    >>> network = ClassificationNetwork(ClassificationConfig(num_channels=6, num_classes=4, length=100))
+    >>> network(torch.randn(8, 100, 6)).shape
+    torch.Size([8, 4])
+    """
+
+    def __init__(self, config: ClassificationConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.attention = AttentionPath(config)
+        self.kernels = None
+        if config.kernel_features and config.kernel_weight > 0.0:
+            self.kernels = KernelPath(
+                config.num_channels, config.num_classes, config.length, config.kernel_features, seed
+            )
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series x [B, L, C], True = observed in mask [B, L, C], to logits [B, num_classes].
+
+        What x holds where nothing was observed does not matter, and steps missing at the end change nothing. Raises
+        ValueError where x or mask does not fit.
+        """
+        attended = self.attention(x, mask).log_softmax(-1)
+        if self.kernels is None:
+            return attended
+        share = self.config.kernel_weight
+        convolved = self.kernels(x, mask).log_softmax(-1)
+        return torch.logaddexp(attended + math.log(max(1.0 - share, 1e-30)), convolved + math.log(share))
+
+    def embed(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series [B, L, C] to the features [B, D] that the output layer of the MVPA path reads."""
+        return self.attention.encoder(*series_views(x, mask))
+
+
+class AttentionPath(nn.Module):
+    """The MVPA path: an encoder and a linear output layer."""
+
+    def __init__(self, config: ClassificationConfig) -> None:
+        super().__init__()
+        self.encoder = TokenEncoder(config)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.head = nn.Linear(self.encoder.embedding_size, config.num_classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map series x [B, L, C] and mask to logits [B, num_classes]."""
+        return self.head(self.dropout(self.encoder(*series_views(x, mask))))
+
+
+class TokenEncoder(nn.Module):
+    """Convolutions at several widths, residual convolutions within token channels, MVPA, pooling."""
+
+    def __init__(self, config: ClassificationConfig) -> None:
+        super().__init__()
+        self.config = config
+        C, W, D = config.channels, config.width, config.dim
+        self.stem = nn.ModuleList(
+            nn.Conv1d(4 * config.num_channels, C * W, taps, padding=taps // 2) for taps in config.stem_kernels
+        )
+        self.convolutions = nn.ModuleList(
+            TokenConvolution(C, W, config.conv_kernel, config.dropout) for _ in range(config.conv_layers)
+        )
+        self.merge = nn.Linear(W * config.segment_stride, D)
+        self.channel_embedding = nn.Parameter(torch.randn(C, D) * 0.02)
+        blocks = [
+            ParallelBlock(
+                MVPAttention(D, config.num_heads, causal=False, components=config.components,
+                             dropout=config.attention_dropout, beyond="clamp"),
+                SwiGLU(D, config.mlp_dim, config.dropout),
+                D,
+                config.dropout,
+            )
+            for _ in range(config.num_layers)
+        ]  # fmt: skip
+        self.stack = MVPAStack(blocks, D, time_rows=2 * config.segments - 1, channel_rows=C)
+        self.embedding_size = 2 * C * D
+
+    def forward(self, level: Tensor, shape: Tensor, mask: Tensor) -> Tensor:
+        """Map level, shape and mask [B, C, L] to features [B, embedding_size]."""
+        config = self.config
+        if level.shape[1] != config.num_channels:
+            raise ValueError(f"x must have {config.num_channels} channels, got {level.shape[1]}")
+        m = config.segment_stride
+        x, real = self._positions(level, shape, mask)
+        x = sum(convolution(x) for convolution in self.stem) * real[:, None]
+        for convolution in self.convolutions:
+            x = convolution(x, real)
+        short = -x.shape[2] % m
+        x, real = F.pad(x, (0, short)), F.pad(real, (0, short))
+        x = rearrange(x, "b (c w) (t m) -> b t c (w m)", c=config.channels, m=m)
+        real = rearrange(real, "b (t m) -> b t m", m=m).any(-1)
+        tokens = self.merge(x) + self.channel_embedding
+        features = self.stack(tokens, segment_mask=real)
+        gone = ~real[:, :, None, None]
+        mean = features.masked_fill(gone, 0.0).sum(1) / real.sum(1)[:, None, None].clamp(min=1)
+        most = features.masked_fill(gone, -torch.inf).amax(1)
+        most = most.masked_fill(~real.any(1)[:, None, None], 0.0)
+        return torch.cat([mean.flatten(1), most.flatten(1)], 1)
+
+    def _positions(self, level: Tensor, shape: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Means of level and shape, spread and share of observed steps of each stride: [B, 4·C, P], real [B, P]."""
+        s = self.config.stem_stride
+        short = -level.shape[2] % s
+        level, shape, observed = (
+            rearrange(F.pad(view, (0, short)), "b c (p s) -> b c p s", s=s) for view in (level, shape, mask.to(level))
+        )
+        count = observed.sum(-1)
+        share = count.clamp(min=1)
+        average = shape.sum(-1) / share
+        spread = ((shape - average[..., None]) * observed).square().sum(-1) / share
+        planes = [level.sum(-1) / share, average, (spread + 1e-6).sqrt() - 1e-3, count / s]
+        return torch.cat(planes, 1), (count > 0).any(1)
+
+
+class TokenConvolution(nn.Module):
+    """A residual pair of convolutions over time within each token channel; x [B, C·W, P]."""
+
+    def __init__(self, channels: int, width: int, kernel: int, dropout: float) -> None:
+        super().__init__()
+        self.channels = channels
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.first = nn.Conv1d(channels * width, channels * width, kernel, padding=kernel // 2, groups=channels)
+        self.second = nn.Conv1d(channels * width, channels * width, kernel, padding=kernel // 2, groups=channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """Map x [B, C·W, P] to the same shape, given the positions that are real, [B, P]."""
+        keep = real[:, None]
+        normed = rearrange(self.norm(rearrange(x, "b (c w) p -> b c p w", c=self.channels)), "b c p w -> b (c w) p")
+        hidden = F.gelu(self.first(normed * keep)) * keep
+        return (x + self.dropout(self.second(hidden))) * keep

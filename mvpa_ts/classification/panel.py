@@ -1,0 +1,82 @@
+"""Lists of series of unequal length to padded tensors with masks, on the scale of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Steps × channels of one padded batch when a fitted classifier reads series: 32 MiB in float32.
+_BATCH_ELEMENTS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Mean and standard deviation of each channel over all observed steps of the training series.
+
+    Attributes
+    ----------
+    location, scale : tuple of float, length C
+    """
+
+    location: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, series: Sequence[np.ndarray]) -> Scaler:
+        """Statistics of series [C, L_i], NaN = missing; a constant or empty channel keeps its scale."""
+        count = sum(np.isfinite(one).sum(1) for one in series)
+        count = np.maximum(count, 1)
+        location = sum(np.nansum(one, 1) for one in series) / count
+        squared = sum(np.nansum((one - location[:, None]) ** 2, 1) for one in series)
+        scale = np.sqrt(squared / count)
+        scale[scale < 1e-12 * np.maximum(1.0, np.abs(location))] = 1.0
+        return cls(tuple(location.tolist()), tuple(scale.tolist()))
+
+    def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Standardised series [n, L, C], zero where missing or past the end, and mask [n, L, C], True = observed."""
+        location, scale = np.asarray(self.location)[:, None], np.asarray(self.scale)[:, None]
+        longest = max(one.shape[1] for one in series)
+        x = torch.zeros(len(series), longest, len(location))
+        mask = torch.zeros(x.shape, dtype=torch.bool)
+        for row, one in enumerate(series):
+            standard = torch.from_numpy((one - location) / scale).float().T
+            mask[row, : len(standard)] = ~standard.isnan()
+            x[row, : len(standard)] = standard.nan_to_num(nan=0.0)
+        return x, mask
+
+
+def checked_series(series: Sequence[Any], num_channels: int | None = None) -> list[np.ndarray]:
+    """The series as float64 arrays [C, L_i] with one number of channels.
+
+    Raises
+    ------
+    ValueError
+        The list is empty, a series is not a matrix, has no observed value, holds an infinite value, or its number of
+        channels differs from the others' (or from `num_channels`).
+    """
+    arrays = [np.asarray(one, dtype=np.float64) for one in series]
+    if not arrays:
+        raise ValueError("series is empty: at least one array [C, L] is needed")
+    for row, one in enumerate(arrays):
+        if one.ndim != 2 or 0 in one.shape:
+            raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
+        expected = arrays[0].shape[0] if num_channels is None else num_channels
+        if one.shape[0] != expected:
+            raise ValueError(f"series[{row}] must have {expected} channels as the others do, got {one.shape[0]}")
+        if np.isinf(one).any():
+            raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
+        if np.isnan(one).all():
+            raise ValueError(f"series[{row}] holds no observed value")
+    return arrays
+
+
+def batches(series: Sequence[np.ndarray], most: int = 64) -> list[Sequence[np.ndarray]]:
+    """Runs of at most that many series, fewer where they are long or have many channels."""
+    longest = max(one.size for one in series)
+    size = max(1, min(most, _BATCH_ELEMENTS // longest))
+    return [series[start : start + size] for start in range(0, len(series), size)]

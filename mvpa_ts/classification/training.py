@@ -1,0 +1,383 @@
+"""Train classification networks on a panel, with a validation part held out of it, and keep them with their scaler."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.classification.augmentation import Augmentation, mixed
+from mvpa_ts.classification.fitted import FittedClassifier
+from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.panel import Scaler, checked_series
+
+# Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
+Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
+
+
+@dataclass(frozen=True)
+class ClassificationTraining:
+    """How `fit_classifier` trains; the defaults serve every dataset.
+
+    Attributes
+    ----------
+    steps : int
+        Most optimiser steps of a network.
+    batch_size : int
+    learning_rate, weight_decay : float
+        Of AdamW with a one-cycle schedule.
+    label_smoothing, mixup : float
+        Share of the target given to all classes; parameter of the Beta distribution that mixes pairs of series, 0: no
+        mixing.
+    weight_averaging : float
+        Decay of the exponential average of weights that is validated and kept.
+    clip : float
+        Largest norm of the gradient.
+    augmentation : Augmentation
+    validation : float
+        Share of the training series, drawn from each class, that the number of steps is chosen on; 0: all steps.
+    evaluate_every, patience : int
+        Steps between two validations, and validations without a smaller loss before training stops.
+    num_networks : int
+        Networks whose probabilities are averaged.
+    refit : bool
+        Train the networks on all series for the chosen number of steps. Otherwise each network keeps the weights
+        of its best validation, on a split of its own.
+    class_weights : {"balanced"}, tuple of float or None
+        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+    """
+
+    steps: int = 400
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    label_smoothing: float = 0.1
+    mixup: float = 0.3
+    weight_averaging: float = 0.98
+    clip: float = 1.0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    validation: float = 0.2
+    evaluate_every: int = 25
+    patience: int = 6
+    num_networks: int = 1
+    refit: bool = True
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "evaluate_every", "patience", "num_networks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.learning_rate <= 0 or self.clip <= 0:
+            raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
+        for name in ("label_smoothing", "validation", "weight_averaging"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        for name in ("weight_decay", "mixup"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if isinstance(self.class_weights, tuple):
+            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
+                raise ValueError(
+                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
+                )
+        elif self.class_weights not in (None, "balanced"):
+            raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress callback is told every `evaluate_every` steps, and at the end of each network.
+
+    Attributes
+    ----------
+    stage : {"validation", "final"}
+        Choosing the number of steps, or training what is kept.
+    network, num_networks : int
+        Counted from 1 within the stage.
+    step, steps : int
+    loss : float
+        Of the last batch.
+    validation_loss, validation_accuracy : float or None
+        Of the averaged weights; None where nothing is held out.
+    averaged : nn.Module
+        The path that is being trained, with its averaged weights; to be read only.
+    """
+
+    stage: Literal["validation", "final"]
+    network: int
+    num_networks: int
+    step: int
+    steps: int
+    loss: float
+    validation_loss: float | None
+    validation_accuracy: float | None
+    averaged: nn.Module
+
+
+@dataclass(frozen=True)
+class Part:
+    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
+
+    x: Tensor
+    mask: Tensor
+    labels: Tensor
+    num_classes: int
+
+    def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
+        """What a series of each class counts; "balanced": the classes count the same."""
+        if kind is None:
+            return torch.ones(self.num_classes)
+        if isinstance(kind, tuple):
+            return torch.tensor(kind)
+        return (
+            len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
+        )
+
+
+def fit_classifier(
+    series: Sequence[np.ndarray],
+    labels: Sequence[int] | np.ndarray,
+    *,
+    config: ClassificationConfig | None = None,
+    training: ClassificationTraining | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    device: str = "cpu",
+) -> FittedClassifier:
+    """Train on a panel; only what is given here is looked at.
+
+    On a CPU the result depends on the arguments and the number of threads alone, to the bit; the caller's random
+    state is left as it was.
+
+    Parameters
+    ----------
+    series : sequence of float arrays, each of shape (C, L_i)
+        NaN = missing. Lengths may differ.
+    labels : sequence of int, shape (n,)
+        Classes 0 … K−1; each of them occurs.
+    config : ClassificationConfig, optional
+        Default: the sizes of the panel and the defaults for all else.
+    training : ClassificationTraining, optional
+    seed : int
+    progress : callable, optional
+        Told a `Progress` at each validation and at the end of each network.
+    device : str
+        Where the networks are trained and stay.
+
+    Returns
+    -------
+    FittedClassifier
+
+    Raises
+    ------
+    ValueError
+        The panel is empty or malformed (see `checked_series`), labels do not fit, there is one class only, or `config`
+        is for another number of channels or classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    >>> steps = np.arange(24)
+    >>> series = [np.sin(steps * (0.5 + row % 2))[None] for row in range(12)]  # two frequencies
+    >>> labels = [row % 2 for row in range(12)]
+    >>> fitted = fit_classifier(series, labels, training=ClassificationTraining(steps=5))
+    >>> fitted.predict_proba(series).argmax(1).tolist() == labels
+    True
+    """
+    arrays, targets = checked_series(series), np.asarray(labels)
+    config = _checked_config(arrays, targets, config)
+    training = ClassificationTraining() if training is None else training
+    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
+        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
+
+
+def _silent(progress: Progress) -> None:
+    """Say nothing."""
+
+
+def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows held out, `share` of each class and at least one where a class has two or more."""
+    generator = np.random.default_rng(seed)
+    held_out: list[int] = []
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
+    held = np.array(sorted(held_out), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _checked_config(
+    series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
+) -> ClassificationConfig:
+    if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be {len(series)} integers, one a series, got {labels.dtype} of {labels.shape}")
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
+    if not np.array_equal(classes, np.arange(len(classes))):
+        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
+    if config is None:
+        length = max(one.shape[1] for one in series)
+        return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
+    if config.num_channels != len(series[0]):
+        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(series[0])})")
+    if config.num_classes != len(classes):
+        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of the labels ({len(classes)})")
+    return config
+
+
+def _fit(
+    series: list[np.ndarray],
+    labels: np.ndarray,
+    config: ClassificationConfig,
+    training: ClassificationTraining,
+    seed: int,
+    progress: Callable[[Progress], None],
+    device: str,
+) -> FittedClassifier:
+    def part(rows: np.ndarray, scaler: Scaler) -> Part:
+        return Part(
+            *scaler.padded([series[row] for row in rows]), torch.as_tensor(labels[rows]), num_classes=config.num_classes
+        )
+
+    def trained(own: int, rows: np.ndarray, held: np.ndarray, scaler: Scaler, tell: Report) -> tuple[nn.Module, int]:
+        torch.manual_seed(own)
+        network = ClassificationNetwork(config, own).to(device)
+        used = part(rows, scaler)
+        validation = part(held, scaler) if len(held) else None
+        step = train_network(network.attention, used, validation, training, steps=steps, seed=own, report=tell)
+        return network, step
+
+    everything, nothing = np.arange(len(series)), np.arange(0)
+    steps, count = training.steps, training.num_networks
+    splits = [stratified_split(labels, training.validation, seed + index) for index in range(count)]
+    if training.refit and len(splits[0][1]):
+        rows, held = splits[0]
+        tell = functools.partial(_tell, progress, "validation", 1, 1)
+        _, steps = trained(seed, rows, held, Scaler.fit([series[row] for row in rows]), tell)
+
+    scaler, networks = Scaler.fit(series), []
+    for index in range(count):
+        own = seed + 1000 * (index + 1)
+        rows, held = (everything, nothing) if training.refit else splits[index]
+        network, _ = trained(own, rows, held, scaler, functools.partial(_tell, progress, "final", index + 1, count))
+        if network.kernels is not None:
+            whole = part(everything, scaler)
+            weights = whole.class_weights(training.class_weights)[whole.labels]
+            network.kernels.fit(*(one.to(device) for one in (whole.x, whole.mask, whole.labels, weights)), own)
+        networks.append(network)
+    return FittedClassifier(config, scaler, networks)
+
+
+def train_network(
+    network: nn.Module,
+    part: Part,
+    held: Part | None,
+    training: ClassificationTraining,
+    *,
+    steps: int,
+    seed: int,
+    report: Report | None = None,
+) -> int:
+    """Train in place and return the step whose averaged weights the network then holds.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Maps x [B, L, C] and mask [B, L, C] to logits [B, K].
+    part, held : Part
+        What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
+    training : ClassificationTraining
+        Its schedule spans `training.steps`, so that fewer `steps` repeat the beginning of a longer run.
+    steps : int
+    seed : int
+        For batches and augmentation; dropout follows torch's global random state.
+    report : callable, optional
+        Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    device = next(network.parameters()).device
+    class_weights = part.class_weights(training.class_weights)
+    parameters = list(network.parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [one for one in parameters if one.ndim > 1], "weight_decay": training.weight_decay},
+            {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
+        ],
+        training.learning_rate,
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+    )
+    average = WeightAverage(network, training.weight_averaging or None)
+    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
+    order = torch.empty(0, dtype=torch.long)
+    for step in range(1, steps + 1):
+        while len(order) < training.batch_size:
+            order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
+        rows, order = order[: training.batch_size], order[training.batch_size :]
+        x, mask = training.augmentation(part.x[rows], part.mask[rows], generator)
+        target = F.one_hot(part.labels[rows], part.num_classes).float()
+        if training.mixup:
+            x, target = mixed(x, mask, target, training.mixup, generator)
+        target = target * (1 - training.label_smoothing) + training.label_smoothing / part.num_classes
+        log_probability = network.train()(x.to(device), mask.to(device)).log_softmax(-1)
+        losses = -(target.to(device) * log_probability).sum(1)
+        loss = (losses * class_weights[part.labels[rows]].to(device)).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, training.clip)
+        optimizer.step()
+        schedule.step()
+        average.update()
+        if step % training.evaluate_every and step != steps:
+            continue
+        with average.in_place():
+            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
+            if report is not None:
+                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
+            if validation_loss is not None and validation_loss < best_loss:
+                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
+        if held is not None and step - best_step >= training.patience * training.evaluate_every:
+            break
+    average.keep()
+    if best_state is not None:
+        network.load_state_dict(best_state)
+    network.eval()
+    return best_step
+
+
+def _tell(
+    progress: Callable[[Progress], None],
+    stage: Literal["validation", "final"],
+    network: int,
+    num_networks: int,
+    step: int,
+    steps: int,
+    loss: float,
+    validation_loss: float | None,
+    validation_accuracy: float | None,
+    averaged: nn.Module,
+) -> None:
+    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
+
+
+@torch.no_grad()
+def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
+    """Cross-entropy and accuracy."""
+    device = next(network.parameters()).device
+    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
+    logits = torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])
+    loss = F.cross_entropy(logits, part.labels, class_weights).item()
+    return loss, (logits.argmax(1) == part.labels).double().mean().item()

@@ -1,0 +1,467 @@
+"""Training a `ForecastingNetwork` on a few series or on many, and forecasting with what came out.
+
+Windows are cut from series of any length. Where a window reaches past a series' start or end, and where a value is
+missing, a mask says so; nothing is truncated.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.files import write_whole
+from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.quantiles import checked_levels, in_order, pinball_loss, start_in_order
+
+_FORMAT = "mvpa-ts forecaster 1"
+_VALIDATIONS = 20  # in a run
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+
+
+@dataclass(frozen=True)
+class ForecasterTraining:
+    """How a network is trained; the defaults are those that `docs/forecasting.md` rests on.
+
+    Attributes
+    ----------
+    steps : int
+        Optimiser steps, one cycle of the learning rate.
+    batch_size : int
+        Windows in a step; all windows where there are fewer.
+    learning_rate : float
+        Peak of the cycle.
+    weight_decay : float
+    weight_averaging : float or None
+        Decay of the averaged weights, which are validated and kept.
+    validation_fraction : float
+        Share of each series, at its end, that is kept out of training to choose among the weights on the way;
+        0 trains on everything and keeps the last weights.
+    patience : int or None
+        Stop after that many validations (of 20 a run) without a better one.
+    """
+
+    steps: int = 500
+    batch_size: int = 256
+    learning_rate: float = 6e-3
+    weight_decay: float = 0.0
+    weight_averaging: float | None = 0.99
+    validation_fraction: float = 0.0
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 0), ("batch_size", 1), ("patience", 1)):
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.learning_rate > 0.0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if not self.weight_decay >= 0.0:
+            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if self.weight_averaging is not None and not 0.0 < self.weight_averaging < 1.0:
+            raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")
+        if not 0.0 <= self.validation_fraction < 1.0:
+            raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        if self.patience is not None and not self.validation_fraction:
+            raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of each column, for numbers of a size that float32 can hold."""
+
+    location: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Scaling:
+        """From the values [n, C] that are not NaN."""
+        observed = ~np.isnan(values)
+        count = np.maximum(observed.sum(0), 1)
+        location = np.where(observed, values, 0.0).sum(0) / count
+        deviation = np.sqrt(np.where(observed, values - location, 0.0).__pow__(2).sum(0) / count)
+        # A constant column keeps its unit; rounding alone gives it a deviation of some 1e-16 of its level.
+        constant = deviation <= 1e-12 * np.abs(location)
+        return cls(location, np.where(constant | (deviation == 0.0), 1.0, deviation))
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Scale [..., C]."""
+        return (values - self.location) / self.scale
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series of C channels, sampled regularly.
+
+    Attributes
+    ----------
+    values : float array, shape (n, C)
+        NaN = missing.
+    features : float array, shape (n + ahead, F), optional
+        Known ahead: rows of the series, then rows of the future. No NaN.
+    position : int
+        Of the first row, counted from anywhere; sets the phase of a cycle.
+    """
+
+    values: np.ndarray
+    features: np.ndarray | None = None
+    position: int = 0
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or not self.values.size:
+            raise ValueError(f"values must be [n, C] with at least one row, got shape {self.values.shape}")
+        if np.isinf(self.values).any():
+            raise ValueError("values must be finite, or NaN where missing, got inf")
+        if self.features is not None and (
+            self.features.ndim != 2 or len(self.features) < len(self.values) or not np.isfinite(self.features).all()
+        ):
+            raise ValueError(
+                f"features must be finite and [n + ahead, F] with at least {len(self.values)} rows, "
+                f"got shape {self.features.shape}"
+            )
+
+
+@dataclass(frozen=True)
+class FittedForecaster:
+    """A trained network and what it needs to know about its numbers.
+
+    Attributes
+    ----------
+    network : ForecastingNetwork
+    levels : tuple of float
+        Quantiles that the network gives.
+    feature_scaling : Scaling or None
+        Of the features, from training.
+    """
+
+    network: ForecastingNetwork
+    levels: tuple[float, ...]
+    feature_scaling: Scaling | None = None
+
+    @property
+    def config(self) -> ForecastingConfig:
+        """Sizes of the network."""
+        return self.network.config
+
+    @torch.no_grad()
+    def predict(self, series: Series, scaling: Scaling | None = None) -> np.ndarray:
+        """Quantiles of the steps after the series' last row, shape (h, C, Q).
+
+        Parameters
+        ----------
+        series : Series
+            Features, where the network has any, must reach `horizon` rows past the values. Rows before the look-back
+            are not used; missing ones are masked.
+        scaling : Scaling, optional
+            Of the series in training; by default that of the series itself.
+        """
+        config = self.config
+        if config.future_size and (
+            series.features is None or len(series.features) < len(series.values) + config.horizon
+        ):
+            raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
+        scaling = Scaling.of(series.values) if scaling is None else scaling
+        windows = _Windows([series], [scaling], config, self.feature_scaling)
+        start = torch.tensor([len(series.values)])  # rows are padded by a look-back
+        inputs, _, _ = windows.at(start)
+        quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
+        return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
+        from safetensors.torch import save
+
+        description = {
+            "format": _FORMAT,
+            "config": asdict(self.config),
+            "levels": self.levels,
+            "feature_scaling": None
+            if self.feature_scaling is None
+            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
+        }
+        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
+        write_whole(Path(folder) / "forecaster.safetensors", save(weights))
+        write_whole(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> FittedForecaster:
+        """Read what `to_files` wrote; nothing in the files is executed.
+
+        Raises
+        ------
+        OSError
+            A file is missing.
+        ValueError
+            The folder holds something else, or weights that do not fit the description.
+        """
+        from safetensors.torch import load_file
+
+        path = Path(folder) / "forecaster.json"
+        description = json.loads(path.read_text())
+        if description.get("format") != _FORMAT:
+            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
+        config = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
+        }
+        network = ForecastingNetwork(ForecastingConfig(**config))
+        try:
+            network.load_state_dict(load_file(Path(folder) / "forecaster.safetensors"))
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
+        scaling = description["feature_scaling"]
+        if scaling is not None:
+            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
+        return cls(network.eval(), checked_levels(description["levels"]), scaling)
+
+
+def fit_forecaster(
+    series: Sequence[Series],
+    config: ForecastingConfig,
+    training: ForecasterTraining,
+    *,
+    levels: Sequence[float] = LEVELS,
+    scalings: Sequence[Scaling] | None = None,
+    start: FittedForecaster | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Callable[[int, float], None] | None = None,
+) -> FittedForecaster:
+    """Train a network on all windows of the series by the pinball loss.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        All with the same number of channels and of features.
+    config : ForecastingConfig
+        `num_outputs` and `future_size` must be the numbers of levels and of features.
+    training : ForecasterTraining
+    levels : sequence of float
+        Quantiles to learn, increasing, with the median.
+    scalings : sequence of Scaling, optional
+        One a series; by default each series is scaled by itself.
+    start : FittedForecaster, optional
+        Go on from a copy of this network instead of a new one; it keeps its scaling of the features.
+    seed : int
+        Two runs on the CPU with the same seed and number of threads agree to the bit. The global generators are left
+        as they were.
+    progress : callable, optional
+        Told the steps done and the last loss.
+
+    Raises
+    ------
+    ValueError
+        Series, levels or features do not fit the configuration, or there is nothing to learn from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.forecast_fitting import LEVELS, ForecasterTraining, Series, fit_forecaster
+    >>> from mvpa_ts.forecasting import ForecastingConfig
+    >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
+    >>> config = ForecastingConfig(12, 48, num_outputs=len(LEVELS))
+    >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))
+    >>> fitted.predict(series).shape
+    (12, 1, 9)
+    """
+    levels = checked_levels(levels)
+    _check(series, config, levels)
+    if start is not None and (start.config != config or start.levels != levels):
+        raise ValueError("start must have the same config and levels")
+    scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
+    feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
+    windows = _Windows(series, scalings, config, feature_scaling)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if start is None:
+            network = ForecastingNetwork(config)
+            start_in_order(network.linear, torch.tensor(levels))
+        else:
+            network = copy.deepcopy(start.network)
+        if training.steps:
+            network.to(device)
+            generator = torch.Generator().manual_seed(seed)
+            _train(network, windows.to(device), training, torch.tensor(levels, device=device), generator, progress)
+            network.to("cpu")
+    return FittedForecaster(network.eval(), levels, feature_scaling)
+
+
+def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
+    if not series:
+        raise ValueError("series must hold at least one series, got none")
+    channels = {one.values.shape[1] for one in series}
+    if len(channels) > 1:
+        raise ValueError(f"series must have one number of channels, got {sorted(channels)}")
+    sizes = {0 if one.features is None else one.features.shape[1] for one in series}
+    if sizes != {config.future_size}:
+        raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
+    if config.num_outputs != len(levels):
+        raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
+
+
+def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
+    features = [one.features for one in series if one.features is not None]
+    return Scaling.of(np.concatenate(features)) if features else None
+
+
+class _Windows:
+    """All series behind one another, each with a look-back of missing rows before and a horizon of them after."""
+
+    def __init__(
+        self,
+        series: Sequence[Series],
+        scalings: Sequence[Scaling],
+        config: ForecastingConfig,
+        feature_scaling: Scaling | None,
+    ) -> None:
+        self.config = config
+        self.device = "cpu"
+        L, h = config.lookback, config.horizon
+        values, features, positions = [], [], []
+        self.first_rows: list[int] = []  # of each series, after its padding
+        self.lengths = [len(one.values) for one in series]
+        total = 0
+        for one, scaling in zip(series, scalings, strict=True):
+            n = len(one.values)
+            values.append(np.pad(scaling.apply(one.values), ((L, h), (0, 0)), constant_values=np.nan))
+            positions.append(np.arange(-L, n + h) + one.position)
+            if one.features is not None and feature_scaling is not None:
+                scaled = feature_scaling.apply(one.features)[: n + h]
+                features.append(np.pad(scaled, ((L, n + h - len(scaled)), (0, 0))))
+            self.first_rows.append(total + L)
+            total += L + n + h
+        stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
+        self.observed = ~stacked.isnan()
+        self.values = stacked.nan_to_num(0.0)
+        self.features = torch.tensor(np.concatenate(features), dtype=torch.float32) if features else None
+        self.positions = torch.tensor(np.concatenate(positions))
+
+    def to(self, device: str) -> _Windows:
+        """Where batches go."""
+        self.device = device
+        return self
+
+    def at(self, starts: Tensor) -> tuple[dict[str, Tensor | None], Tensor, Tensor]:
+        """The network's inputs, the targets [B, h, C] and which of them are observed."""
+        L, h = self.config.lookback, self.config.horizon
+        rows = starts[:, None] + torch.arange(L + h)
+        values, observed = self.values[rows].to(self.device), self.observed[rows].to(self.device)
+        future = None
+        if self.features is not None:
+            future = self.features[rows].to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
+        inputs = {
+            "x": values[:, :L],
+            "mask": observed[:, :L],
+            "phase": self.positions[starts].to(self.device),
+            "future": future,
+        }
+        return inputs, values[:, L:], observed[:, L:]
+
+
+class _Part:
+    """Windows of a training or validation part: their starts, and the rows [low, high) whose values are targets."""
+
+    def __init__(self, windows: _Windows) -> None:
+        self.windows = windows
+        self._starts: list[Tensor] = []
+        self._limits: list[Tensor] = []
+
+    def add(self, series: int, first: int, last: int, low: int, high: int) -> None:
+        """Windows of a series whose first target row is in [first, last)."""
+        offset, config = self.windows.first_rows[series], self.windows.config
+        targets = torch.arange(first, max(first, last)) + offset
+        limits = torch.tensor([low, high]) + offset
+        known = torch.cat([torch.zeros(1, dtype=torch.long), self.windows.observed.any(1).cumsum(0)])
+        count = known[(targets + config.horizon).clamp(max=limits[1])] - known[targets.clamp(min=limits[0])]
+        targets = targets[count > 0]
+        self._starts.append(targets - config.lookback)
+        self._limits.append(limits.expand(len(targets), 2))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._starts))
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[dict[str, Tensor | None], Tensor, Tensor]]:
+        """Inputs, targets [B, h, C] and which of them count; shuffled if a generator is given."""
+        starts, limits = torch.cat(self._starts), torch.cat(self._limits)
+        order = torch.randperm(len(starts), generator=generator) if generator else torch.arange(len(starts))
+        steps = torch.arange(self.windows.config.horizon) + self.windows.config.lookback
+        for chosen in order.split(size):
+            inputs, target, observed = self.windows.at(starts[chosen])
+            rows = starts[chosen, None] + steps
+            inside = (rows >= limits[chosen, :1]) & (rows < limits[chosen, 1:])
+            yield inputs, target, observed & inside[..., None].to(observed.device)
+
+
+def _train(
+    network: ForecastingNetwork,
+    windows: _Windows,
+    training: ForecasterTraining,
+    levels: Tensor,
+    generator: torch.Generator,
+    progress: Callable[[int, float], None] | None,
+) -> None:
+    L, h = windows.config.lookback, windows.config.horizon
+    train, validation = _Part(windows), _Part(windows)
+    for i, n in enumerate(windows.lengths):
+        end = n - round(n * training.validation_fraction)
+        least = max(1, min(L, (end - h) // 2))  # a short series is looked back at from half of what there is
+        train.add(i, least, end, 0, end)
+        if end < n:
+            validation.add(i, max(least, end - h + 1), n, end, n)
+    for name, part in (("training", train), ("validation", validation)):
+        if not len(part) and (part is train or training.validation_fraction):
+            raise ValueError(f"series ({windows.lengths} rows) leave no {name} window with an observed target")
+
+    def loss(inputs: dict[str, Tensor | None], target: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+        errors = pinball_loss(in_order(network(**inputs), levels), target, levels).mean(-1)
+        return (errors * counted).sum(), counted.sum()
+
+    @torch.no_grad()
+    def validate() -> float:
+        network.eval()
+        sums = [loss(*batch) for batch in validation.batches(training.batch_size)]
+        network.train()
+        return float(sum(part for part, _ in sums) / sum(count for _, count in sums))
+
+    optimizer = torch.optim.AdamW(network.parameters(), training.learning_rate, weight_decay=training.weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+    )
+    average = WeightAverage(network, training.weight_averaging)
+    best, best_state, worse, every = float("inf"), None, 0, max(1, training.steps // _VALIDATIONS)
+    batches: Iterator[tuple[dict[str, Tensor | None], Tensor, Tensor]] = iter(())
+    network.train()
+    for step in range(1, training.steps + 1):
+        batch = next(batches, None)
+        if batch is None:
+            batches = train.batches(training.batch_size, generator)
+            batch = next(batches)
+        optimizer.zero_grad(set_to_none=True)
+        total, count = loss(*batch)
+        (total / count).backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        average.update()
+        if progress is not None:
+            progress(step, float(total.detach() / count))
+        if training.validation_fraction and (step % every == 0 or step == training.steps):
+            with average.in_place():
+                error = validate()
+                if error < best:
+                    best, worse, best_state = error, 0, copy.deepcopy(network.state_dict())
+                else:
+                    worse += 1
+            if training.patience is not None and worse >= training.patience:
+                break
+    if best_state is not None:
+        network.load_state_dict(best_state)
+    else:
+        average.keep()

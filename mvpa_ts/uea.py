@@ -1,0 +1,147 @@
+"""Classification sets of the UEA archive, with the archive's own training and test files.
+
+Files (``UEA/<name>/<name>_TRAIN.ts``) are looked for in the folder that the variable ``MVPA_TS_DATA`` names, then in
+the installed sktime, which brings JapaneseVowels and BasicMotions, then in the cache of the user; then they are
+downloaded from the Zenodo record of the set, whose checksum decides whether what came is the right file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+
+# Zenodo records of the archive (Bagnall et al. 2018), one a set.
+_RECORDS = {
+    "BasicMotions": 11206179,
+    "EthanolConcentration": 11206212,
+    "FaceDetection": 11206216,
+    "Handwriting": 11206227,
+    "Heartbeat": 11206229,
+    "JapaneseVowels": 18735628,
+    "PEMS-SF": 11206252,
+    "SelfRegulationSCP1": 11206265,
+    "SelfRegulationSCP2": 11206269,
+    "SpokenArabicDigits": 18734026,
+    "UWaveGestureLibrary": 11206282,
+}
+UEA_DATASETS = tuple(_RECORDS)
+_SPLITS = ("train", "test")
+
+
+def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """One part of a set of the UEA archive.
+
+    Parameters
+    ----------
+    name : str
+        One of `UEA_DATASETS`; or any other, if its files lie in the data folder.
+    split : {"train", "test"}
+
+    Returns
+    -------
+    series : list of float arrays, each of shape (C, L_i)
+        NaN = missing; lengths may differ.
+    labels : array of str, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        The split is unknown, or a name that is in no data folder is none of `UEA_DATASETS`.
+    OSError
+        The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
+    """
+    return read_ts(uea_path(name, split))
+
+
+def uea_path(name: str, split: str) -> Path:
+    """Where the file of a part lies, after a download if need be; errors as in `load_uea`."""
+    if split not in _SPLITS:
+        raise ValueError(f"split must be one of {_SPLITS}, got {split!r}")
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"name must be that of a data set, got {name!r}")
+    file = f"{name}_{split.upper()}.ts"
+    folder = os.environ.get("MVPA_TS_DATA")
+    places = [Path(folder).expanduser() / "UEA"] if folder else []
+    host = importlib.util.find_spec("sktime")
+    if host is not None:
+        places += [Path(place) / "datasets" / "data" for place in host.submodule_search_locations or ()]
+    for place in places:
+        if (place / name / file).is_file():
+            return place / name / file
+    if name not in _RECORDS:
+        raise ValueError(f"name must be one of {UEA_DATASETS} or lie in MVPA_TS_DATA/UEA, got {name!r}")
+    try:
+        import pooch
+    except ImportError as error:
+        raise OSError(
+            f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put UEA/{name}/{file} there, "
+            'or install "mvpa-ts[sktime]" to download it'
+        ) from error
+    return _cached(Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _RECORDS[name])
+
+
+def _cached(path: Path, record: int) -> Path:
+    """A file of the cache; downloaded, and its checksum written beside it, if it is not there or not whole."""
+    import pooch
+
+    noted = path.with_suffix(".md5")
+    if path.is_file() and noted.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == noted.read_text():
+        return path
+    archive = pooch.create(path=path.parent, base_url=f"doi:10.5281/zenodo.{record}/")
+    try:
+        archive.load_registry_from_doi()  # names and checksums, as the record states them
+        fetched = Path(archive.fetch(path.name, progressbar=True))
+    except (OSError, ValueError) as error:  # requests raises an OSError; a wrong checksum or name is a ValueError
+        raise OSError(f"{path.name} could not be downloaded from Zenodo record {record}: {error}") from error
+    noted.write_text(hashlib.md5(fetched.read_bytes()).hexdigest())
+    return fetched
+
+
+def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """Series [C, L_i] and labels of a `.ts` file of equally spaced, labelled series; "?" is a missing value.
+
+    Raises
+    ------
+    ValueError
+        The file has time stamps or no class labels, or a line does not hold the channels that the header or the
+        first line gives.
+    """
+    series: list[np.ndarray] = []
+    labels: list[str] = []
+    dimensions = None
+    in_data = False
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(map(str.strip, lines), start=1):
+            if not line or line.startswith("#"):
+                continue
+            if not in_data:
+                key, *values = line.lower().split()
+                if key == "@timestamps" and values == ["true"]:
+                    raise ValueError(f"{path} has time stamps; only equally spaced series can be read")
+                if key == "@classlabel" and values[:1] != ["true"]:
+                    raise ValueError(f"{path} has no class labels")
+                dimensions = int(values[0]) if key == "@dimensions" else dimensions
+                in_data = key == "@data"
+                continue
+            *channels, label = line.split(":")
+            dimensions = dimensions or len(channels)
+            if len(channels) != dimensions:
+                raise ValueError(f"{path}, line {number}: {dimensions} channels expected, got {len(channels)}")
+            series.append(_matrix(channels))
+            labels.append(label.strip())
+    if not series:
+        raise ValueError(f"{path} holds no series")
+    return series, np.array(labels)
+
+
+def _matrix(channels: list[str]) -> np.ndarray:
+    """Comma-separated values a channel to [C, L]; a channel that ends early is missing from there on."""
+    rows = [np.array([np.nan if v == "?" else float(v) for v in channel.split(",") if v]) for channel in channels]
+    values = np.full((len(rows), max(map(len, rows))), np.nan)
+    for target, row in zip(values, rows, strict=True):
+        target[: len(row)] = row
+    return values

@@ -1,0 +1,105 @@
+"""The choice among block sizes, with a made-up clock and a made-up GPU."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+import triton
+from attention_gpu import MOST_CANDIDATES
+
+from mvpa_ts.attention.triton import tuning
+from mvpa_ts.attention.triton.launch import Blocks, choose_blocks
+
+CANDIDATES = (Blocks(64, 64, 4), Blocks(128, 64, 8), Blocks(32, 64, 4))
+KERNEL = SimpleNamespace(cache_key="source")
+ARGUMENTS = {"p_query": torch.zeros(1), "batch": 3, "segments": 50, "channels": 50, "heads": 12, "CAUSAL": True}
+DEVICE = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Blocks]:
+    """The candidates that were timed; the second is the fastest."""
+    launched: list[Blocks] = []
+    milliseconds = dict(zip(CANDIDATES, (3.0, 1.0, 2.0), strict=True))
+
+    def clock(run):
+        run()
+        return milliseconds[launched[-1]]
+
+    monkeypatch.setattr(tuning, "milliseconds", clock)
+    monkeypatch.setattr(tuning, "may_time", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "made-up GPU")
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(tuning, "_chosen", {})
+    return launched
+
+
+def choose(launched: list[Blocks], **changes: object) -> Blocks:
+    return tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS | changes, DEVICE, launched.append)
+
+
+def test_the_fastest_is_taken_and_timed_once(timed: list[Blocks]) -> None:
+    assert choose(timed) == CANDIDATES[1]
+    assert timed == [*CANDIDATES]
+    assert choose(timed) == choose(timed, channels=51) == CANDIDATES[1]
+    assert len(timed) == 3
+
+
+@pytest.mark.parametrize("changes", [{"channels": 65}, {"CAUSAL": False}, {"p_query": torch.zeros(1).half()}])
+def test_another_kind_of_call_is_timed_again(timed: list[Blocks], changes: dict) -> None:
+    choose(timed)
+    choose(timed, **changes)
+    assert len(timed) == 6
+
+
+def test_the_choice_outlives_the_process(timed: list[Blocks], tmp_path: Path) -> None:
+    choose(timed)
+    tuning._chosen.clear()
+    assert choose(timed) == CANDIDATES[1]
+    assert len(timed) == 3
+    for damage in ("{", "7", '"1"'):
+        (file,) = tmp_path.rglob("blocks.json")
+        file.write_text(damage)
+        tuning._chosen.clear()
+        timed.clear()
+        assert choose(timed) == CANDIDATES[1]
+        assert len(timed) == 3
+
+
+def test_what_the_gpu_cannot_hold_is_left_out(timed: list[Blocks]) -> None:
+    def run(blocks: Blocks) -> None:
+        timed.append(blocks)
+        if blocks == CANDIDATES[1]:
+            raise triton.runtime.errors.OutOfResources(300, 227, "shared memory")
+
+    assert tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS, DEVICE, run) == CANDIDATES[2]
+
+
+def test_nothing_is_timed_where_it_may_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert tuning.may_time(DEVICE)
+    assert not tuning.may_time(torch.device("cpu"))
+    monkeypatch.setenv(tuning.SWITCH, "0")
+    assert not tuning.may_time(DEVICE)
+    monkeypatch.delenv(tuning.SWITCH)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert not tuning.may_time(DEVICE)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not tuning.may_time(DEVICE)
+
+
+@pytest.mark.parametrize("shape", [(50, 50, 64), (100, 100, 64), (100, 7, 64), (100, 32, 128), (100, 88, 128)])
+def test_candidates_are_few_and_the_query_kernels_agree_on_keys(shape: tuple[int, int, int]) -> None:
+    T, C, d = shape
+    query = torch.empty((1, T, C, 1, d), dtype=torch.bfloat16, device="meta")
+    for masked in (False, True):
+        for kernel in ("forward", "query_gradient", "key_gradient"):
+            candidates = choose_blocks(kernel, query, masked)
+            assert 1 <= len(candidates) <= MOST_CANDIDATES
+            assert len(set(candidates)) == len(candidates)
+            if kernel == "query_gradient":
+                assert len({blocks.keys for blocks in candidates}) == 1

@@ -1,0 +1,68 @@
+"""Seizures out of annotations and events.tsv."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from mvpa_ts.ieeg.data.annotations import is_seizure, read_events, seizures_from_events
+
+
+@pytest.mark.parametrize("text", ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1"])
+def test_a_seizure(text):
+    assert is_seizure(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "bckg", "interictal", "post-ictal", "postictal slowing", "preictal", "no seizure", "szymon", "test annotation",
+     "after seizure", "pre sz", "seizure free", "no clear seizure"],
+)  # fmt: skip
+def test_no_seizure(text):
+    assert not is_seizure(text)
+
+
+def test_markers_with_and_without_durations():
+    events = [(80, 12.5, "seizure"), (5, 0, "eeg sz start"), (7, 0, "spike"), (30, 0, "sz end"), (90, 0, "artefact")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events(events, 100.0) == [(5.0, 30.0), (80.0, 92.5)]
+
+
+@pytest.mark.parametrize(
+    ("events", "duration", "expected"),
+    [
+        ([(10, 0, "sz start")], 1000.0, [(10.0, 70.0)]),
+        ([(10, 0, "sz start")], 21.5, [(10.0, 21.5)]),
+        ([(10, 0, "sz onset"), (40, 0, "sz onset"), (55, 0, "sz offset")], 1000.0, [(10.0, 40.0), (40.0, 55.0)]),
+    ],
+)
+def test_an_onset_without_end(events, duration, expected):
+    with pytest.warns(UserWarning, match="the seizure at 10 s has no end; it is taken to last"):
+        assert seizures_from_events(events, duration) == expected
+    with pytest.warns(UserWarning, match="is left out"):
+        kept = seizures_from_events(events, duration, open_seconds=None)
+    assert kept == [span for span in expected if span[1] == 55.0]
+
+
+def test_an_end_without_onset():
+    with pytest.warns(UserWarning, match="'sz end' at 3 s ends no seizure"):
+        assert seizures_from_events([(3, 0, "sz end")], 100.0) == []
+
+
+def test_events_tables(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(
+        "onset\tduration\teventType\tconfidence\tchannels\tdateTime\trecordingDuration\n"
+        "12.5\t30\tsz_foc_ia\tn/a\tn/a\t2016-11-06 13:43:04\t3600.00\n0\t3600\tbckg\tn/a\tn/a\tn/a\t3600.00\n"
+    )
+    assert seizures_from_events(read_events(table), 3600) == [(12.5, 42.5)]
+    table.write_text("onset\tduration\ttrial_type\n1\tn/a\tsz start\n9\tn/a\tsz end\n")
+    assert seizures_from_events(read_events(table), 3600) == [(1.0, 9.0)]
+    table.write_text("start\tstop\n1\t2\n")
+    with pytest.raises(ValueError, match=r"no column onset; its columns are \['start', 'stop'\]"):
+        read_events(table)
+    table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
+    with pytest.raises(ValueError, match="could not convert string to float: 'one'"):
+        read_events(table)

@@ -1,0 +1,106 @@
+"""Recordings: units, names, ranges, crops."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording
+
+
+def noise(channels: int = 3, samples: int = 6000, scale: float = 50.0) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, scale, (channels, samples))
+
+
+@pytest.mark.parametrize(
+    ("unit", "scale"), [("V", 1e6), ("mV", 1e3), ("µV", 1.0), ("μV", 1.0), ("uv", 1.0), ("nV", 1e-3)]
+)
+def test_units_become_microvolts(unit, scale):
+    x = noise(scale=50.0 / scale)
+    recording = Recording.from_array(x, 512.0, ["a", "b", "c"], unit)
+    np.testing.assert_allclose(recording.read(10, 20), x[:, 10:20] * scale, rtol=1e-6)
+    assert recording.read(0, 5).dtype == np.float32
+
+
+def test_unknown_unit():
+    with pytest.raises(ValueError, match=r"unit must be one of .* got 'T'"):
+        Recording.from_array(noise(), 512.0, ["a", "b", "c"], "T")
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e6])
+def test_implausible_amplitude_warns(scale):
+    with pytest.warns(UserWarning, match="is the unit right"):
+        Recording.from_array(noise() * scale, 512.0, ["a", "b", "c"], "µV")
+
+
+def test_plausible_amplitude_is_silent_even_with_offsets_and_gaps():
+    x = noise() + np.array([[9e4], [0], [-3e3]])
+    x[1] = 0
+    x[2, 2900:3100] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Recording.from_array(x, 512.0, ["a", "b", "c"], "µV")
+
+
+def test_channels_by_name_or_index_keep_the_order_asked_for():
+    x = noise()
+    recording = Recording.from_array(x, 512.0, ["a", "b", "c"], "µV")
+    np.testing.assert_array_equal(recording.read(0, 4, ["c", "a"]), x[[2, 0], :4].astype(np.float32))
+    np.testing.assert_array_equal(recording.read(0, 4, [1]), x[[1], :4].astype(np.float32))
+    picked = recording.pick(["c", "b"])
+    assert picked.channel_names == ("c", "b")
+    np.testing.assert_array_equal(picked.read(0, 4, ["b"]), x[[1], :4].astype(np.float32))
+    with pytest.raises(ValueError, match=r"no channel \['d'\]"):
+        recording.read(0, 4, ["d"])
+
+
+def test_range_outside_is_an_error():
+    recording = Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV")
+    with pytest.raises(ValueError, match=r"samples \[0, 6000\), asked for \[5999, 6001\)"):
+        recording.read(5999, 6001)
+
+
+def test_seizures_are_sorted_and_cut():
+    recording = Recording.from_array(
+        noise(), 1000.0, ["a", "b", "c"], "µV", seizures=[(5, 9), (-1, 0.5), (2, 3), (7, 7.5), (8, 9)]
+    )
+    assert recording.seizures == ((0.0, 0.5), (2.0, 3.0), (5.0, 6.0))
+    with pytest.raises(ValueError, match="end after it begins"):
+        recording.with_seizures([(3, 2)])
+
+
+def test_crop_counts_from_its_own_start():
+    x = noise()
+    recording = Recording.from_array(x, 1000.0, ["a", "b", "c"], "µV", subject="S", seizures=[(1, 3.5)])
+    part = recording.crop(2, 5).crop(0.5, 99)
+    assert (part.duration, part.seizures, part.subject) == (2.5, ((0.0, 1.0),), "S")
+    np.testing.assert_array_equal(part.read(0, 10), x[:, 2500:2510].astype(np.float32))
+    with pytest.raises(ValueError, match=r"lasts 6\.000 s"):
+        recording.crop(7, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sfreq": 0.0}, "positive number of samples per second"),
+        ({"sfreq": float("nan")}, "positive number"),
+        ({"names": ["a", "b", "a"]}, r"\['a'\] appear twice"),
+        ({"names": ["a", "b"]}, "2 channels"),
+        ({"x": np.zeros((3, 0))}, "holds no sample"),
+        ({"x": np.zeros((0, 9)), "names": []}, "no channel"),
+    ],
+)
+def test_what_makes_no_recording(change, message):
+    arguments = {"x": noise(), "sfreq": 512.0, "names": ["a", "b", "c"], "unit": "µV"} | change
+    with pytest.raises(ValueError, match=message):
+        Recording.from_array(**arguments)
+
+
+def test_pickles():
+    recording = Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV", seizures=[(1, 2)])
+    copy = pickle.loads(pickle.dumps(recording))
+    np.testing.assert_array_equal(copy.read(3, 9), recording.read(3, 9))
+    assert copy.seizures == recording.seizures

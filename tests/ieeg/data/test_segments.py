@@ -1,0 +1,121 @@
+"""Segments: every second in one, masks, labels, the same bits however they are reached."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+
+PLAIN = Preprocessing(band=None, notch=None, reference=None)
+
+
+def make(seconds: float, rate: float = 512.0, channels: int = 3, **options) -> Recording:
+    x = np.random.default_rng(0).normal(0, 50, (channels, round(seconds * rate)))
+    return Recording.from_array(x, rate, [f"A{i + 1}" for i in range(channels)], "µV", **options)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "starts"), [(5, [0]), (7, [0, 2]), (10, [0, 5]), (10 + 1 / 512, [0, 5, 5 + 1 / 512]), (14, [0, 5, 9])]
+)
+def test_every_second_is_in_a_segment(seconds, starts):
+    recording = make(seconds)
+    segments = Segments(recording, PLAIN)
+    np.testing.assert_allclose(segments.starts, starts)
+    signal, valid = segments.read(0, len(starts))
+    assert valid.shape == (len(starts), 3)
+    assert valid.all()
+    for i, start in enumerate(starts):
+        first = round(start * 512)
+        np.testing.assert_array_equal(signal[:, i * 2560 : (i + 1) * 2560], recording.read(first, first + 2560))
+
+
+@pytest.mark.parametrize("rate", [200.0, 256.0, 500.0, 999.4121105232217, 1000.0, 1024.0, 2048.0, 5000.0])
+@pytest.mark.parametrize("seconds", [5.0, 10.0, 12.0])
+def test_segment_count_at_other_rates(rate, seconds):
+    segments = Segments(make(seconds, rate), PLAIN)
+    assert segments.num_segments == np.ceil(seconds / 5)
+    assert segments.read(0, segments.num_segments)[0].shape == (3, segments.num_segments * 2560)
+
+
+@pytest.mark.parametrize("rate", [512.0, 1000.0])
+def test_shorter_than_a_segment(rate):
+    with pytest.raises(ValueError, match=r"array lasts 4\.990 s, shorter than one segment of 5 s"):
+        Segments(make(4.99, rate))
+
+
+@pytest.mark.parametrize("rate", [512.0, 1024.0])
+def test_same_bits_however_reached(rate):
+    recording = make(400.7, rate, channels=4)
+    whole, valid = Segments(recording).read(0, 81)
+    streamed = Segments(recording)
+    for index, signal, ok in streamed:
+        np.testing.assert_array_equal(signal, whole[:, index * 2560 : (index + 1) * 2560])
+        np.testing.assert_array_equal(ok, valid[index])
+    for first, last in [(79, 81), (30, 40), (0, 3), (35, 37), (80, 81), (71, 80)]:
+        np.testing.assert_array_equal(streamed.read(first, last)[0], whole[:, first * 2560 : last * 2560])
+
+
+def test_each_sample_is_read_once_in_sequence():
+    recording = make(2000.0)
+    read = []
+    original = recording.source.read
+    recording.source.read = lambda start, stop, channels: read.append((start, stop)) or original(start, stop, channels)  # type: ignore[method-assign]
+    for _ in Segments(recording, PLAIN):
+        pass
+    assert sum(stop - start for start, stop in read) == recording.num_samples
+    assert max(stop - start for start, stop in read) == 180 * 512
+
+
+def test_masks():
+    recording = make(31.0)
+    x = recording.source.values
+    x[0, 5 * 512 : 6 * 512] = np.nan  # 20 % of segment 1
+    x[1, 10 * 512 : 10 * 512 + 200] = 0.0  # 8 % of segment 2
+    x[2, 13 * 512 : 22 * 512] = 3.0  # 40 % of segment 2, all of 3, 40 % of 4
+    x[0, 29 * 512 :] = 0.0  # in the tail, and in segment 5
+    signal, valid = Segments(recording, PLAIN).read(0, 7)
+    expected = np.ones((7, 3), bool)
+    expected[1, 0] = expected[2, 2] = expected[3, 2] = expected[4, 2] = expected[5, 0] = expected[6, 0] = False
+    np.testing.assert_array_equal(valid, expected)
+    assert np.isfinite(signal).all()
+    tokens = signal.reshape(3, 7, 2560)
+    for segment, channel in np.argwhere(~expected):
+        assert not tokens[channel, segment].any()
+    assert tokens[1, 2].any()
+    strict = Segments(recording, Preprocessing(band=None, notch=None, reference=None, max_bad_share=0.0))
+    assert not strict.read(2, 3)[1][0, 1]
+
+
+def test_labels():
+    recording = make(22.0, seizures=[(4.9, 5.0), (7.0, 12.5), (11.0, 12.0), (15.0, 15.0)])
+    segments = Segments(recording)
+    np.testing.assert_array_equal(segments.starts, [0, 5, 10, 15, 17])
+    np.testing.assert_array_equal(segments.labels(), [True, True, True, False, False])
+    np.testing.assert_array_equal(segments.labels("half"), [False, True, True, False, False])
+    with pytest.raises(ValueError, match="rule"):
+        segments.labels("most")  # type: ignore[arg-type]
+
+
+def test_chosen_channels():
+    recording = make(20.0)
+    segments = Segments(recording, PLAIN, channels=["A3", "A1", "A3"])
+    assert segments.channel_names == ("A3", "A1")
+    np.testing.assert_array_equal(segments.read(0, 1)[0], recording.read(0, 2560, ["A3", "A1"]))
+    with pytest.raises(ValueError, match=r"no channel \['Z1'\]"):
+        Segments(recording, PLAIN, channels=["Z1"])
+    with pytest.raises(ValueError, match="channels is empty"):
+        Segments(recording, PLAIN, channels=[])
+
+
+def test_out_of_range_and_pickling():
+    segments = Segments(make(20.0))
+    with pytest.raises(ValueError, match=r"segments \[0, 4\), asked for \[3, 5\)"):
+        segments.read(3, 5)
+    expected = segments.read(0, 4)[0]
+    copy = pickle.loads(pickle.dumps(segments))
+    np.testing.assert_array_equal(copy.read(0, 4)[0], expected)
+    segments.release()
+    np.testing.assert_array_equal(segments.read(0, 4)[0], expected)

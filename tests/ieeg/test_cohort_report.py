@@ -1,0 +1,165 @@
+"""Cohort tables against numbers counted by hand, scikit-learn and numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from mvpa_ts.ieeg.cohort_plots import COHORT_PLOTS, save_cohort_plots
+from mvpa_ts.ieeg.cohort_report import (
+    RecordingResult,
+    SubjectResult,
+    bootstrap_interval,
+    cohort_report,
+    markdown_table,
+    segment_labels,
+)
+from mvpa_ts.ieeg.events import probabilities_to_events
+
+
+def recording(subject, segments, seizures, seed, error=0.02, name="1"):
+    """A detector that is wrong in a share of its segments."""
+    generator = np.random.default_rng(seed)
+    starts = 5.0 * np.arange(segments)
+    labels = segment_labels(starts, seizures)
+    probabilities = np.where(labels, 0.9, 0.1)
+    wrong = generator.random(segments) < error
+    probabilities[wrong] = 1 - probabilities[wrong]
+    detected = probabilities_to_events(probabilities, starts, "szcore")
+    return RecordingResult(name, subject, 5.0 * segments, starts, probabilities, seizures, detected)
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    results = []
+    for index in range(6):
+        seizures = [(600.0 * k + 13.0, 600.0 * k + 80.0) for k in range(1, 3 + index)]
+        parts = [recording(f"S{index}", 720 * (1 + index), seizures, seed=index, error=0.01 * (1 + index))]
+        if index == 5:
+            parts.append(recording("S5", 500, [], seed=99, name="2"))
+        results.append(SubjectResult(f"S{index}", parts))
+    results.append(SubjectResult("none", [recording("none", 800, [], seed=7, error=0.0)]))
+    return results
+
+
+@pytest.fixture(scope="module")
+def report(cohort):
+    everybody = [result.subject for result in cohort]
+    return cohort_report(cohort, {"everybody": everybody, "unseen": everybody[:4]}, resamples=200)
+
+
+def summary(report, group, measure):
+    rows = report.summary
+    return rows[(rows["group"] == group) & (rows["measure"] == measure)].iloc[0]
+
+
+@pytest.mark.parametrize("rule", ["any", "half"])
+def test_labels_match_counting_milliseconds(rule):
+    generator = np.random.default_rng(0)
+    edges = np.sort(generator.integers(0, 100_000, 12)).reshape(-1, 2) / 1000
+    ictal = np.zeros(100_000, bool)
+    for onset, offset in edges:
+        ictal[round(onset * 1000) : round(offset * 1000)] = True
+    starts = np.append(np.arange(0, 95, 5.0), 93.2)
+    for start, label in zip(starts, segment_labels(starts, edges, rule), strict=True):
+        held = ictal[round(start * 1000) : round(start * 1000) + 5000].sum()
+        assert label == (held > 0 if rule == "any" else held >= 2500)
+
+
+def test_subject_rows(report, cohort):
+    table = report.subjects.set_index("subject")
+    assert table.loc["S5", "recordings"] == 2
+    assert table.loc["S5", "seizures"] == 7
+    assert table.loc["S5", "hours"] == pytest.approx((720 * 6 + 500) * 5 / 3600)
+    for result in cohort[:6]:
+        expected = cohen_kappa_score(result.labels, result.predictions)
+        assert table.loc[result.subject, "kappa_whole"] == pytest.approx(expected)
+    assert math.isnan(table.loc["none", "kappa"])
+    assert table.loc["none", "draws_undefined"] == 250
+    assert table.loc["none", "agreement"] == "undefined"
+
+
+def test_means_and_pooled_values(report, cohort):
+    people = cohort[:4]
+    row = summary(report, "unseen", "kappa_whole")
+    assert row["mean"] == pytest.approx(np.mean([cohen_kappa_score(p.labels, p.predictions) for p in people]))
+    labels, predictions = (np.concatenate([getattr(p, name) for p in people]) for name in ("labels", "predictions"))
+    assert row["pooled"] == pytest.approx(cohen_kappa_score(labels, predictions))
+    assert row["mean_low"] <= row["mean"] <= row["mean_high"]
+    assert row["pooled_low"] <= row["pooled"] <= row["pooled_high"]
+
+    rate = summary(report, "unseen", "false_positives_per_hour")
+    false, hours = sum(p.events.false_positives for p in people), sum(p.hours for p in people)
+    assert rate["pooled"] == pytest.approx(false / hours)
+    assert summary(report, "everybody", "kappa")["subjects"] == 6  # the subject without seizures has none
+
+
+def test_groups(report):
+    groups = report.groups.set_index("group")
+    assert groups.loc["everybody", "subjects"] == 7
+    assert groups.loc["everybody", "subjects_without_kappa"] == 1
+    table = report.subjects.head(4)
+    expected = np.mean(table["false_positives_per_hour"] < 0.05)
+    assert groups.loc["unseen", "share_under_0.05_false_positives_per_hour"] == expected
+    assert groups.loc["unseen", "share_at_expert_kappa_0.53"] == np.mean(table["kappa"] >= 0.53)
+
+
+def test_regression_is_least_squares(report):
+    table = report.subjects.dropna(subset="kappa")
+    for regressor in ("hours", "seizures", "seizures_per_hour"):
+        rows = report.regression[report.regression["group"] == "everybody"].set_index("regressor")
+        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        assert rows.loc[regressor, "slope"] == pytest.approx(slope)
+        assert rows.loc[regressor, "intercept"] == pytest.approx(intercept)
+        assert rows.loc[regressor, "r"] == pytest.approx(np.corrcoef(table[regressor], table["kappa"])[0, 1])
+
+
+def test_bootstrap_interval_covers_the_mean():
+    generator = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        values = generator.normal(1.0, 1.0, 40)
+        low, high = bootstrap_interval(lambda rows, v=values: float(v[rows].mean()), 40, resamples=300, seed=seed)
+        covered += low <= 1.0 <= high
+    assert 0.88 < covered / 200 < 0.99
+    assert all(map(math.isnan, bootstrap_interval(lambda rows: 1.0, 1)))
+
+
+def test_files_and_figures(report, tmp_path):
+    report.save(tmp_path)
+    save_cohort_plots(report, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("cohort.md", "groups.csv", "summary.csv", "subjects.csv", "regression.csv"),
+        *(f"{name}.png" for name in COHORT_PLOTS),
+    }
+    assert pd.read_csv(tmp_path / "subjects.csv")["subject"].tolist() == report.subjects["subject"].tolist()
+
+
+def test_single_subject_has_no_interval(cohort):
+    report = cohort_report(cohort[:1], resamples=50)
+    row = summary(report, "all", "event_f1")
+    assert math.isnan(row["mean_low"])
+    assert not math.isnan(row["mean"])
+    assert report.regression["slope"].isna().all()
+    for draw in COHORT_PLOTS.values():
+        assert draw(report).axes
+
+
+def test_errors(cohort):
+    with pytest.raises(ValueError, match="every subject once"):
+        cohort_report([*cohort, cohort[0]])
+    with pytest.raises(ValueError, match="group g names subjects without result: X"):
+        cohort_report(cohort, {"g": ["S0", "X"]})
+    with pytest.raises(ValueError, match="subject S has no recording"):
+        SubjectResult("S", [])
+    with pytest.raises(ValueError, match="rule must be 'any' or 'half'"):
+        segment_labels([0.0], [], "most")
+
+
+def test_markdown_shows_undefined_as_a_dash():
+    text = markdown_table(pd.DataFrame({"a": [1.23456, math.nan], "b": ["x", "y"]}))
+    assert text.splitlines()[2:] == ["| 1.235 | x |", "| – | y |"]
