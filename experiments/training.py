@@ -97,7 +97,7 @@ def train(
 
     best, best_mae, best_epoch, best_state = float("inf"), float("inf"), 0, copy.deepcopy(kept.state_dict())
     step, epoch = 0, 0
-    while step < total_steps and epoch - best_epoch < training.patience:
+    while step < total_steps and (training.keep == "last" or epoch - best_epoch < training.patience):
         model.train()
         for x, y, first_row in windows["train"].batches(training.batch_size, generator):
             optimizer.zero_grad(set_to_none=True)
@@ -121,7 +121,7 @@ def train(
         mse, mae = evaluate(kept, windows["validation"])
         if report is not None:
             report(epoch, mse)
-        if mse < best or training.keep == "last":
+        if training.keep == "last" or mse < best:
             best, best_mae, best_epoch, best_state = mse, mae, epoch, copy.deepcopy(kept.state_dict())
     seconds = clock() - started
     model.load_state_dict(best_state)

@@ -28,8 +28,8 @@ _LAZY = {
     "ForecastingConfig": "mvpa_ts.forecasting",
     "ForecastingNetwork": "mvpa_ts.forecasting",
     "MVPAttention": "mvpa_ts.attention",
-    "least_squares_start": "mvpa_ts.linear_start",
     "fit_classifier": "mvpa_ts.classification",
+    "least_squares_start": "mvpa_ts.linear_start",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = ("adapters", "ieeg")
