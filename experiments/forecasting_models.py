@@ -35,7 +35,13 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         "head_dropout": 0.1,
         "training": {**_TRAINING, "ridge": 0.1},
     },
-    "ETTh2": {"cycle_length": 24, "patch_stride": 48, "training": {**_TRAINING, "ridge": 0.3}},
+    "ETTh2": {
+        "cycle_length": 24,
+        "patch_stride": 48,
+        "dropout": 0.5,
+        "head_dropout": 0.7,
+        "training": {**_TRAINING, "learning_rate": 1e-3, "linear_rate": 0.1, "ridge": 0.3},
+    },
     "Weather": {
         "cycle_length": 144,
         "individual_channels": True,
