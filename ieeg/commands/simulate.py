@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace recordings that exist")
     parser.add_class_arguments(Difficulty, "difficulty", help="how hard seizures are to tell from the rest")
     settings = parser.parse_args(arguments)
-    chosen = dict(settings.difficulty)
-    difficulty = Difficulty(**{name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()})
+    chosen: dict[str, Any] = dict(settings.difficulty)
+    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
     write_cohort(
         settings.out,
         kind=settings.format,
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         duration=settings.hours * 3600,
         sfreq=settings.sfreq,
         num_seizures=settings.seizures,
-        difficulty=difficulty,
+        difficulty=Difficulty(**chosen),
     )
 
 
