@@ -50,7 +50,7 @@ def position_of(index: pd.Index, frequency: Any) -> int:
     first = index[:1]
     if isinstance(first, pd.DatetimeIndex):
         try:
-            first = pd.DatetimeIndex(first, freq=frequency).to_period()
+            first = pd.DatetimeIndex(first.tz_localize(None), freq=frequency).to_period()
         except (ValueError, AttributeError):  # a custom offset, or none
             return 0
     if isinstance(first, pd.PeriodIndex):
