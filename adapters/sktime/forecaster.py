@@ -16,7 +16,8 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
-from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, Scaling, Series, fit_forecaster
+from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecast_windows import Scaling, Series
 from mvpa_ts.forecasting import ForecastingConfig
 from mvpa_ts.quantiles import quantiles_at
 
@@ -223,12 +224,12 @@ class MVPAForecaster(BaseForecaster):
         config = self.fitted_.config
         if steps.max() > config.horizon:
             raise ValueError(f"fh must not go past the {config.horizon} steps of fit, got step {steps.max()}")
-        known = self._cur_X
+        known: pd.DataFrame | None = self._cur_X
         if X is not None:
             X = _columns(X, self._features)
-            known = X.combine_first(known)
+            known = X if known is None else X.combine_first(known)
         ahead = ForecastingHorizon(np.arange(1, config.horizon + 1), freq=fh.freq).to_absolute_index(self.cutoff)
-        if self._features is not None and (missing := index.difference(known.index)).size:
+        if known is not None and (missing := index.difference(known.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
                 f"no row for {list(missing[:3])}"
@@ -244,7 +245,7 @@ class MVPAForecaster(BaseForecaster):
 
     def _panel(self, y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
         """The instances of a panel."""
-        levels = list(range(y.index.nlevels - 1))
+        levels: list[Any] = list(range(y.index.nlevels - 1))
         parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
         series = []
         for name, part in y.groupby(level=levels):

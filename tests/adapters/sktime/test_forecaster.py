@@ -17,7 +17,7 @@ from sktime.split import ExpandingWindowSplitter
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime import forecaster as module
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
-from mvpa_ts.forecast_fitting import Series
+from mvpa_ts.forecast_windows import Series
 
 SMALL: dict[str, Any] = {
     "input_size": 12, "dim": 8, "num_heads": 2, "mlp_dim": 8, "max_steps": 4, "finetune_steps": 2, "random_state": 0,
