@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.data.preprocessing import Preprocessing as Preprocessing
     from mvpa_ts.ieeg.data.recording import Recording as Recording
     from mvpa_ts.ieeg.data.segments import Segments as Segments
+    from mvpa_ts.ieeg.detection import Detection as Detection
+    from mvpa_ts.ieeg.detection import Detector as Detector
     from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
     from mvpa_ts.ieeg.released import load_released as load_released
     from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
     from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording
 
-# Names are loaded on first use, so that the command line answers at once.
+# Names are loaded on first use, so that a command or a reader does not import what it does not need.
 _LAZY = {
+    "Detection": "mvpa_ts.ieeg.detection",
+    "Detector": "mvpa_ts.ieeg.detection",
     "MVPFormer": "mvpa_ts.ieeg.model",
     "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
     "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",

@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, convergence
+from mvpa_ts.ieeg.atomic import replaced
 from mvpa_ts.ieeg.cohort_report import QUIET, REGRESSORS, CohortReport
-from mvpa_ts.ieeg.writing import replaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

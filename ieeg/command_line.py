@@ -5,12 +5,20 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mvpa_ts import __version__
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
 
 RESEARCH_USE = "For research use; not a medical device."
 
 COMMANDS: dict[str, str] = {
+    "pretrain": "train a model to predict the next segment, from a YAML file",
+    "detect": "seizure events, probabilities and a report from recordings",
+    "evaluate": "tables and figures of detected against reference seizures",
+    "plot": "a figure from a detection, a recording or a model",
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
     "convert": "the authors' released weights as a model folder",
 }
@@ -44,6 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mvpformer {name}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def command_parser(name: str, description: str) -> ArgumentParser:
+    """A parser whose help keeps the description's lines."""
+    from argparse import RawDescriptionHelpFormatter
+
+    from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+    class Formatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
+        """Lines as written, and the defaults."""
+
+    return ArgumentParser(prog=f"mvpformer {name}", description=description, formatter_class=Formatter)
 
 
 def _help() -> str:

@@ -70,29 +70,33 @@ class Pool:
     counts : int64 Tensor, shape (P,)
         Real segment–channel pairs of each span; their sum is N.
     spans : Spans
-    own : int
-        Where this process's spans begin among the P.
     """
 
     embeddings: Tensor
     counts: Tensor
     spans: Spans
-    own: int = 0
 
     @classmethod
     def of(cls, embeddings: Tensor, real: Tensor, spans: Spans) -> Pool:
         """The pool of one batch: embeddings [B, S, C, D], real [B, S, C]."""
         return cls(embeddings.detach()[real], real.flatten(1).sum(1), spans)
 
+    def sample(self, size: int, generator: torch.Generator | None = None) -> Pool:
+        """A uniform sample of `size` rows, without replacement; all of them where there are no more."""
+        total = len(self.embeddings)
+        if size >= total:
+            return self
+        device = self.embeddings.device
+        rows = torch.randperm(total, device=device, generator=generator)[:size].sort().values
+        span = torch.searchsorted(self.counts.cumsum(0), rows, right=True)
+        return Pool(self.embeddings[rows], torch.bincount(span, minlength=len(self.counts)), self.spans)
+
     def gathered(self) -> Pool:
         """The pools of all ranks as one, in the order of ranks; this pool where there is one process."""
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self
         spans = Spans(*(_gather(x) for x in (self.spans.recording, self.spans.start, self.spans.stop)))
-        counts = _gather(self.counts)
-        sizes = _gather(torch.tensor([len(self.counts)], device=counts.device))
-        own = int(sizes[: torch.distributed.get_rank()].sum())
-        return Pool(_gather(self.embeddings), counts, spans, own)
+        return Pool(_gather(self.embeddings), _gather(self.counts), spans)
 
 
 def info_nce(
@@ -133,7 +137,8 @@ def info_nce(
     spans : Spans, optional
         Where the spans lie; by default no two of them overlap.
     pool : Pool, optional
-        Where negatives come from, the batch itself unless given; ``Pool.of(...).gathered()`` is all ranks' batches.
+        Where negatives come from, the batch itself unless given; ``Pool.of(...).gathered()`` is all ranks' batches,
+        ``Pool.of(...).sample(2048).gathered()`` 2048 segments of each.
     num_negatives : int, default 30
         n of the paper.
     temperature : float, default 0.1
@@ -206,16 +211,19 @@ def contrastive_logits(
         pool = Pool.of(embeddings, real, spans)
 
     anchors = find_anchors(real, T)
-    index, allowed = draw_negatives(anchors, real, T, spans, pool, num_negatives, generator)
+    index, found = draw_negatives(anchors, real, T, spans, pool, num_negatives, generator)
+    table = pool.embeddings if found is None else torch.cat([pool.embeddings, embeddings.detach()[real]])
     b, w, t, c = anchors.unbind(1)
     # Cosines in float32 whatever the precision of the model: with τ = 0.1 an error of 0.01 moves a logit by 0.1.
     with torch.autocast(embeddings.device.type, enabled=False):
         target = embeddings[b, w + t + 1, c]
         unit = F.normalize(prediction[b, w, t, c].float(), dim=-1)
         positive = (unit * F.normalize(target.float(), dim=-1)).sum(-1, keepdim=True)
-        negative = _GatheredProducts.apply(unit, F.normalize(pool.embeddings.float(), dim=-1), index)
-    equal = _row_codes(pool.embeddings)[index] == _row_codes(target.detach())[:, None]
-    negative = negative.masked_fill(equal | ~allowed, -torch.inf)
+        negative = _GatheredProducts.apply(unit, F.normalize(table.float(), dim=-1), index)
+    masked = _row_codes(table)[index] == _row_codes(target.detach())[:, None]
+    if found is not None:
+        masked |= ~found[:, None]
+    negative = negative.masked_fill(masked, -torch.inf)
     return torch.cat([positive, negative], dim=1) / temperature
 
 
@@ -234,23 +242,27 @@ def draw_negatives(
     pool: Pool,
     num_negatives: int,
     generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Rows of `pool` for the anchors [A, 4] of `find_anchors`; int64 [A, n], and a bool [A, n] where there is one."""
+) -> tuple[Tensor, Tensor | None]:
+    """Rows of `pool` for the anchors [A, 4] of `find_anchors`; int64 [A, n].
+
+    Where a span finds no other in the pool, rows from ``len(pool.embeddings)`` on stand for the batch's own real tokens
+    in their order, and a bool [A] says which anchors have any negative; else this is None.
+    """
     counts = pool.counts * ~spans.overlap(pool.spans)  # [B, P]
     total = counts.sum(1)[anchors[:, 0]]  # [A]
     draw = torch.randint(2**62, (len(anchors), num_negatives), device=anchors.device, generator=generator)
     others = _among_other_spans(draw % total.clamp(min=1)[:, None], anchors[:, 0], counts, pool)
     alone = (total == 0)[:, None]
     if not bool(alone.any()):
-        return others, torch.ones_like(others, dtype=torch.bool)
+        return others, None
 
     warnings.warn(
         "a batch without another window to draw negatives from: they come from other times of the same window. "
         "Use batches of at least two spans that do not overlap",
         stacklevel=4,
     )
-    own, found = _among_own_window(draw, anchors, real, T, pool)
-    return torch.where(alone, own, others), (~alone | found[:, None]).expand_as(own)
+    own, found = _among_own_window(draw, anchors, real, T)
+    return torch.where(alone, len(pool.embeddings) + own, others), ~alone[:, 0] | found
 
 
 def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) -> Tensor:
@@ -264,8 +276,8 @@ def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) 
     return (pool.counts.cumsum(0) - pool.counts)[source] + drawn - before
 
 
-def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Rows of the pool in the anchor's window, target segment left out, and whether there are any; [A, n] and [A]."""
+def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int) -> tuple[Tensor, Tensor]:
+    """Real tokens of the anchor's window, target segment left out, and whether there are any; [A, n] and [A]."""
     b, w, t, _ = anchors.unbind(1)
     ends = F.pad(real.sum(2).cumsum(1), (1, 0))  # [B, S + 1], real channels before each segment
     first, last = ends[b, w], ends[b, w + T + 1]
@@ -273,8 +285,9 @@ def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int, pool:
     total = (last - first) - (after - target)
     rows = draw % total.clamp(min=1)[:, None] + first[:, None]
     rows = torch.where(rows >= target[:, None], rows + (after - target)[:, None], rows)
-    rows = rows + (pool.counts.cumsum(0) - pool.counts)[pool.own + b][:, None]
-    return rows.clamp(max=max(0, len(pool.embeddings) - 1)), total > 0
+    tokens = real.flatten(1).sum(1)
+    rows = rows + (tokens.cumsum(0) - tokens)[b][:, None]
+    return rows.clamp(max=int(tokens.sum()) - 1), total > 0
 
 
 class _GatheredProducts(torch.autograd.Function):

@@ -1,0 +1,145 @@
+"""``mvpformer detect``: seizure events in recordings, one folder of results each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mvpa_ts.ieeg.command_line import CommandError, command_parser
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from mvpa_ts.ieeg.detection import Detector
+    from mvpa_ts.ieeg.events import OnlineRule
+
+DESCRIPTION = """Detect seizures in a recording, or in all recordings below a folder.
+
+Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a folder below --output with
+  events.tsv            seizures, SzCORE/BIDS
+  probabilities.tsv     probability of each 5 s, and the alarm of the online rule
+  reference_events.tsv  seizures that the recording itself states, if any
+  report.html           figures and settings, in one file
+  run.json              versions, weights, preprocessing, channels left out and why
+and probabilities.store, from which an interrupted run goes on when it is started again.
+
+Example: mvpformer detect patient.edf --model models/tiny -o results
+"""
+STORE = "probabilities.store"
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = parser().parse_args(arguments)
+    from mvpa_ts.ieeg.data.files import find_recordings
+    from mvpa_ts.ieeg.detection import Detector
+    from mvpa_ts.ieeg.events import OnlineRule
+
+    path = Path(options.recording)
+    if not path.exists():
+        raise CommandError(f"no file or folder {path}")
+    files = find_recordings(path)
+    if not files:
+        raise CommandError(f"{path} holds no recording")
+    channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
+    detector = Detector(
+        options.model,
+        _preprocessing(options.preprocessing),
+        threshold=options.threshold,
+        rules=options.rules,
+        channels=channels,
+        batch_size=options.batch_size,
+        device=options.device,
+    )
+    k, n = _k_of_n(options.online)
+    online = OnlineRule(k, n, options.threshold)
+    failed = []
+    for file, folder in _folders(path, files, Path(options.output)):
+        try:
+            _detect(detector, file, folder, online, options)
+        # One damaged file must not keep the others from being scored; it is reported and the command fails at its end.
+        except (ValueError, OSError) as error:
+            if len(files) == 1:
+                raise
+            print(f"mvpformer detect: {error}", file=sys.stderr)
+            failed.append(file.name)
+    if failed:
+        raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(failed)}")
+
+
+def parser() -> ArgumentParser:
+    """The command's arguments."""
+    made = command_parser("detect", DESCRIPTION)
+    made.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
+    made.add_argument("-o", "--output", type=str, required=True, help="folder for the results")
+    made.add_argument("--model", type=str, required=True, help="folder of a finetuned model, or its name on the hub")
+    made.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    made.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
+    made.add_argument(
+        "--rules", type=str, default="szcore", help="from positives to events: szcore, paper (fewer, longer) or none"
+    )
+    made.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
+    made.add_argument(
+        "--preprocessing",
+        type=str,
+        help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
+    )
+    made.add_argument("--unit", type=str, help="unit of the samples, where the file does not say: µV, mV or V")
+    made.add_argument("--noise", type=float, help="add white noise at this signal-to-noise ratio in dB (a stress test)")
+    made.add_argument("--batch_size", type=int, default=4, help="windows decoded together")
+    made.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    return made
+
+
+def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, options: Any) -> None:
+    from mvpa_ts.ieeg.data.files import read_recording
+    from mvpa_ts.ieeg.noise import add_noise
+    from mvpa_ts.ieeg.positions import electrode_positions
+    from mvpa_ts.ieeg.report import save_detection
+
+    recording = read_recording(file, unit=options.unit)
+    if options.noise is not None:
+        recording = add_noise(recording, options.noise)
+    segments = detector.segments(recording)
+    detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
+    save_detection(folder, detection, segments, online=online, positions=electrode_positions(file))
+    skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
+    print(
+        f"{recording.name}: {len(detection.events)} events in {detection.duration:.0f} s, {skipped:.0f} s skipped; "
+        f"see {folder}"
+    )
+
+
+def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path, Path]]:
+    """Each file and the folder of its results, which mirrors where the file lies below `path`."""
+    root = path if path.is_dir() and files != [path] else path.parent
+    taken: dict[Path, Path] = {}
+    for file in files:
+        name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
+        folder = output / file.parent.relative_to(root) / name
+        if folder in taken:
+            raise CommandError(f"{file} and {taken[folder]} would share the folder {folder}: rename one")
+        taken[folder] = file
+        yield file, folder
+
+
+def _preprocessing(text: str | None) -> Any:
+    if text is None:
+        return None
+    from mvpa_ts.ieeg.data.preprocessing import Preprocessing
+
+    try:
+        return Preprocessing(**json.loads(text))
+    except (TypeError, json.JSONDecodeError) as error:
+        raise CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {text}: {error}') from None
+
+
+def _k_of_n(text: str) -> tuple[int, int]:
+    try:
+        k, n = map(int, text.split("of"))
+    except ValueError:
+        raise CommandError(f"--online must look like 1of2, got {text!r}") from None
+    return k, n

@@ -1,0 +1,103 @@
+"""``mvpformer evaluate``: detected against reference seizures, over recordings and subjects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvpa_ts.ieeg.command_line import CommandError, command_parser
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from mvpa_ts.ieeg.cohort_report import RecordingResult
+    from mvpa_ts.ieeg.events import SeizureEvents
+
+DESCRIPTION = """Score what `mvpformer detect` wrote.
+
+Takes every folder below DETECTIONS that holds a run.json. The reference is that folder's reference_events.tsv, or below
+--reference the file <recording>_events.tsv, <recording>.tsv or <recording>/events.tsv. Writes to --output
+  cohort.md        all tables
+  subjects.csv     one row a subject: kappa, event, second and segment scores
+  summary.csv      mean over subjects and pooled, with bootstrap intervals, for each group of subjects
+  groups.csv       shares under 0.05 false detections an hour and at expert agreement
+  regression.csv   kappa on length, number and rate of seizures
+  *.png            figures
+
+Example: mvpformer evaluate results -o scores --mode paper
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = parser().parse_args(arguments)
+    from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
+    from mvpa_ts.ieeg.cohort_report import SubjectResult, cohort_report, markdown_table, swec_groups
+    from mvpa_ts.ieeg.report import RUN
+
+    root = Path(options.detections)
+    folders = sorted(path.parent for path in root.rglob(RUN))
+    if not folders:
+        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it)")
+    by_subject: dict[str, list[RecordingResult]] = {}
+    for folder in folders:
+        result = _result(folder, options.reference, options.unannotated)
+        by_subject.setdefault(result.subject, []).append(result)
+    results = [SubjectResult(subject, parts, options.mode) for subject, parts in by_subject.items()]
+    report = cohort_report(results, swec_groups(by_subject), nan_policy=options.nan_policy, seed=options.seed)
+    report.save(options.output)
+    save_cohort_plots(report, options.output)
+    print(f"{len(folders)} recordings of {len(results)} subjects; event scores in mode {options.mode}\n")
+    print(markdown_table(report.groups))
+    print(markdown_table(report.summary[["group", "measure", "subjects", "mean", "mean_low", "mean_high", "pooled"]]))
+    print(f"see {options.output}")
+
+
+def parser() -> ArgumentParser:
+    """The command's arguments."""
+    made = command_parser("evaluate", DESCRIPTION)
+    made.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
+    made.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
+    made.add_argument("--reference", type=str, help="folder of reference events, where the recordings state none")
+    made.add_argument("--mode", type=str, default="szcore", help="event scores: szcore, or paper")
+    made.add_argument(
+        "--unannotated",
+        type=str,
+        default="error",
+        help="recordings without reference: an error, or taken as seizure-free",
+    )
+    made.add_argument(
+        "--nan_policy", type=str, default="omit", help="kappa draws without any seizure: omit, one or propagate"
+    )
+    made.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
+    return made
+
+
+def _result(folder: Path, reference: str | None, unannotated: str) -> RecordingResult:
+    from mvpa_ts.ieeg.report import read_result
+
+    if unannotated not in ("error", "seizure-free"):
+        raise CommandError(f"--unannotated must be error or seizure-free, got {unannotated!r}")
+    if reference is not None:
+        return read_result(folder, _reference(Path(reference), folder.name, unannotated))
+    try:
+        return read_result(folder)
+    except FileNotFoundError as error:
+        if unannotated == "error" or "reference" not in str(error):
+            raise CommandError(f"{error} with --reference, or say --unannotated seizure-free") from None
+        return read_result(folder, [])
+
+
+def _reference(root: Path, name: str, unannotated: str) -> SeizureEvents:
+    from mvpa_ts.ieeg.events import read_events
+
+    stem = name.removesuffix("_ieeg").removesuffix("_eeg")
+    patterns = (f"{stem}_events.tsv", f"{name}_events.tsv", f"{name}.tsv", f"{name}/events.tsv")
+    found = sorted({path for pattern in patterns for path in root.rglob(pattern)})
+    if len(found) > 1:
+        raise CommandError(f"{name} has several references: {', '.join(map(str, found))}")
+    if found:
+        return read_events(found[0])[0]
+    if unannotated == "seizure-free":
+        return []
+    raise CommandError(f"{root} holds none of {', '.join(patterns)}; or say --unannotated seizure-free")

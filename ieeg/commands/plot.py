@@ -1,0 +1,145 @@
+"""``mvpformer plot``: one figure from a detection, a recording or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mvpa_ts.ieeg.command_line import CommandError, command_parser
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+    from matplotlib.figure import Figure
+
+    from mvpa_ts.ieeg.connectivity import ComponentMaps
+    from mvpa_ts.ieeg.data.segments import Segments
+
+DESCRIPTION = """Draw one figure; the output's ending (.png, .pdf, .svg) chooses the format.
+
+  timeline      probability over time of a folder that `mvpformer detect` wrote
+  traces        the preprocessed signal of a recording between --onset and --offset
+  channels      where a recording's channels lie, coloured by RMS
+  connectivity  channel or time term of a model's attention on a recording, each layer and head
+
+Examples: mvpformer plot timeline results/patient -o timeline.png
+          mvpformer plot connectivity patient.edf --model finetuned --before pretrained -o map.png
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = parser().parse_args(arguments)
+    draw = KINDS.get(options.kind)
+    if draw is None:
+        raise CommandError(f"unknown figure {options.kind!r}: choose one of {', '.join(KINDS)}")
+    if not Path(options.source).exists():
+        raise CommandError(f"no file or folder {options.source}")
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from mvpa_ts.ieeg.report import save_figure
+
+    if Path(options.output).suffix.lstrip(".") not in ("png", "pdf", "svg"):
+        raise CommandError(f"--output must end in .png, .pdf or .svg, got {options.output}")
+    save_figure(draw(options), options.output)
+    print(f"see {options.output}")
+
+
+def parser() -> ArgumentParser:
+    """The command's arguments."""
+    made = command_parser("plot", DESCRIPTION)
+    made.add_argument("kind", type=str, help="timeline, traces, channels or connectivity")
+    made.add_argument("source", type=str, help="a detection's folder for timeline, else a recording")
+    made.add_argument("-o", "--output", type=str, required=True, help="file to write")
+    made.add_argument("--onset", type=float, default=0.0, help="traces, connectivity: from here (s)")
+    made.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
+    made.add_argument("--detection", type=str, help="traces: folder whose events are shaded")
+    made.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    made.add_argument("--model", type=str, help="connectivity: folder of the model")
+    made.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
+    made.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
+    made.add_argument("--term", type=str, default="channel", help="connectivity: channel or time")
+    made.add_argument("--layer", type=int, help="connectivity: one layer only, from 0; -1 is the last")
+    return made
+
+
+def _timeline(options: Any) -> Figure:
+    from mvpa_ts.ieeg.events import read_events
+    from mvpa_ts.ieeg.plots import plot_timeline
+    from mvpa_ts.ieeg.report import REFERENCE, read_detection
+
+    reference = Path(options.source) / REFERENCE
+    return plot_timeline(read_detection(options.source), read_events(reference)[0] if reference.is_file() else None)
+
+
+def _traces(options: Any) -> Figure:
+    from mvpa_ts.ieeg.plots import plot_traces
+    from mvpa_ts.ieeg.report import read_detection
+
+    segments = _segments(options)
+    end = options.onset + 30.0 if options.offset is None else options.offset
+    end = min(end, segments.recording.duration)
+    if not 0 <= options.onset < end:
+        raise CommandError(
+            f"the recording lasts {segments.recording.duration:.1f} s, asked for {options.onset} to {end} s"
+        )
+    events = read_detection(options.detection).events if options.detection else []
+    return plot_traces(segments, options.onset, end, events, segments.recording.seizures)
+
+
+def _channels(options: Any) -> Figure:
+    from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map
+    from mvpa_ts.ieeg.positions import electrode_positions
+
+    segments = _segments(options)
+    positions = electrode_positions(options.source)
+    return plot_channel_map(segments.channel_names, channel_rms(segments), segments.recording.dropped, positions)
+
+
+def _connectivity(options: Any) -> Figure:
+    from mvpa_ts.ieeg.connectivity import plot_component_maps
+
+    if options.model is None:
+        raise CommandError("connectivity needs --model")
+    after = _maps(options, options.model)
+    before = _maps(options, options.before) if options.before else None
+    return plot_component_maps(after, before, options.term, options.layer)
+
+
+def _maps(options: Any, folder: str) -> ComponentMaps:
+    import torch
+
+    from mvpa_ts.ieeg.connectivity import component_maps
+    from mvpa_ts.ieeg.model import MVPFormer
+
+    model = MVPFormer.from_pretrained(folder)
+    segments = _segments(options)
+    length = min(model.config.context, segments.num_segments)
+    first = int(options.onset // 5.0)
+    starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
+    if first + length > segments.num_segments:
+        raise CommandError(f"a window of {length * 5} s from --onset {options.onset} does not fit into the recording")
+    signals = (torch.from_numpy(segments.read(start, start + length)[0])[None] for start in starts)
+    return component_maps(model, signals, segments.channel_names)
+
+
+def _segments(options: Any) -> Segments:
+    from mvpa_ts.ieeg.data.channels import select_channels
+    from mvpa_ts.ieeg.data.files import read_recording
+    from mvpa_ts.ieeg.data.segments import Segments
+
+    everything = Segments(read_recording(options.source))
+    if options.channels == "all":
+        return everything
+    chosen = select_channels(everything) if options.channels == "auto" else options.channels.split(",")
+    return Segments(everything.recording, everything.preprocessing, chosen)
+
+
+KINDS: dict[str, Callable[[Any], Figure]] = {
+    "timeline": _timeline,
+    "traces": _traces,
+    "channels": _channels,
+    "connectivity": _connectivity,
+}
+"""What can be drawn."""

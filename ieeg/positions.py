@@ -1,0 +1,42 @@
+"""Electrode positions from the ``electrodes.tsv`` beside a recording."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+from mvpa_ts.ieeg.data.channels import plain_name
+
+
+def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
+    """Positions by channel name, in the file's unit; empty where there is no such file.
+
+    For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
+    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out.
+
+    Parameters
+    ----------
+    path : path
+        The recording's file.
+    """
+    path = Path(path)
+    stem = path.name.partition(".")[0]
+    for suffix in ("_ieeg", "_eeg"):
+        stem = stem.removesuffix(suffix)
+    table = path.parent / f"{stem}_electrodes.tsv"
+    if not table.is_file():
+        subject = stem.partition("_")[0]
+        found = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
+        if len(found) != 1:
+            return {}
+        table = found[0]
+    positions = {}
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            try:
+                place = float(row["x"]), float(row["y"]), float(row["z"])
+            except (KeyError, TypeError, ValueError):
+                continue
+            positions[plain_name(row["name"])] = place
+    return positions

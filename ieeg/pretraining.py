@@ -1,0 +1,339 @@
+"""Contrastive pretraining of MVPFormer as a Lightning module."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_tiny
+from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce
+from mvpa_ts.ieeg.data.windows import unfold_windows
+from mvpa_ts.ieeg.model import MVPFormer
+from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_of, three_reference_similarity
+
+__all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
+
+_TINY = mvpformer_tiny()
+_RECORD = "mvpformer"
+"""Key under which a checkpoint says how it was trained."""
+
+
+class PretrainingModule(pl.LightningModule):
+    """Next-segment prediction by InfoNCE, see `mvpa_ts.ieeg.contrastive.info_nce`.
+
+    A batch holds spans of S consecutive segments; each is encoded once and its W = S − T windows are cut from the
+    embeddings, T being ``architecture.context``. Prediction t of a window is compared with segment t + 1, the last one
+    with the segment after the window.
+
+    Dropout and negatives are drawn from (`seed`, batch, rank) alone, not from the state of a generator that runs
+    through the training: a run continued from a checkpoint is the same run.
+
+    Parameters
+    ----------
+    architecture : MVPFormerConfig
+    learning_rate : float, default 1e-4
+        Of AdamW, at its highest. The paper's.
+    weight_decay : float, default 0.1
+        Of matrices; gains, biases and codebooks are not decayed. The paper's; the released code has 0.01.
+    schedule : {"cosine", "constant"}, default "cosine"
+        After the warm-up: down to `final_rate` over the trainer's steps, or the same to the end.
+    warmup_steps : int, default 1000
+        Steps of a linear rise from zero.
+    final_rate : float, default 0.1
+        Share of the learning rate at which "cosine" ends.
+    num_negatives : int, default 30
+    temperature : float, default 0.1
+    shared_negatives : int, default 0
+        Segments of each process's batch, at random, that make a pool for all processes, so that variety grows with
+        their number; 0: each process draws from its own batch. A step receives 4·D bytes for each of them.
+    gradient_checkpointing : bool, default False
+        Recompute each block in the backward pass: memory for some 30 % more time.
+    seed : int, default 0
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg.configuration import mvpformer_tiny
+    >>> from mvpa_ts.ieeg.pretraining import PretrainingModule
+    >>> module = PretrainingModule(mvpformer_tiny(context=4), warmup_steps=10)
+    >>> batch = {"signal": torch.randn(2, 3, 5 * 2560), "subject": ["a", "b"], "start": torch.zeros(2)}
+    >>> module.loss_and_accuracy(batch, torch.Generator().manual_seed(0))[0].shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        architecture: MVPFormerConfig = _TINY,
+        learning_rate: float = 1e-4,
+        weight_decay: float = 0.1,
+        schedule: Literal["cosine", "constant"] = "cosine",
+        warmup_steps: int = 1000,
+        final_rate: float = 0.1,
+        num_negatives: int = 30,
+        temperature: float = 0.1,
+        shared_negatives: int = 0,
+        gradient_checkpointing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if schedule not in ("cosine", "constant"):
+            raise ValueError(f"schedule must be 'cosine' or 'constant', got {schedule!r}")
+        if warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be at least 0, got {warmup_steps}")
+        if not 0.0 <= final_rate <= 1.0:
+            raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
+        self.architecture = architecture
+        if not self.architecture.prediction_head:
+            raise ValueError("pretraining needs an architecture with prediction_head=True")
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+        self.final_rate = final_rate
+        self.num_negatives = num_negatives
+        self.temperature = temperature
+        self.shared_negatives = shared_negatives
+        self.seed = seed
+        # The initial weights, too, follow from the seed alone.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(seed, "initialisation"))
+            self.model = MVPFormer(self.architecture)
+        self.model.set_gradient_checkpointing(gradient_checkpointing)
+        self.batches_done = 0
+        self._rows: list[Rows] = []
+        self.similarity: Similarity | None = None
+
+    def loss_and_accuracy(
+        self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
+        windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
+        return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
+
+    def _contrast(
+        self,
+        batch: Mapping[str, Any],
+        embeddings: Tensor,
+        prediction: Tensor,
+        real: Tensor,
+        generator: torch.Generator,
+        shared: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        S = sum(prediction.shape[1:3])
+        embeddings, real = embeddings[:, :S], real[:, :S]
+        spans = Spans.of(_recordings(batch), batch["start"].to(embeddings.device), S)
+        pool = Pool.of(embeddings, real, spans)
+        if shared:
+            pool = pool.sample(shared, generator).gathered()
+        logits = contrastive_logits(
+            prediction,
+            embeddings,
+            real=real,
+            spans=spans,
+            pool=pool,
+            num_negatives=self.num_negatives,
+            temperature=self.temperature,
+            generator=generator,
+        )
+        if len(logits) == 0:
+            return prediction[..., :0].sum(), logits.new_zeros(())
+        loss = F.cross_entropy(logits, logits.new_zeros(len(logits), dtype=torch.long))
+        return loss, (logits[:, 0] > logits[:, 1:].amax(1)).float().mean()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Seed dropout by the number of the batch."""
+        torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
+
+    def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
+        """Loss of a batch; logs ``train/loss`` and ``train/accuracy``."""
+        generator = self._generator("negatives", self.batches_done, self.global_rank)
+        loss, accuracy = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
+        size = batch["signal"].shape[0]
+        self.log("train/loss", loss, prog_bar=True, batch_size=size)
+        self.log("train/accuracy", accuracy, batch_size=size)
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)  # type: ignore[union-attr]
+        self.batches_done += 1
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget the similarities of the validation before."""
+        self._rows = []
+
+    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        """Loss and three-reference similarity of the first window of each span."""
+        embeddings, prediction, real = predict_windows(self.model, batch, 1)
+        generator = self._generator("validation", batch_idx, self.global_rank)
+        loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
+        size = len(embeddings)
+        self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
+        self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
+        similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"]))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log mean similarities over all processes; `similarity` holds them by segment."""
+        rows = self._rows
+        if self.trainer.world_size > 1:
+            gathered: list[Any] = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(gathered, rows)
+            rows = [part for of_rank in gathered for part in of_rank]
+        self.similarity = Similarity(rows)
+        overall = self.similarity.overall().set_index("state")
+        for state in ("all", *STATES):
+            for reference in REFERENCES:
+                if state in overall.index:
+                    name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
+                    self.log(name, float(overall.loc[state, reference]), rank_zero_only=True)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """AdamW, fused where the device has it, and the schedule by steps."""
+        decayed = {id(module.weight) for module in self.modules() if isinstance(module, nn.Linear)}
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if id(p) in decayed], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
+        ]
+        fused = self.device.type in ("cpu", "cuda", "mps")
+        optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
+        # if there is one, is undone before clipping, as for any optimizer.
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        steps = self.trainer.estimated_stepping_batches
+        if self.schedule == "cosine" and math.isinf(steps):
+            raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")
+        scale = learning_rate_scale(self.schedule, self.warmup_steps, self.final_rate, steps)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what a resumed run needs and must agree with."""
+        checkpoint[_RECORD] = self._record() | {"batches_done": self.batches_done}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another architecture or of other settings."""
+        record = dict(checkpoint.get(_RECORD) or {})
+        if "batches_done" not in record:
+            raise ValueError("the checkpoint was not written by `mvpformer pretrain`")
+        self.batches_done = record.pop("batches_done")
+        own = self._record()
+        different = [name for name in own if record.get(name) != own[name]]
+        if different and self.trainer.training:
+            changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
+            raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
+
+    def _record(self) -> dict[str, Any]:
+        names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "num_negatives")
+        settings = {name: getattr(self, name) for name in (*names, "temperature", "shared_negatives", "seed")}
+        return {"architecture": self.architecture.to_dict(), **settings}
+
+    def _generator(self, *stream: object) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(stream_seed(self.seed, *stream))
+
+
+def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Predictions in the first windows of a batch of spans, each segment being encoded once.
+
+    Returns
+    -------
+    embeddings : Tensor, shape (B, S, C, D)
+    prediction : Tensor, shape (B, W, T, C, D)
+        Made at segment w + t for segment w + t + 1.
+    real : bool Tensor, shape (B, S, C)
+        Tokens that are real under all masks of the batch.
+    """
+    T = model.config.context
+    B, C, samples = batch["signal"].shape
+    S = samples // SEGMENT_SAMPLES
+    if not 1 <= windows <= S - T:
+        raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
+    real = torch.ones(B, S, C, dtype=torch.bool, device=batch["signal"].device)
+    for name, spread in (("token_mask", ()), ("channel_mask", (slice(None), None)), ("segment_mask", (..., None))):
+        if name in batch:
+            real = real & batch[name][spread]
+    token_mask = None if bool(real.all()) else real
+    embeddings = model.encode(batch["signal"], token_mask)
+    inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
+    features = model.decode(inputs, token_mask=None if token_mask is None else masks)
+    return embeddings, model.predict(features).unflatten(0, (B, windows)), real
+
+
+def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> Similarity:
+    """Three-reference similarity of a model over batches such as those of `RecordingDataModule.val_dataloader`.
+
+    With the same batches and seed, all models are compared with the same random references.
+    """
+    rows = []
+    training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for number, batch in enumerate(batches):
+            rows.append(_similarity_rows(model, batch, stream_seed(seed, "references", number)))
+    model.train(training)
+    return Similarity(rows)
+
+
+def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> Rows:
+    embeddings, prediction, real = predict_windows(model, batch, 1)
+    generator = torch.Generator(embeddings.device).manual_seed(seed)
+    similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+    return rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"])
+
+
+def stream_seed(seed: int, *stream: object) -> int:
+    """A 63-bit seed for one named stream of random numbers, such as ("negatives", batch, rank)."""
+    text = repr((seed, *stream)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def learning_rate_scale(schedule: str, warmup_steps: int, final_rate: float, steps: float) -> Any:
+    """The factor of the learning rate as a function of the step: linear rise, then cosine or constant.
+
+    >>> scale = learning_rate_scale("cosine", warmup_steps=10, final_rate=0.1, steps=110)
+    >>> [round(scale(step), 2) for step in (0, 9, 10, 60, 110, 500)]
+    [0.1, 1.0, 1.0, 0.55, 0.1, 0.1]
+    """
+
+    def scale(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        if schedule == "constant":
+            return 1.0
+        progress = min(1.0, (step - warmup_steps) / max(1.0, steps - warmup_steps))
+        return final_rate + (1.0 - final_rate) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+    return scale
+
+
+def load_pretrained(checkpoint: str | Path) -> MVPFormer:
+    """The model in a training checkpoint of one file, to be saved by `save_pretrained`.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, no checkpoint of pretraining, or does not fit the architecture it names.
+    """
+    from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
+
+    content = AtomicCheckpointIO().load_checkpoint(checkpoint)
+    if _RECORD not in content:
+        raise ValueError(f"{checkpoint} was not written by `mvpformer pretrain`")
+    model = MVPFormer(MVPFormerConfig.from_dict(content[_RECORD]["architecture"]))
+    weights = {name.removeprefix("model."): tensor for name, tensor in content["state_dict"].items()}
+    try:
+        model.load_state_dict(weights, strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{checkpoint} does not hold the model it names: {error}") from error
+    return model.eval()
+
+
+def _recordings(batch: Mapping[str, Any]) -> list[str]:
+    """A name for the recording of each span; the subject's where the batch has no other."""
+    return [f"{s}/{r}" for s, r in zip(batch["subject"], batch.get("recording", batch["subject"]), strict=True)]

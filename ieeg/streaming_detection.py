@@ -1,0 +1,246 @@
+"""Detection on a recording that keeps coming: samples in at their own rate, a probability out for each 5 s."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mvpa_ts.ieeg.data import filters
+from mvpa_ts.ieeg.data.preprocessing import BRIDGE_SECONDS, PreprocessedSignal, Preprocessing
+from mvpa_ts.ieeg.data.recording import Recording, Signal, microvolts
+from mvpa_ts.ieeg.events import SEGMENT, OnlineRule
+from mvpa_ts.ieeg.streaming import StreamingMVPFormer
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.model import MVPFormer
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is known of one segment.
+
+    Attributes
+    ----------
+    start : float
+        Seconds from the first sample to the segment's.
+    probability : float
+        Of seizure; NaN where no channel had a signal.
+    alarm : bool
+        State of the online rule after this segment.
+    """
+
+    start: float
+    probability: float
+    alarm: bool
+
+
+class StreamingDetector:
+    """Seizure probability of each 5 s of a stream.
+
+    The filters of `Preprocessing` run forward and backward, so a segment is finished only when some signal after it is
+    known. With the default look-ahead its signal is that of the recording read whole; `delay` says how long that takes.
+    A shorter look-ahead answers sooner: the filter then sees the stream's present end as the recording's end.
+
+    With the default look-ahead, and until the model's context is full, probabilities equal `Detector.detect` on the
+    same samples. After that, old segments leave the cache; see `StreamingMVPFormer`.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        With a classification head of two classes.
+    sfreq : float
+        Samples per second of what comes in.
+    channel_names : sequence of str
+    preprocessing : Preprocessing
+        With a `notch` in Hz or None: what is to come cannot be measured.
+    channels : sequence of str, optional
+        Channels for the model; all by default. A median reference is taken over all.
+    unit : str, default "µV"
+        Of the samples.
+    lookahead : float, optional
+        Seconds of signal that a segment waits for; default as many as its filters reach.
+    online : OnlineRule, optional
+        Default: 1 of the last 2 segments.
+
+    Raises
+    ------
+    ValueError
+        The model has no such head, `notch` is "auto", or a value is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
+    >>> model = MVPFormer(mvpformer_tiny(num_classes=2))
+    >>> stream = StreamingDetector(model, 1000.0, ["A1", "A2"], Preprocessing(notch=50.0), lookahead=0.0)
+    >>> samples = np.random.default_rng(0).normal(0, 50, (2, 12000))
+    >>> [decision.start for chunk in np.split(samples, 24, axis=1) for decision in stream.feed(chunk)]
+    [0.0, 5.0]
+    >>> [decision.start for decision in stream.finish()]
+    [7.0]
+    """
+
+    def __init__(
+        self,
+        model: MVPFormer,
+        sfreq: float,
+        channel_names: Sequence[str],
+        preprocessing: Preprocessing,
+        *,
+        channels: Sequence[str] | None = None,
+        unit: str = "µV",
+        lookahead: float | None = None,
+        online: OnlineRule | None = None,
+    ) -> None:
+        if model.config.num_classes != 2:
+            raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
+        if preprocessing.notch == "auto":
+            raise ValueError("preprocessing.notch must be a frequency or None in a stream: 'auto' reads ahead")
+        if lookahead is not None and not lookahead >= 0:
+            raise ValueError(f"lookahead must not be negative, got {lookahead}")
+        self.preprocessing = preprocessing
+        self.online = online or OnlineRule()
+        self._scale = microvolts(unit)
+        self._buffer = _Buffer(len(channel_names))
+        self._sfreq, self._names = float(sfreq), tuple(channel_names)
+        self._channels = None if channels is None else tuple(channels)
+        self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
+        self._size = round(SEGMENT * preprocessing.sfreq)
+        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)  # type: ignore[arg-type]
+        self._settling = filters.settling_samples(sections)
+        self._reach = int(BRIDGE_SECONDS * self._sfreq)
+        self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
+        self._offsets: npt.NDArray[np.float64] | None = None
+        self._stream = StreamingMVPFormer(model, len(self._signal(1).channel_names))
+        self._recent: deque[float] = deque(maxlen=self.online.n)
+        self._emitted = 0
+
+    @property
+    def delay(self) -> float:
+        """Seconds from the end of a segment to its decision, without computing time."""
+        return self._ahead / self._sfreq
+
+    def feed(self, samples: npt.ArrayLike) -> list[Decision]:
+        """Take new samples [C, n], any n, and give the decisions that they complete."""
+        new = np.asarray(samples, dtype=np.float32)
+        if new.ndim != 2 or len(new) != len(self._names):
+            raise ValueError(f"samples must be [C, n] with C = {len(self._names)}, got shape {new.shape}")
+        self._buffer.append(new * np.float32(self._scale))
+        decisions = []
+        while self._buffer.stop >= self._needed(self._emitted * self._size + self._size) + self._ahead:
+            decisions.append(self._decide(self._emitted * self._size))
+            self._emitted += 1
+            self._forget()
+        return decisions
+
+    def finish(self) -> list[Decision]:
+        """The decisions that still waited for signal, the last over the final 5 s; the stream is over."""
+        total = filters.resampled_length(self._buffer.stop, self._ratio)
+        decisions = []
+        while (self._emitted + 1) * self._size <= total:
+            decisions.append(self._decide(self._emitted * self._size))
+            self._emitted += 1
+        if total % self._size and total > self._size:
+            decisions.append(self._decide(total - self._size))
+        self._buffer = _Buffer(len(self._names))
+        return decisions
+
+    def _decide(self, start: int) -> Decision:
+        """Decision on the segment that begins with this sample at the model's rate."""
+        values, bad = self._signal(self._buffer.stop).read(start, start + self._size)
+        valid = (
+            np.ones(len(values), bool) if bad is None else bad.sum(1) <= self.preprocessing.max_bad_share * self._size
+        )
+        values[~valid] = 0.0
+        mask = torch.from_numpy(valid)
+        features = self._stream.step(torch.from_numpy(values), mask)
+        probability = math.nan
+        if valid.any():
+            with torch.inference_mode():
+                logits = self._stream.model.classify(features[None, None], mask[None].to(features.device))
+            probability = float(logits.float().softmax(-1)[0, 1])
+        self._recent.append(probability)
+        alarm = sum(value > self.online.threshold for value in self._recent) >= self.online.k
+        return Decision(start / self.preprocessing.sfreq, probability, alarm)
+
+    def _signal(self, num_samples: int) -> PreprocessedSignal:
+        """The preprocessed stream as if it ended with what has come so far."""
+        if self._offsets is None and self._buffer.stop:
+            first = self._buffer.read(0, min(self._buffer.stop, self._reach), np.arange(len(self._names)))
+            finite = np.where(np.isfinite(first), first, np.nan)
+            self._offsets = np.array([np.nanmedian(row) if np.isfinite(row).any() else 0.0 for row in finite])
+        recording = Recording(
+            self._buffer, sfreq=self._sfreq, channel_names=self._names, num_samples=num_samples, name="stream"
+        )
+        return _StreamedSignal(recording, self.preprocessing, self._channels, self._offsets)
+
+    def _needed(self, stop: int) -> int:
+        """Input samples before the output's end."""
+        return math.ceil(stop / self._ratio)
+
+    def _full_lookahead(self) -> int:
+        """Input samples after a segment that its preprocessed signal depends on."""
+        if self._settling == 0 and self._ratio == 1:
+            # Only a flat stretch that goes on beyond the segment must be seen.
+            return self._reach
+        last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
+        return last - self._needed(self._size) + self._reach
+
+    def _forget(self) -> None:
+        first = filters.input_range(self._emitted * self._size - self._settling, 0, self._ratio)[0]
+        # The offsets are those of the first seconds, and the tail goes back by a segment at most.
+        self._buffer.forget(first - 2 * self._reach - self._needed(self._size))
+
+
+class _StreamedSignal(PreprocessedSignal):
+    """Preprocessing whose channel offsets are known, because the stream's middle and end are not."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        preprocessing: Preprocessing,
+        channels: tuple[str, ...] | None,
+        offsets: npt.NDArray[np.float64] | None,
+    ) -> None:
+        super().__init__(recording, preprocessing, channels)
+        self._given = offsets
+
+    def _measure_offsets(self) -> npt.NDArray[np.float64]:
+        assert self._given is not None
+        plus = self._given[self._inputs]
+        return plus if self._minus is None else plus - self._given[self._minus]
+
+
+class _Buffer:
+    """The newest samples of a stream, by their place in it."""
+
+    def __init__(self, channels: int) -> None:
+        self._values = np.empty((channels, 0), np.float32)
+        self._first = 0
+
+    @property
+    def stop(self) -> int:
+        """Samples that have come."""
+        return self._first + self._values.shape[1]
+
+    def append(self, values: Signal) -> None:
+        self._values = np.concatenate([self._values, values], axis=1)
+
+    def forget(self, before: int) -> None:
+        """Let samples before this place go, in large steps, as each costs a copy."""
+        if before - self._first > self._values.shape[1] // 2:
+            self._values = self._values[:, before - self._first :].copy()
+            self._first = before
+
+    def read(self, start: int, stop: int, channels: npt.NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        if start < self._first:
+            raise ValueError(f"sample {start} is gone, the buffer begins with {self._first}")
+        return self._values[channels, start - self._first : stop - self._first]

@@ -1,0 +1,131 @@
+"""Splits that do not leak, probes on features with a known answer, channel ranking and sweep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.decoding import channel_sweep, decode, rank_by_decoding, split_trials, trial_features
+
+
+def trials(count=600, seed=0):
+    generator = np.random.default_rng(seed)
+    times = np.cumsum(generator.exponential(1.5, count))
+    return times, generator.integers(0, 2, count)
+
+
+class TestSplit:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_blocked_parts_share_no_sample(self, seed):
+        times, labels = trials(seed=seed)
+        split = split_trials(times, labels, "blocked", length=5.0, seed=seed)
+        parts = [times[rows] for rows in (split.train, split.validation, split.test)]
+        for i in range(3):
+            for j in range(i):
+                assert np.abs(parts[i][:, None] - parts[j]).min() >= 5.0
+        assert len(split.test) == 60
+        assert len(split.train) > 440
+        rows = np.concatenate([split.train, split.validation, split.test])
+        assert len(np.unique(rows)) == len(rows)
+
+    def test_random_is_80_10_10_and_stratified_and_leaks(self):
+        times, labels = trials()
+        split = split_trials(times, labels, "random")
+        assert [len(rows) for rows in (split.train, split.validation, split.test)] == pytest.approx(
+            [480, 60, 60], abs=2
+        )
+        assert labels[split.test].mean() == pytest.approx(labels.mean(), abs=0.02)
+        assert np.abs(times[split.train][:, None] - times[split.test]).min() < 5.0
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="kind must be 'random' or 'blocked', got 'odd'"):
+            split_trials([1.0], [1], "odd")
+        with pytest.raises(ValueError, match="blocks must be at least 3, got 2"):
+            split_trials([1.0], [1], blocks=2)
+        with pytest.raises(ValueError, match="train part of the blocked split holds fewer than two classes"):
+            split_trials(np.arange(100.0), np.ones(100))
+        with pytest.raises(ValueError, match="alike"):
+            split_trials([1.0, 2.0], [1])
+
+
+def made_features(informative, channels=14, count=600, seed=0):
+    """Features in which some channels carry the label in one direction."""
+    times, labels = trials(count)
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(count, channels, 8))
+    for channel in informative:
+        features[:, channel, 0] += 1.2 * labels
+    return times, labels, features
+
+
+class TestProbe:
+    def test_finds_what_is_there_and_nothing_where_nothing_is(self):
+        times, labels, features = made_features([2, 7])
+        split = split_trials(times, labels, "blocked")
+        informed = decode(features, labels, split)
+        assert informed.roc_auc > 0.8
+        assert informed.balanced_accuracy > 0.7
+        assert informed.trials == len(split.test)
+        assert informed.channels == 14
+        blind = decode(features, labels, split, [0, 1, 3])
+        assert 0.3 < blind.roc_auc < 0.7
+        assert blind.channels == 3
+
+    def test_scores_are_of_the_test_rows(self):
+        times, labels, features = made_features([2])
+        split = split_trials(times, labels, "blocked")
+        changed = labels.copy()
+        changed[split.test] = 1 - changed[split.test]
+        scores, inverted = decode(features, labels, split), decode(features, changed, split)
+        assert inverted.roc_auc == pytest.approx(1 - scores.roc_auc)
+        assert inverted.balanced_accuracy == pytest.approx(1 - scores.balanced_accuracy)
+
+    def test_ranking_and_sweep(self):
+        times, labels, features = made_features([2, 7])
+        split = split_trials(times, labels, "blocked")
+        assert set(rank_by_decoding(features, labels, split)[:2]) == {2, 7}
+        sweep = channel_sweep(features, labels, split, counts=(2, 10, 50))
+        assert [scores.channels for scores in sweep] == [2, 10]
+        assert sweep[0].roc_auc > 0.8
+        (all_there_are,) = channel_sweep(features[:, :3], labels, split)
+        assert all_there_are.channels == 3
+
+
+class TestFeatures:
+    @pytest.fixture(scope="class")
+    def model(self):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return MVPFormer(mvpformer_tiny()).eval()
+
+    def test_are_those_of_the_last_segment_whatever_the_batch(self, model):
+        signals = np.random.default_rng(0).normal(0, 50, (5, 3, 2 * 2560))
+        features = trial_features(model, signals, batch_size=2)
+        with torch.no_grad():
+            expected = model(torch.from_numpy(signals).float())[:, -1].numpy()
+        np.testing.assert_allclose(features, expected, atol=1e-5)
+
+    def test_short_trials_stand_in_the_middle(self, model):
+        signal = np.random.default_rng(0).normal(0, 50, (1, 2, 512))
+        whole = np.zeros((1, 2, 2560))
+        whole[..., 1024:1536] = signal
+        np.testing.assert_allclose(trial_features(model, signal), trial_features(model, whole), atol=1e-6)
+
+    def test_features_decode_a_rhythm_in_noise(self, model):
+        generator = np.random.default_rng(0)
+        times, labels = trials(200)
+        signals = generator.normal(0, 1, (200, 2, 2560))
+        # A slow deflection in one class, which a linear encoder can see.
+        signals[labels == 1] += 2.0 * np.hanning(2560)
+        features = trial_features(model, signals)
+        split = split_trials(times, labels, "random")
+        scores = decode(features, labels, split)
+        assert scores.roc_auc > 0.9
+        assert roc_auc_score(labels, signals.mean((1, 2))) > 0.9
+
+    def test_shape_is_checked(self, model):
+        with pytest.raises(ValueError, match=r"signals must be \[n, C, samples\]"):
+            trial_features(model, np.zeros((3, 2560)))

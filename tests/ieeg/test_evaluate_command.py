@@ -1,0 +1,138 @@
+"""`mvpformer evaluate` and `mvpformer plot` on what `detect` wrote."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.command_line import main
+from mvpa_ts.ieeg.data.writing import write_edf
+from mvpa_ts.ieeg.events import write_events
+from mvpa_ts.ieeg.report import EVENTS, REFERENCE, read_detection, read_result, save_detection
+from mvpa_ts.ieeg.scoring import score_events
+
+
+def run(*arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return MVPFormer(mvpformer_tiny(num_classes=2, context=4)).eval()
+
+
+@pytest.fixture(scope="module")
+def results(model, tmp_path_factory):
+    """Two annotated subjects, one with two recordings, and a recording without seizures."""
+    root = tmp_path_factory.mktemp("results")
+    detector = Detector(model, threshold=0.5, rules="none")
+    made = {}
+    for subject, session, seizures in (("S01", 0, 1), ("S01", 1, 1), ("S02", 0, 1), ("S03", 0, 0)):
+        recording = simulate_recording(subject, session=session, num_channels=2, duration=180.0, num_seizures=seizures)
+        segments = detector.segments(recording)
+        detection = detector.detect_segments(segments)
+        save_detection(root / recording.name, detection, segments)
+        made[recording.name] = detection, recording
+    return root, made
+
+
+def test_saved_detection_comes_back(results):
+    root, made = results
+    for name, (detection, recording) in made.items():
+        read = read_detection(root / name)
+        np.testing.assert_allclose(read.probabilities, detection.probabilities, atol=1e-6)
+        np.testing.assert_allclose(read.starts, detection.starts, atol=1e-3)
+        assert read.rules == detection.rules
+        assert read.channel_names == detection.channel_names
+        assert (root / name / REFERENCE).is_file() == bool(recording.seizures)
+    with pytest.raises(FileNotFoundError, match=r"holds no run\.json"):
+        read_detection(root)
+    with pytest.raises(FileNotFoundError, match=r"has no reference_events\.tsv"):
+        read_result(root / "S03_session0")
+
+
+def test_tables_of_a_cohort(results, tmp_path, capsys):
+    root, made = results
+    assert run("evaluate", root, "-o", tmp_path / "scores") == 1
+    assert "--unannotated seizure-free" in capsys.readouterr().err
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--unannotated", "seizure-free", "--mode", "paper") == 0
+    assert "4 recordings of 3 subjects; event scores in mode paper" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
+    assert table["recordings"].to_dict() == {"S01": 2, "S02": 1, "S03": 1}
+    detection, recording = made["S02_session0"]
+    expected = score_events(recording.seizures, detection.events, 180.0, "paper")
+    assert table.loc["S02", "event_sensitivity"] == expected.sensitivity
+    assert table.loc["S02", "false_positives_per_hour"] == pytest.approx(expected.false_positives_per_hour)
+    assert (tmp_path / "scores" / "cohort.md").read_text().count("| S0") == 3
+    assert len(list((tmp_path / "scores").glob("*.png"))) == 5
+
+
+def test_reference_from_elsewhere(results, tmp_path, capsys):
+    root, made = results
+    for name in made:
+        write_events(tmp_path / "truth" / f"{name}_events.tsv", [(30.0, 60.0)], 180.0)
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2, 1, 1]
+    (tmp_path / "truth" / "S02_session0_events.tsv").unlink()
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 1
+    assert "holds none of S02_session0_events.tsv" in capsys.readouterr().err
+
+
+def test_empty_folder(tmp_path, capsys):
+    assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
+    assert "holds no complete detection" in capsys.readouterr().err
+
+
+class TestPlot:
+    @pytest.fixture(scope="class")
+    def file(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("edf") / "S01.edf"
+        write_edf(simulate_recording("S01", num_channels=3, duration=60.0, num_seizures=1), path)
+        return path
+
+    def test_every_kind(self, results, model, file, tmp_path):
+        root, _ = results
+        model.save_pretrained(tmp_path / "model")
+        folder = root / "S01_session0"
+        assert run("plot", "timeline", folder, "-o", tmp_path / "timeline.svg") == 0
+        traces = ["--onset", 10, "--offset", 20, "--detection", folder]
+        assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
+        assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
+        maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
+        assert run("plot", "connectivity", file, "-o", tmp_path / "map.png", *maps) == 0
+        for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
+            assert (tmp_path / name).stat().st_size > 5000
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
+            (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
+            (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
+            (["connectivity", "{file}", "-o", "x.png"], "connectivity needs --model"),
+            (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),
+        ],
+    )
+    def test_errors(self, file, tmp_path, monkeypatch, capsys, arguments, message):
+        monkeypatch.chdir(tmp_path)
+        assert run("plot", *(argument.format(file=file) for argument in arguments)) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_result_scores_skipped_segments_as_negative(results, tmp_path):
+    root, _ = results
+    result = read_result(root / "S01_session0")
+    result.probabilities[3] = math.nan
+    assert not result.predictions[3]
+    assert len(result.labels) == len(result.starts)
+    assert (root / "S01_session0" / EVENTS).is_file()
