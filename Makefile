@@ -8,7 +8,22 @@ GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Scripts with a --quick form, each run once by `make test`.
 DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py attention_gpu.py \
-	training_step_benchmark.py forecasting.py forecasting_choices.py drop_last.py zero_shot.py sweep.py))
+	training_step_benchmark.py forecasting.py forecasting_choices.py drop_last.py zero_shot.py sweep.py \
+	classification.py classification_choices.py sktime_forecasting.py loading_benchmark.py))
+DEMOS := $(wildcard $(addprefix experiments/, \
+	demo.py \
+	attention_benchmark.py \
+	attention_gpu.py \
+	training_step_benchmark.py \
+	forecasting.py \
+	forecasting_choices.py \
+	drop_last.py \
+	zero_shot.py \
+	sweep.py \
+	classification.py \
+	classification_choices.py \
+	sktime_forecasting.py \
+	))
 QUICK := $(DEMOS:=.quick)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.classification import ClassificationConfig, ClassificationNetwork, ClassificationTraining
 from mvpa_ts.classification.panel import Scaler
-from mvpa_ts.classification.training import Part, train_network
+from mvpa_ts.classification.training import Part, fit_kernels, train_network
 from mvpa_ts.uea import load_uea
 
 FOLDS, SEED = 3, 1
@@ -114,7 +114,7 @@ def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[
     attended = predicted(network.attention, rest).softmax(1)
     convolved = torch.full_like(attended, 1.0 / len(classes))
     if network.kernels is not None:
-        network.kernels.fit(part.x, part.mask, part.labels, torch.ones(len(part.labels)), SEED + fold)
+        fit_kernels(network.kernels, part, training, SEED + fold)
         convolved = predicted(network.kernels, rest).softmax(1)
     both = predicted(network, rest).softmax(1)
     result: dict[str, Any] = {"dataset": dataset, "change": name, "fold": fold, "held_out": len(held)}

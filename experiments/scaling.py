@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from forecasting import RESULTS, hardware, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, write_atomically
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 

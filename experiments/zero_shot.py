@@ -1,8 +1,8 @@
 """Zero-shot across numbers of channels: train on ETTh1 (7 channels), forecast ETTh2 (7) and Weather (21) as they are.
 
-Nothing of the other sets is trained on; each is scaled by its own train rows, as everywhere. MVPA and the linear model
-have no cycle here, for a learned cycle belongs to its data set. Beside them: the last value repeated, and the last day
-repeated (for Weather that is 144 steps, more than the look-back the others see).
+Nothing of the other sets is trained on; each is scaled by its own train rows, as everywhere. MVPA has its settings for
+ETTh1 but no cycle and no parameters of single channels, for those belong to a data set. Beside it are the linear model,
+the last value repeated, and the last day repeated (for Weather that is 144 steps, more than the others see).
 
     python experiments/zero_shot.py            # results/zero_shot.csv and .md; a killed run goes on where it was
     python experiments/zero_shot.py --quick    # three training steps, one horizon, few windows, written elsewhere
@@ -28,6 +28,8 @@ from training import evaluate, train
 from mvpa_ts.datasets import WindowSet, forecasting_windows, load_forecasting_frame
 
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
+# What belongs to the channels of the source is left out.
+SHARED = {"cycle_length": None, "individual_channels": False}
 TRAINED, NAIVE = ("MVPA", "Linear"), ("last value", "last day")
 
 
@@ -74,7 +76,7 @@ def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict
     channels = source["train"].values.shape[1]
     if name == "MVPA":
         torch.manual_seed(seed)
-        model, training, _ = mvpa(SOURCE, horizon, channels, {"cycle_length": None})
+        model, training, _ = mvpa(SOURCE, horizon, channels, SHARED)
     else:
         model, training, _ = build(name, SOURCE, horizon, channels, seed)
     train(model, source, training, seed=seed, max_steps=3 if quick else None)

@@ -32,7 +32,7 @@ class WeightAverage:
     @torch.no_grad()
     def update(self) -> None:
         """Take the weights after an optimiser step into the average."""
-        if self._decay is None:
+        if self._decay is None or not self._weights:
             return
         self._steps += 1
         decay = min(self._decay, (1 + self._steps) / (10 + self._steps))

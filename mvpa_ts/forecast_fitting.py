@@ -104,7 +104,8 @@ class Series:
     values : float array, shape (n, C)
         NaN = missing.
     features : float array, shape (n + ahead, F), optional
-        Known ahead: rows of the series, then rows of the future. No NaN.
+        Known ahead: rows of the series, then rows of the future. No NaN. The network sees them scaled, and less their
+        mean over the look-back.
     position : int
         Of the first row, counted from anywhere; sets the phase of a cycle.
     """
@@ -167,9 +168,11 @@ class FittedForecaster:
         ):
             raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
         scaling = Scaling.of(series.values) if scaling is None else scaling
-        windows = _Windows([series], [scaling], config, self.feature_scaling)
-        start = torch.tensor([len(series.values)])  # rows are padded by a look-back
-        inputs, _, _ = windows.at(start)
+        past = max(0, len(series.values) - config.lookback)
+        features = None if series.features is None else series.features[past:]
+        tail = Series(series.values[past:], features, series.position + past)
+        windows = _Windows([tail], [scaling], config, self.feature_scaling)
+        inputs, _, _ = windows.at(torch.tensor([len(tail.values)]))  # rows are padded by a look-back
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -332,7 +335,7 @@ class _Windows:
             positions.append(np.arange(-L, n + h) + one.position)
             if one.features is not None and feature_scaling is not None:
                 scaled = feature_scaling.apply(one.features)[: n + h]
-                features.append(np.pad(scaled, ((L, n + h - len(scaled)), (0, 0))))
+                features.append(np.pad(scaled, ((L, n + h - len(scaled)), (0, 0)), constant_values=np.nan))
             self.first_rows.append(total + L)
             total += L + n + h
         stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
@@ -353,7 +356,10 @@ class _Windows:
         values, observed = self.values[rows].to(self.device), self.observed[rows].to(self.device)
         future = None
         if self.features is not None:
-            future = self.features[rows].to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
+            features = self.features[rows]  # [B, L + h, F], NaN off the series
+            # As seen from the window, like its values: a level outside the training data then does no harm.
+            features = (features - features[:, :L].nanmean(1, keepdim=True)).nan_to_num(0.0)
+            future = features.to(self.device)[:, :, None].expand(-1, -1, values.shape[2], -1)
         inputs = {
             "x": values[:, :L],
             "mask": observed[:, :L],
@@ -431,8 +437,12 @@ def _train(
         return float(sum(part for part, _ in sums) / sum(count for _, count in sums))
 
     optimizer = torch.optim.AdamW(network.parameters(), training.learning_rate, weight_decay=training.weight_decay)
+    total = training.steps + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+        optimizer,
+        training.learning_rate,
+        total_steps=total,
+        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
     )
     average = WeightAverage(network, training.weight_averaging)
     best, best_state, worse, every = float("inf"), None, 0, max(1, training.steps // _VALIDATIONS)

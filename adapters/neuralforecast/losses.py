@@ -7,6 +7,8 @@ from einops import rearrange
 from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
 from torch import Tensor, nn
 
+from mvpa_ts import quantiles
+
 
 def scaled_by_host(loss: nn.Module) -> bool:
     """Whether the loss maps the network's numbers itself, so that only the host can undo a scaling after it.
@@ -28,21 +30,13 @@ def flattened(output: Tensor, loss: nn.Module) -> Tensor:
 
 def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
     """Outputs [B, h, N, Q] of a multi-quantile loss, sorted so that no two quantiles cross; others unchanged."""
-    if not isinstance(loss, (MQLoss, HuberMQLoss)):
-        return output
-    rank = loss.quantiles.argsort().argsort()  # the host puts the median first
-    return output.sort(dim=-1).values[..., rank]
+    return quantiles.in_order(output, loss.quantiles) if isinstance(loss, (MQLoss, HuberMQLoss)) else output
 
 
 def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
-    """Start the quantiles of a multi-quantile loss at those of a normal distribution around the window's mean.
-
-    Started together they cross, and sorting then hands each of them the errors of another.
-    """
+    """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.quantiles.start_in_order`."""
     if isinstance(loss, (MQLoss, HuberMQLoss)):
-        offsets = torch.special.ndtri(loss.quantiles.detach().double())
-        with torch.no_grad():
-            outputs.bias.copy_(offsets.repeat(len(outputs.bias) // len(offsets)))
+        quantiles.start_in_order(outputs, loss.quantiles)
 
 
 def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:

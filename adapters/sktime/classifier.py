@@ -70,7 +70,7 @@ class MVPAClassifier(BaseClassifier):
     >>> from sktime.datasets import load_basic_motions
     >>> from mvpa_ts.adapters.sktime import MVPAClassifier
     >>> X, y = load_basic_motions(split="train", return_type="numpy3D")
-    >>> classifier = MVPAClassifier(max_steps=5, random_state=0)
+    >>> classifier = MVPAClassifier(max_steps=2, kernel_features=500, random_state=0)
     >>> classifier.fit(X, y).predict_proba(X).shape
     (40, 4)
     """
@@ -153,6 +153,11 @@ class MVPAClassifier(BaseClassifier):
         self.device = device
         self.verbose = verbose
         super().__init__()
+
+    def _check_input(self, X: Any, y: Any = None, **options: Any) -> Any:
+        if hasattr(X, "__len__") and not len(X):  # the host stumbles over it
+            raise ValueError("X must hold at least one series, got none")
+        return super()._check_input(X, y, **options)
 
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPAClassifier:
         series = _arrays(X)
@@ -287,8 +292,6 @@ class MVPAClassifier(BaseClassifier):
 
 def _arrays(X: list[pd.DataFrame]) -> list[np.ndarray]:
     """Series [C, L]."""
-    if not len(X):
-        raise ValueError("X must hold at least one series, got none")
     series = [one.to_numpy(float).T for one in X]
     for row, one in enumerate(series):
         if np.isinf(one).any():

@@ -50,7 +50,7 @@ def position_of(index: pd.Index, frequency: Any) -> int:
     first = index[:1]
     if isinstance(first, pd.DatetimeIndex):
         try:
-            first = first.to_period(frequency)
+            first = pd.DatetimeIndex(first, freq=frequency).to_period()
         except (ValueError, AttributeError):  # a custom offset, or none
             return 0
     if isinstance(first, pd.PeriodIndex):

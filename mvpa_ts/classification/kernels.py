@@ -133,17 +133,30 @@ class KernelPath(nn.Module):
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
     @torch.no_grad()
-    def fit(self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, seed: int = 0) -> None:
-        """Set thresholds and classifier from training series [n, L, C], their masks, classes [n] and weights [n]."""
+    def fit(self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, *, copies: int = 1, seed: int = 0) -> None:
+        """Set thresholds and classifier.
+
+        Parameters
+        ----------
+        x, mask : Tensor, shape (copies · n, L, C)
+            All training series, then a changed copy of all, and so on.
+        labels, weights : Tensor, shape (n,)
+            Class of each series and what it counts.
+        copies : int
+            How many forms of each series there are, the first being the series itself.
+        seed : int
+            For the series whose responses set the thresholds.
+        """
         generator = torch.Generator().manual_seed(seed)
         level, shape, observed = series_views(x, mask)
         for bank, view in zip(self.banks, (level, shape), strict=True):
-            bank.fit(view, observed.any(1), generator)
+            bank.fit(view[: len(labels)], observed.any(1)[: len(labels)], generator)
         size = max(1, _BATCH_STEPS // x.shape[1])
         features = torch.cat([self._features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
         self.location.copy_(features.mean(0))
         self.scale.copy_(features.std(0, correction=0) + 1e-4)
-        weight, bias = fit_ridge((features - self.location) / self.scale, labels, weights, num_classes=len(self.bias))
+        standard = (features - self.location) / self.scale
+        weight, bias = fit_ridge(standard, labels, weights, num_classes=len(self.bias), copies=copies)
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 

@@ -1,8 +1,9 @@
-"""Ridge classification in closed form, its penalty and temperature chosen by leaving one out."""
+"""Ridge classification in closed form, its penalty and temperature chosen by leaving one series out."""
 
 from __future__ import annotations
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -10,22 +11,27 @@ _PENALTIES = 10.0 ** torch.arange(-1.0, 6.1, 0.5, dtype=torch.float64)
 _SHARPNESS = torch.logspace(-1, 2, 61, dtype=torch.float64)
 
 
-def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes: int) -> tuple[Tensor, Tensor]:
+def fit_ridge(
+    features: Tensor, labels: Tensor, weights: Tensor, *, num_classes: int, copies: int = 1
+) -> tuple[Tensor, Tensor]:
     """Weight [K, P] and bias [K] of logits whose softmax is calibrated.
 
-    The targets are ±1. The penalty has the smallest squared leave-one-out error; then the scores are multiplied by
-    the factor that gives the leave-one-out scores the smallest cross-entropy. Both need one eigendecomposition of
-    the smaller Gram matrix.
+    The targets are ±1. The penalty has the smallest squared error when each series is left out with all of its copies;
+    then the scores are multiplied by the factor that gives the left-out scores of the series themselves the smallest
+    cross-entropy. All of it follows from one eigendecomposition of the smaller Gram matrix: leaving rows g out changes
+    their residuals from r to (I − H)⁻¹ r, where H is the block of the hat matrix at g.
 
     Parameters
     ----------
-    features : Tensor, shape (n, P)
-        Standardised.
+    features : Tensor, shape (copies · n, P)
+        Standardised; all series, then a copy of all, and so on.
     labels : integer Tensor, shape (n,)
     weights : Tensor, shape (n,)
-        What each row counts; their mean does not matter.
+        What each series counts; their mean does not matter.
     num_classes : int
         K.
+    copies : int
+        How many forms of each series there are, the first being the series itself.
 
     Examples
     --------
@@ -36,11 +42,11 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     >>> (features @ weight.T + bias).argmax(1).tolist()
     [0, 0, 1, 1]
     """
-    rows, share = features.double(), (weights / weights.sum()).double()[:, None]
-    target = 2.0 * F.one_hot(labels, num_classes).double() - 1.0
+    rows, share = features.double(), (weights / weights.sum() / copies).double().repeat(copies)[:, None]
+    target = 2.0 * F.one_hot(labels, num_classes).double().repeat(copies, 1) - 1.0
     row_mean, target_mean = (share * rows).sum(0), (share * target).sum(0)
     root = (share * len(rows)).sqrt()
-    X, Y = (rows - row_mean) * root, (target - target_mean) * root  # [n, P], [n, K]
+    X, Y = (rows - row_mean) * root, (target - target_mean) * root  # [copies · n, P], [copies · n, K]
 
     dual = X.shape[0] <= X.shape[1]
     values, vectors = torch.linalg.eigh(X @ X.T if dual else X.T @ X)
@@ -48,21 +54,21 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     values, vectors = values[kept], vectors[:, kept]
     basis = vectors if dual else X @ vectors / values.sqrt()  # left singular vectors of X
     projected = basis.T @ Y
+    by_series = rearrange(basis, "(m n) r -> n m r", m=copies)
+    intercept = rearrange(share.sqrt(), "(m n) 1 -> n m 1", m=copies)
 
-    smallest, penalty, scores = float("inf"), 1.0, target
+    smallest, penalty, sharpness = float("inf"), 1.0, 1.0
+    first = slice(0, len(labels))
     for candidate in _PENALTIES.tolist():
         shrinkage = values / (values + candidate)
-        leverage = (basis.square() @ shrinkage)[:, None] + share
-        fitted = basis @ (shrinkage[:, None] * projected)
-        left_out = (fitted - leverage * Y) / (1.0 - leverage).clamp(min=1e-6)
-        error = (left_out - Y).square().mean().item()
-        if error < smallest:
-            smallest, penalty, scores = error, candidate, left_out / root + target_mean
-
-    losses = torch.stack(
-        [(F.cross_entropy(scores * s, labels, reduction="none") * share[:, 0]).sum() for s in _SHARPNESS.to(scores)]
-    )
-    sharpness = _SHARPNESS[losses.argmin().item()].item()
+        residual = rearrange(Y - basis @ (shrinkage[:, None] * projected), "(m n) k -> n m k", m=copies)
+        hat = (by_series * shrinkage) @ by_series.mT + intercept @ intercept.mT
+        residual = torch.linalg.solve(torch.eye(copies).to(hat) * (1 + 1e-9) - hat, residual)
+        scores = target[first] - residual[:, 0] / root[first].clamp(min=1e-12)
+        for factor in _SHARPNESS.tolist():
+            losses = F.cross_entropy(scores * factor, labels, reduction="none")
+            if (loss := (losses * share[first, 0]).sum().item()) < smallest:
+                smallest, penalty, sharpness = loss, candidate, factor
     coefficients = projected / (values + penalty)[:, None]
     weight = X.T @ (basis @ coefficients) if dual else vectors @ (values.sqrt()[:, None] * coefficients)
     bias = target_mean - row_mean @ weight

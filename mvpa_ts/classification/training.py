@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,9 +16,14 @@ from torch.nn import functional as F
 from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.fitted import FittedClassifier
+from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 
+_AUGMENTATION = Augmentation()
+_KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
+# Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
+_KERNEL_ROWS = 1024
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
 
@@ -49,26 +54,30 @@ class ClassificationTraining:
     num_networks : int
         Networks whose probabilities are averaged.
     refit : bool
-        Train the networks on all series for the chosen number of steps. Otherwise each network keeps the weights
-        of its best validation, on a split of its own.
+        The first network holds out the validation part, and the others are trained on all series for the number of
+        steps that was best for it. Otherwise each network holds out a part of its own.
+    kernel_augmentation, kernel_copies : Augmentation, int
+        Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
         "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
     """
 
-    steps: int = 400
+    steps: int = 300
     batch_size: int = 32
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     weight_decay: float = 0.05
     label_smoothing: float = 0.1
-    mixup: float = 0.3
+    mixup: float = 0.0
     weight_averaging: float = 0.98
     clip: float = 1.0
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = _AUGMENTATION
     validation: float = 0.2
     evaluate_every: int = 25
     patience: int = 6
-    num_networks: int = 1
+    num_networks: int = 2
     refit: bool = True
+    kernel_augmentation: Augmentation = _KERNEL_AUGMENTATION
+    kernel_copies: int = 4
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +89,7 @@ class ClassificationTraining:
         for name in ("label_smoothing", "validation", "weight_averaging"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        for name in ("weight_decay", "mixup"):
+        for name in ("weight_decay", "mixup", "kernel_copies"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if isinstance(self.class_weights, tuple):
@@ -99,9 +108,9 @@ class Progress:
     Attributes
     ----------
     stage : {"validation", "final"}
-        Choosing the number of steps, or training what is kept.
+        Whether the network holds out a validation part or is trained on all series.
     network, num_networks : int
-        Counted from 1 within the stage.
+        Counted from 1.
     step, steps : int
     loss : float
         Of the last batch.
@@ -130,6 +139,10 @@ class Part:
     mask: Tensor
     labels: Tensor
     num_classes: int
+
+    def rows(self, rows: np.ndarray) -> Part:
+        """Some of the series."""
+        return Part(self.x[rows], self.mask[rows], self.labels[rows], self.num_classes)
 
     def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
         """What a series of each class counts; "balanced": the classes count the same."""
@@ -246,38 +259,43 @@ def _fit(
     progress: Callable[[Progress], None],
     device: str,
 ) -> FittedClassifier:
-    def part(rows: np.ndarray, scaler: Scaler) -> Part:
-        return Part(
-            *scaler.padded([series[row] for row in rows]), torch.as_tensor(labels[rows]), num_classes=config.num_classes
-        )
-
-    def trained(own: int, rows: np.ndarray, held: np.ndarray, scaler: Scaler, tell: Report) -> tuple[nn.Module, int]:
+    splits = [stratified_split(labels, training.validation, seed + index) for index in range(training.num_networks)]
+    # One scaler for all networks; it has not seen what the first one is validated on.
+    scaler = Scaler.fit([series[row] for row in splits[0][0]])
+    whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
+    networks, steps = [], training.steps
+    for index, (rows, held) in enumerate(splits):
+        own = seed + 1000 * index
+        validated = len(held) > 0 and (index == 0 or not training.refit)
+        stage: Literal["validation", "final"] = "validation" if validated else "final"
         torch.manual_seed(own)
         network = ClassificationNetwork(config, own).to(device)
-        used = part(rows, scaler)
-        validation = part(held, scaler) if len(held) else None
-        step = train_network(network.attention, used, validation, training, steps=steps, seed=own, report=tell)
-        return network, step
-
-    everything, nothing = np.arange(len(series)), np.arange(0)
-    steps, count = training.steps, training.num_networks
-    splits = [stratified_split(labels, training.validation, seed + index) for index in range(count)]
-    if training.refit and len(splits[0][1]):
-        rows, held = splits[0]
-        tell = functools.partial(_tell, progress, "validation", 1, 1)
-        _, steps = trained(seed, rows, held, Scaler.fit([series[row] for row in rows]), tell)
-
-    scaler, networks = Scaler.fit(series), []
-    for index in range(count):
-        own = seed + 1000 * (index + 1)
-        rows, held = (everything, nothing) if training.refit else splits[index]
-        network, _ = trained(own, rows, held, scaler, functools.partial(_tell, progress, "final", index + 1, count))
+        best = train_network(
+            network.attention,
+            whole.rows(rows) if validated else whole,
+            whole.rows(held) if validated else None,
+            training,
+            steps=training.steps if validated else steps,
+            seed=own,
+            report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
+        )
+        steps = best if index == 0 else steps
         if network.kernels is not None:
-            whole = part(everything, scaler)
-            weights = whole.class_weights(training.class_weights)[whole.labels]
-            network.kernels.fit(*(one.to(device) for one in (whole.x, whole.mask, whole.labels, weights)), own)
+            fit_kernels(network.kernels, whole, training, own)
         networks.append(network)
     return FittedClassifier(config, scaler, networks)
+
+
+def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> None:
+    """Fit the fixed-kernel path to a part and to changed copies of it; the training schedule plays no role."""
+    generator = torch.Generator().manual_seed(seed)
+    copies = max(0, min(training.kernel_copies, _KERNEL_ROWS // len(part.labels) - 1))
+    forms = [(part.x, part.mask)]
+    forms += [training.kernel_augmentation(part.x, part.mask, generator) for _ in range(copies)]
+    device = path.weight.device
+    x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
+    weights = part.class_weights(training.class_weights)[part.labels]
+    path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
 
 
 def train_network(
@@ -317,8 +335,12 @@ def train_network(
         ],
         training.learning_rate,
     )
+    total = training.steps + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+        optimizer,
+        training.learning_rate,
+        total_steps=total,
+        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
     )
     average = WeightAverage(network, training.weight_averaging or None)
     best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
@@ -355,7 +377,7 @@ def train_network(
     if best_state is not None:
         network.load_state_dict(best_state)
     network.eval()
-    return best_step
+    return best_step or steps
 
 
 def _tell(

@@ -1,0 +1,235 @@
+"""MVPAClassifier beyond sktime's conformance suite."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("sktime")
+
+from sktime.datatypes import convert
+from sktime.exceptions import NotFittedError
+
+from mvpa_ts.adapters.sktime import MVPAClassifier
+from mvpa_ts.adapters.sktime import classifier as module
+
+SMALL: dict[str, Any] = {
+    "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 8, "conv_layers": 1, "tokens": 8, "max_steps": 6,
+    "validate_every": 2, "kernel_features": 84, "random_state": 0,
+}  # fmt: skip
+
+
+def waves(instances: int = 24, channels: int = 3, steps: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes of different frequency, [instances, channels, steps]."""
+    labels = np.array(["slow", "quick"])[np.arange(instances) % 2]
+    speed = np.where(labels == "slow", 0.3, 1.1)[:, None, None]
+    phase = np.random.default_rng(0).uniform(0, 6, size=(instances, channels, 1))
+    return np.sin(speed * np.arange(steps) + phase), labels
+
+
+def frames(X: np.ndarray) -> list[pd.DataFrame]:
+    return [pd.DataFrame(one.T) for one in X]
+
+
+def fitted(X: Any, y: np.ndarray, **changes: Any) -> MVPAClassifier:
+    return MVPAClassifier(**{**SMALL, **changes}).fit(X, y)
+
+
+def test_every_kind_of_panel_gives_the_same():
+    X, y = waves()
+    expected = fitted(X, y).predict_proba(X)
+    for kind in ("nested_univ", "df-list", "pd-multiindex"):
+        same = convert(X, "numpy3D", kind, as_scitype="Panel")
+        np.testing.assert_array_equal(fitted(same, y).predict_proba(same), expected)
+    np.testing.assert_allclose(expected.sum(1), 1.0, rtol=1e-6)
+
+
+def test_learns_and_keeps_the_kind_of_label():
+    X, y = waves()
+    assert fitted(X, y, max_steps=30).score(X, y) == 1.0
+    numbers = np.where(y == "slow", 7, -2)
+    found = fitted(X, numbers, max_steps=30).predict(X)
+    assert found.dtype == numbers.dtype
+    assert np.array_equal(found, numbers)
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_any_number_of_steps(steps):
+    X, y = waves(6)
+    assert np.isfinite(fitted(X, y, max_steps=steps, kernel_features=0).predict_proba(X)).all()
+
+
+class TestReproducibility:
+    def test_same_seed_same_bits(self):
+        X, y = waves()
+        first, second = (fitted(X, y).predict_proba(X) for _ in range(2))
+        assert np.array_equal(first, second)
+        assert not np.array_equal(first, fitted(X, y, random_state=1).predict_proba(X))
+
+    def test_global_generators_are_left_alone(self):
+        X, y = waves()
+        before = torch.get_rng_state(), np.random.get_state()[1].copy()
+        fitted(X, y)
+        assert torch.equal(before[0], torch.get_rng_state())
+        assert np.array_equal(before[1], np.random.get_state()[1])
+
+
+class TestLengthsAndGaps:
+    def test_a_series_alone_gets_what_it_gets_among_others(self):
+        X, y = waves()
+        ragged = [frame[: 12 + row % 19] for row, frame in enumerate(frames(X))]
+        classifier = fitted(ragged, y)
+        together = classifier.predict_proba(ragged)
+        alone = np.concatenate([classifier.predict_proba([frame]) for frame in ragged])
+        np.testing.assert_allclose(alone, together, atol=2e-6)
+
+    def test_shorter_and_longer_series_than_in_fit(self):
+        X, y = waves()
+        classifier = fitted(X, y)
+        longer = frames(waves(steps=75)[0])
+        for panel in (longer, [frame[:1] for frame in longer], [longer[0][:2], longer[1]]):
+            probabilities = classifier.predict_proba(panel)
+            assert np.isfinite(probabilities).all()
+            assert len(probabilities) == len(panel)
+        assert np.isfinite(fitted([frame[:2] for frame in longer], y).predict_proba(longer)).all()
+
+    def test_missing_values_in_fit_and_predict(self):
+        X, y = waves()
+        X[::3, 1, 5:9] = np.nan
+        X[4, 2] = np.nan  # a whole channel of one series
+        classifier = fitted(X, y, max_steps=30)
+        assert np.isfinite(classifier.predict_proba(X)).all()
+        assert classifier.score(X, y) > 0.9
+
+
+class TestClassWeight:
+    def test_counts(self):
+        X, y = waves()
+        X = np.random.default_rng(0).normal(size=X.shape)  # nothing to learn but the weights
+        changes = {"kernel_features": 0, "max_steps": 30, "validation_fraction": 0.0}
+        share = [
+            fitted(X, y, class_weight={"quick": weight, "slow": 1.0}, **changes).predict_proba(X)[:, 0].mean()
+            for weight in (0.1, 10.0)
+        ]
+        assert share[0] < 0.4
+        assert share[1] > 0.6
+
+    def test_unknown_label(self):
+        X, y = waves()
+        with pytest.raises(ValueError, match=r"class_weight must name classes of y.*got \['fast'\]"):
+            fitted(X, y, class_weight={"fast": 2.0})
+
+
+class TestEmbedding:
+    def test_one_row_a_series_that_tells_the_classes_apart(self):
+        X, y = waves()
+        classifier = fitted(X, y, max_steps=30)
+        embedding = classifier.embed(frames(X))
+        assert embedding.shape[0] == len(X)
+        assert np.array_equal(embedding, classifier.embed(X))
+        centres = np.stack([embedding[y == label].mean(0) for label in ("slow", "quick")])
+        nearest = ((embedding[:, None] - centres) ** 2).sum(2).argmin(1)
+        assert (np.array(["slow", "quick"])[nearest] == y).mean() > 0.9
+
+    def test_needs_a_network(self):
+        X, y = waves()
+        with pytest.raises(NotFittedError):
+            MVPAClassifier(**SMALL).embed(X)
+        with pytest.warns(UserWarning, match="single label"):
+            classifier = fitted(X, np.full(len(y), "slow"))
+        assert set(classifier.predict(X)) == {"slow"}
+        with pytest.raises(ValueError, match="embed needs a fit on one column y with two classes"):
+            classifier.embed(X)
+
+
+class TestBadInput:
+    def test_other_channels(self):
+        X, y = waves()
+        with pytest.raises(ValueError, match="X must have the 3 channels of fit, got 2 in series 0"):
+            fitted(X, y).predict(X[:, :2])
+
+    def test_infinite_values(self):
+        X, y = waves()
+        X[2, 1, 3] = np.inf
+        with pytest.raises(ValueError, match="X must be finite, or NaN where missing, got inf in series 2"):
+            fitted(X, y)
+
+    def test_a_series_without_a_value(self):
+        X, y = waves()
+        X[2] = np.nan
+        with pytest.raises(ValueError, match="X must hold a value of each series, got none in series 2"):
+            fitted(X, y)
+
+    @pytest.mark.parametrize("empty", [np.zeros((0, 3, 30)), []], ids=["array", "list"])
+    def test_empty_panel(self, empty):
+        X, y = waves()
+        with pytest.raises(ValueError, match="X must hold at least one series, got none"):
+            fitted(empty, y[:0])
+        with pytest.raises(ValueError, match="X must hold at least one series, got none"):
+            fitted(X, y).predict(empty)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
+            ({"max_steps": 0}, "steps must be at least 1"),
+            ({"class_weight": "fair"}, "class_weights must be None, 'balanced' or a tuple"),
+        ],
+    )
+    def test_parameters(self, changes, message):
+        with pytest.raises(ValueError, match=message):
+            fitted(*waves(), **changes)
+
+
+def test_every_parameter_arrives(monkeypatch):
+    told: dict[str, Any] = {}
+
+    def catch(series, labels, config, training, **rest):
+        told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "fit_classifier", catch)
+    changes = {
+        "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 7, "width": 9, "conv_layers": 11, "tokens": 13,
+        "components": ("time",), "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03,
+        "kernel_features": 17, "kernel_weight": 0.04, "max_steps": 19, "batch_size": 23, "learning_rate": 0.05,
+        "weight_decay": 0.06, "label_smoothing": 0.07, "mixup": 0.08, "validation_fraction": 0.09,
+        "validate_every": 29, "patience": 31, "num_networks": 37, "refit": False, "device": "meta",
+    }  # fmt: skip
+    with pytest.raises(InterruptedError):
+        MVPAClassifier(**changes, augment=False, class_weight={"slow": 2.0}).fit(*waves())
+    renamed = {"max_steps": "steps", "validation_fraction": "validation", "validate_every": "evaluate_every"}
+    assert {name: told[renamed.get(name, name)] for name in changes} == changes
+    assert not any(told["augmentation"].values())
+    assert told["class_weights"] == (1.0, 2.0)
+    others = {"augment", "class_weight", "random_state", "verbose"}
+    assert set(changes) | others == set(MVPAClassifier.get_param_names())
+
+
+def test_silent_unless_verbose(capfd):
+    X, y = waves()
+    fitted(X, y)
+    assert capfd.readouterr() == ("", "")
+    fitted(X, y, verbose=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "choosing steps" in shown.err
+    assert "network 1/1" in shown.err
+
+
+@pytest.mark.parametrize("kind", [str, int, object])
+def test_files_come_back(kind, tmp_path):
+    X, y = waves()
+    labels = np.where(y == "slow", 3, 5).astype(kind)
+    classifier = fitted(X, labels)
+    classifier.to_files(tmp_path / "new")
+    again = MVPAClassifier.from_files(tmp_path / "new")
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    np.testing.assert_array_equal(again.predict(X), classifier.predict(X))
+    np.testing.assert_array_equal(again.embed(X), classifier.embed(X))
+    assert again.predict(X).dtype == labels.dtype
