@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from forecasting import RESULTS, hardware, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, write_atomically
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -41,6 +42,9 @@ SHARED = 2048  # segments that each GPU adds to the common pool of negatives
 # Assumed, not measured: what a current data-centre GPU may sustain in bfloat16.
 ASSUMED_FLOPS = 2e14
 MEMORY = {"40 GB": 40e9, "80 GB": 80e9}
+
+
+PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,16 @@ def main() -> None:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
         write_atomically(RESULTS / "scaling.json", json.dumps(content, indent=1) + "\n")
         write_atomically(RESULTS / "scaling.md", report)
+        write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
+
+
+def filled(page: str, report: str) -> str:
+    """The page with the report's tables, one heading level down, but for those of single cases."""
+    before, _, rest = page.partition("<!-- tables -->\n")
+    _, _, after = rest.partition("<!-- end -->")
+    tables = report[report.index("Kept for the backward pass") :]
+    fitted = "\n".join(f"#{line}" if line.startswith("##") else line for line in tables.splitlines()) + "\n"
+    return f"{before}<!-- tables -->\n{fitted}<!-- end -->{after}"
 
 
 def measure(size: str, layers: int, T: int, C: int, precision: str) -> Case:

@@ -61,6 +61,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 f"the checkpoint {path} cannot be read ({_reason(error)}): it is damaged, or no checkpoint of this "
                 f"command. Resume from another one, or start again without --ckpt_path"
             ) from error
+        if Path(path).name == ".temp.ckpt":  # plain weights that Lightning's forked processes hand back
+            return checkpoint
         if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
             raise ValueError(f"{path} is not a training checkpoint: it holds no state_dict")
         return checkpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -259,6 +259,24 @@ def cohort_report(
     return CohortReport(
         table, pd.DataFrame(summaries), pd.DataFrame(shares), pd.DataFrame(regressions, columns=_REGRESSION), kappas
     )
+
+
+def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
+    """The paper's test subjects as group ``all50`` and those whose recordings nobody trained on as ``unseen32``.
+
+    None where no subject is one of SWEC's 50. Groups hold the subjects that are there; the report states how many.
+
+    Examples
+    --------
+    >>> swec_groups(["ID19", "ID20", "ID68"])
+    {'all50': ['ID19', 'ID20', 'ID68'], 'unseen32': ['ID19', 'ID68']}
+    """
+    from mvpa_ts.ieeg.data.cohort import PAPER_TEST, UNSEEN32
+
+    names = list(subjects)
+    members = {"all50": PAPER_TEST, "unseen32": UNSEEN32}
+    groups = {group: [name for name in names if name in everyone] for group, everyone in members.items()}
+    return {group: present for group, present in groups.items() if present} or None
 
 
 def bootstrap_interval(

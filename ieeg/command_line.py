@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 RESEARCH_USE = "For research use; not a medical device."
 
 COMMANDS: dict[str, str] = {
+    "pretrain": "train a model to predict the next segment, from a YAML file",
     "detect": "seizure events, probabilities and a report from recordings",
     "evaluate": "tables and figures of detected against reference seizures",
     "plot": "a figure from a detection, a recording or a model",

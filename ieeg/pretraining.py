@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +19,9 @@ from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_of, three_reference_similarity
 
-__all__ = ["PretrainingModule", "info_nce", "load_pretrained"]
+__all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
 
+_TINY = mvpformer_tiny()
 _RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""
 
@@ -70,7 +71,7 @@ class PretrainingModule(pl.LightningModule):
 
     def __init__(
         self,
-        architecture: MVPFormerConfig | None = None,
+        architecture: MVPFormerConfig = _TINY,
         learning_rate: float = 1e-4,
         weight_decay: float = 0.1,
         schedule: Literal["cosine", "constant"] = "cosine",
@@ -89,7 +90,7 @@ class PretrainingModule(pl.LightningModule):
             raise ValueError(f"warmup_steps must be at least 0, got {warmup_steps}")
         if not 0.0 <= final_rate <= 1.0:
             raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
-        self.architecture = mvpformer_tiny() if architecture is None else architecture
+        self.architecture = architecture
         if not self.architecture.prediction_head:
             raise ValueError("pretraining needs an architecture with prediction_head=True")
         self.learning_rate = learning_rate
@@ -115,21 +116,7 @@ class PretrainingModule(pl.LightningModule):
     ) -> tuple[Tensor, Tensor]:
         """InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
         windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
-        return self._contrast(batch, *self._predict(batch, windows), generator, shared)
-
-    def _predict(self, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings [B, S, C, D], predictions [B, W, T, C, D] of the first W windows, real tokens [B, S, C]."""
-        T = self.architecture.context
-        B, C, samples = batch["signal"].shape
-        S = samples // SEGMENT_SAMPLES
-        if not 1 <= windows <= S - T:
-            raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
-        real = _real_tokens(batch, (B, S, C), batch["signal"].device)
-        all_real = bool(real.all())
-        embeddings = self.model.encode(batch["signal"], None if all_real else real)
-        inputs, token_mask = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
-        features = self.model.decode(inputs, token_mask=None if all_real else token_mask)
-        return embeddings, self.model.predict(features).unflatten(0, (B, windows)), real
+        return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
 
     def _contrast(
         self,
@@ -182,7 +169,7 @@ class PretrainingModule(pl.LightningModule):
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Loss and three-reference similarity of the first window of each span."""
-        embeddings, prediction, real = self._predict(batch, windows=1)
+        embeddings, prediction, real = predict_windows(self.model, batch, 1)
         generator = self._generator("validation", batch_idx, self.global_rank)
         loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
         size = len(embeddings)
@@ -216,6 +203,9 @@ class PretrainingModule(pl.LightningModule):
         ]
         fused = self.device.type in ("cpu", "cuda", "mps")
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
+        # if there is one, is undone before clipping, as for any optimizer.
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
         steps = self.trainer.estimated_stepping_batches
         if self.schedule == "cosine" and math.isinf(steps):
             raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")
@@ -246,6 +236,55 @@ class PretrainingModule(pl.LightningModule):
 
     def _generator(self, *stream: object) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(stream_seed(self.seed, *stream))
+
+
+def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Predictions in the first windows of a batch of spans, each segment being encoded once.
+
+    Returns
+    -------
+    embeddings : Tensor, shape (B, S, C, D)
+    prediction : Tensor, shape (B, W, T, C, D)
+        Made at segment w + t for segment w + t + 1.
+    real : bool Tensor, shape (B, S, C)
+        Tokens that are real under all masks of the batch.
+    """
+    T = model.config.context
+    B, C, samples = batch["signal"].shape
+    S = samples // SEGMENT_SAMPLES
+    if not 1 <= windows <= S - T:
+        raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
+    real = torch.ones(B, S, C, dtype=torch.bool, device=batch["signal"].device)
+    for name, spread in (("token_mask", ()), ("channel_mask", (slice(None), None)), ("segment_mask", (..., None))):
+        if name in batch:
+            real = real & batch[name][spread]
+    token_mask = None if bool(real.all()) else real
+    embeddings = model.encode(batch["signal"], token_mask)
+    inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
+    features = model.decode(inputs, token_mask=None if token_mask is None else masks)
+    return embeddings, model.predict(features).unflatten(0, (B, windows)), real
+
+
+def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> Similarity:
+    """Three-reference similarity of a model over batches such as those of `RecordingDataModule.val_dataloader`.
+
+    With the same batches and seed, all models are compared with the same random references.
+    """
+    rows = []
+    training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for number, batch in enumerate(batches):
+            rows.append(_similarity_rows(model, batch, stream_seed(seed, "references", number)))
+    model.train(training)
+    return Similarity(rows)
+
+
+def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> Rows:
+    embeddings, prediction, real = predict_windows(model, batch, 1)
+    generator = torch.Generator(embeddings.device).manual_seed(seed)
+    similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+    return rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"])
 
 
 def stream_seed(seed: int, *stream: object) -> int:
@@ -298,15 +337,3 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
 def _recordings(batch: Mapping[str, Any]) -> list[str]:
     """A name for the recording of each span; the subject's where the batch has no other."""
     return [f"{s}/{r}" for s, r in zip(batch["subject"], batch.get("recording", batch["subject"]), strict=True)]
-
-
-def _real_tokens(batch: Mapping[str, Any], shape: tuple[int, int, int], device: torch.device) -> Tensor:
-    """Tokens [B, S, C] that are real under all masks of the batch."""
-    real = torch.ones(shape, dtype=torch.bool, device=device)
-    if "token_mask" in batch:
-        real = real & batch["token_mask"]
-    if "channel_mask" in batch:
-        real = real & batch["channel_mask"][:, None]
-    if "segment_mask" in batch:
-        real = real & batch["segment_mask"][..., None]
-    return real

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.ieeg.atomic import replaced
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -238,8 +240,10 @@ def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
     return SignedRank(median, float(result.statistic), float(result.pvalue), n, smallest)
 
 
-def compare_models(models: Mapping[str, Similarity]) -> pd.DataFrame:
+def compare_models(models: Mapping[str, Similarity], against: str | None = None) -> pd.DataFrame:
     """Pairs of models, paired by subject: the margin of the true over the random reference, signed ranks, Holm.
+
+    All pairs, or those with the model named `against` alone, which are fewer tests.
 
     Cosines of two models live in two embedding spaces, and an encoder that maps everything to nearly one direction
     has high ones; the margin over the random reference is what can be compared. p-values are Holm's, over the pairs.
@@ -256,7 +260,10 @@ def compare_models(models: Mapping[str, Similarity]) -> pd.DataFrame:
         means = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
         margins[name] = means["true"] - means["random"]
     rows = []
-    for name, other in itertools.combinations(margins, 2):
+    if against is not None and against not in margins:
+        raise ValueError(f"against must be one of {', '.join(margins)}, got {against!r}")
+    pairs = itertools.combinations(margins, 2)
+    for name, other in pairs if against is None else [(against, other) for other in margins if other != against]:
         pair = pd.concat([margins[name], margins[other]], axis=1, keys=["first", "second"]).dropna()
         test = signed_rank(pair["first"].tolist(), pair["second"].tolist())
         rows.append(
@@ -315,11 +322,8 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
     if title:
         figure.suptitle(title)
     figure.tight_layout()
-    path = Path(path)
-    written = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
-        figure.savefig(written, dpi=120)
-        written.replace(path)
+        with replaced(path) as written:
+            figure.savefig(written, dpi=120)
     finally:
-        written.unlink(missing_ok=True)
         plt.close(figure)

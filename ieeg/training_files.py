@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
+from mvpa_ts.ieeg.atomic import replaced
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ class TrainingFiles:
                 "another --output"
             )
 
-    def trainer_arguments(self) -> dict[str, list[Any]]:
-        """Callbacks, loggers and plugins for the Trainer."""
+    def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
+        """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""
         # The name is the one that `ckpt_path="last"` looks for; overwritten in place, which is a rename.
         checkpoint = ModelCheckpoint(
             self.checkpoint.parent,
@@ -56,9 +58,14 @@ class TrainingFiles:
             save_on_train_epoch_end=False,
             enable_version_counter=False,
         )
+        losses = CSVLogger(self.folder, name="csv", flush_logs_every_n_steps=1)
         return {
-            "callbacks": [checkpoint, StepProgressBar(), FinalFiles(self.folder, self.checkpoint)],
-            "logger": [CSVLogger(self.folder, name="csv"), TensorBoardLogger(self.folder, name="tensorboard")],
+            "callbacks": [
+                checkpoint,
+                FinalFiles(self.folder, self.checkpoint),
+                *([StepProgressBar()] if progress else []),
+            ],
+            "logger": [losses, TensorBoardLogger(self.folder, name="tensorboard")],
             "plugins": [AtomicCheckpointIO()],
         }
 
@@ -92,10 +99,8 @@ class FinalFiles(Callback):
         similarity = getattr(module, "similarity", None)
         if trainer.sanity_checking or not trainer.is_global_zero or similarity is None or similarity.segments.empty:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        written = self.folder / ".similarity.csv.part"
-        similarity.table().to_csv(written, index=False)
-        written.replace(self.folder / "similarity.csv")
+        with replaced(self.folder / "similarity.csv") as table:
+            similarity.table().to_csv(table, index=False)
         similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
 
     def on_fit_end(self, trainer: Trainer, module: LightningModule) -> None:
@@ -104,9 +109,10 @@ class FinalFiles(Callback):
         if not trainer.is_global_zero:
             return
         if self.checkpoint.is_dir():
-            print(
-                f"{self.checkpoint} is in parts (one a process): merge them with 'python -m lightning.pytorch."
-                "utilities.consolidate_checkpoint', then load_pretrained(...).save_pretrained(...)"
+            warnings.warn(
+                f"{self.checkpoint} is in parts, one a process, and no model/ is written: merge them with 'python -m "
+                "lightning.pytorch.utilities.consolidate_checkpoint', then load_pretrained(…).save_pretrained(…)",
+                stacklevel=2,
             )
             return
         from mvpa_ts.ieeg.pretraining import load_pretrained

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mvpa_ts.classification import fit_classifier as fit_classifier
     from mvpa_ts.forecasting import ForecastingConfig as ForecastingConfig
     from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
+    from mvpa_ts.linear_start import least_squares_start as least_squares_start
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ _LAZY = {
     "ForecastingNetwork": "mvpa_ts.forecasting",
     "MVPAttention": "mvpa_ts.attention",
     "fit_classifier": "mvpa_ts.classification",
+    "least_squares_start": "mvpa_ts.linear_start",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = ("adapters", "ieeg")

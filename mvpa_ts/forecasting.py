@@ -20,7 +20,8 @@ from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 class ForecastingConfig:
     """Sizes and options of a `ForecastingNetwork`.
 
-    The number of parameters depends on no number of channels, except for `cycle_channels` when that is set.
+    The number of parameters depends on no number of channels, except through `cycle_channels` and
+    `individual_channels` when those are set.
 
     Attributes
     ----------
@@ -48,6 +49,10 @@ class ForecastingConfig:
         Steps of a learnable cycle that is taken from the input and added to the output (CycleNet); needs `phase`.
     cycle_channels : int or None
         Channels with a cycle of their own; None shares one cycle among all.
+    individual_channels : int or None
+        Number of channels, if each gets parameters of its own: a correction of the linear path's matrix and a vector
+        that is added to its tokens. Needed where channels are different things, as in weather data. None keeps the
+        network free of channel identities, so that it runs on any number of channels.
     future_size, historic_size, static_size : int
         Exogenous features known ahead, known in the past only, and constant.
     normalise : bool
@@ -75,6 +80,7 @@ class ForecastingConfig:
     num_outputs: int = 1
     cycle_length: int | None = None
     cycle_channels: int | None = None
+    individual_channels: int | None = None
     future_size: int = 0
     historic_size: int = 0
     static_size: int = 0
@@ -95,6 +101,7 @@ class ForecastingConfig:
             "num_outputs",
             "cycle_length",
             "cycle_channels",
+            "individual_channels",
         ):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -159,6 +166,10 @@ class ForecastingNetwork(nn.Module):
         # From zero (the window's mean) rather than at random: the noise of a random start outlives a short training.
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
+        if config.individual_channels is not None:
+            self.corrections = nn.Parameter(
+                torch.zeros(config.individual_channels, config.lookback, config.horizon * config.num_outputs)
+            )
         if config.cycle_length is not None:
             self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
         self.encoder = PatchEncoder(config) if config.num_layers else None
@@ -203,7 +214,7 @@ class ForecastingNetwork(nn.Module):
             mask = None
         else:
             x = x.masked_fill(~mask, 0.0)
-        location, scale = _location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
+        location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         x = (x - location) / scale
         cycle = None
         if config.cycle_length is not None and phase is not None:
@@ -213,7 +224,10 @@ class ForecastingNetwork(nn.Module):
         if mask is not None:
             x = x.masked_fill(~mask, 0.0)  # a missing step is read as the window's mean
 
-        forecast = rearrange(self.linear(x.mT), "b c (h m) -> b h c m", m=config.num_outputs)
+        forecast = self.linear(x.mT)
+        if config.individual_channels is not None:
+            forecast = forecast + torch.einsum("blc,clk->bck", x, self.corrections)
+        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
         if self.encoder is not None:
             forecast = forecast + self.encoder(x, mask, future, historic, static)
         if cycle is not None:
@@ -246,8 +260,9 @@ class ForecastingNetwork(nn.Module):
                 raise ValueError(
                     f"phase must be an integer tensor of shape {(B,)}, got {phase.dtype} of {tuple(phase.shape)}"
                 )
-        if config.cycle_channels not in (None, C):
-            raise ValueError(f"x must have cycle_channels = {config.cycle_channels} channels, got {C}")
+        for name in ("cycle_channels", "individual_channels"):
+            if getattr(config, name) not in (None, C):
+                raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
         for name, tensor, shape in (
             ("future", future, (B, L + config.horizon, C, config.future_size)),
             ("historic", historic, (B, L, C, config.historic_size)),
@@ -278,6 +293,8 @@ class PatchEncoder(nn.Module):
         self.embed_missing = nn.Linear(P, D, bias=False)
         if config.historic_size:
             self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
+        if config.individual_channels is not None:
+            self.embed_channel = nn.Parameter(torch.randn(config.individual_channels, D) / D**0.5)
         if config.static_size:
             self.embed_static = nn.Linear(config.static_size, D, bias=False)
         if config.future_size:
@@ -356,6 +373,8 @@ class PatchEncoder(nn.Module):
             tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
             if token_mask is not None:
                 token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)
+        if config.individual_channels is not None:
+            tokens = tokens + self.embed_channel
         if static is not None and config.static_size:
             tokens = tokens + self.embed_static(static)
         return tokens, token_mask
@@ -369,7 +388,7 @@ class PatchEncoder(nn.Module):
         return rearrange(patches, "b t c f p -> b t c (p f)")
 
 
-def _location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over the observed steps, [B, 1, C]; x holds zeros at the others."""
     if mask is None:
         location = x.mean(1, keepdim=True)

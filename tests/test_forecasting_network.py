@@ -417,3 +417,25 @@ def test_learns_what_the_linear_path_cannot():
         optimiser.step()
     x, target = draw(500)
     assert (network.eval()(x)[:, 0, 0, 0] - target).square().mean() < 0.3
+
+
+def test_individual_channels_have_a_matrix_and_a_vector_of_their_own() -> None:
+    torch.manual_seed(0)
+    network = ForecastingNetwork(ForecastingConfig(6, 12, 4, 4, 8, 2, 8, individual_channels=3)).eval()
+    x = torch.randn(1, 12, 1).expand(2, 12, 3)
+    with torch.no_grad():
+        network.encoder.head.weight.normal_()
+        same = network(x)
+        assert (same[:, :, 0] - same[:, :, 1]).abs().max() > 1e-3  # the vectors tell channels apart
+        network.encoder.embed_channel.zero_()
+        network.encoder.stack.channel_codebook.zero_()
+        same = network(x)
+        torch.testing.assert_close(same[:, :, 0], same[:, :, 1])
+        network.corrections[1] += 0.1
+        moved = network(x)
+        torch.testing.assert_close(moved[:, :, [0, 2]], same[:, :, [0, 2]])
+        location, scale = x[:, :, 0].mean(1), (x[:, :, 0].var(1, correction=0) + 1e-5).sqrt()
+        correction = (((x[:, :, 1] - location[:, None]) / scale[:, None]) @ network.corrections[1]) * scale[:, None]
+        torch.testing.assert_close(moved[:, :, 1, 0], same[:, :, 1, 0] + correction, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="individual_channels = 3 channels, got 2"):
+        network(torch.randn(1, 12, 2))

@@ -70,7 +70,7 @@ class MVPAClassifier(BaseClassifier):
     >>> from sktime.datasets import load_basic_motions
     >>> from mvpa_ts.adapters.sktime import MVPAClassifier
     >>> X, y = load_basic_motions(split="train", return_type="numpy3D")
-    >>> classifier = MVPAClassifier(max_steps=5, random_state=0)
+    >>> classifier = MVPAClassifier(max_steps=2, kernel_features=500, random_state=0)
     >>> classifier.fit(X, y).predict_proba(X).shape
     (40, 4)
     """

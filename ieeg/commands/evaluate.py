@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = parser().parse_args(arguments)
     from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
-    from mvpa_ts.ieeg.cohort_report import SubjectResult, cohort_report, markdown_table
+    from mvpa_ts.ieeg.cohort_report import SubjectResult, cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.report import RUN
 
     root = Path(options.detections)
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
     results = [SubjectResult(subject, parts, options.mode) for subject, parts in by_subject.items()]
-    report = cohort_report(results, groups_of(by_subject), nan_policy=options.nan_policy, seed=options.seed)
+    report = cohort_report(results, swec_groups(by_subject), nan_policy=options.nan_policy, seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)
     print(f"{len(folders)} recordings of {len(results)} subjects; event scores in mode {options.mode}\n")
@@ -71,11 +71,6 @@ def parser() -> ArgumentParser:
     )
     made.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
     return made
-
-
-def groups_of(subjects: object) -> dict[str, list[str]] | None:
-    """The paper's groups where the subjects are SWEC's (``all50`` and ``unseen32``), else None."""
-    return None
 
 
 def _result(folder: Path, reference: str | None, unannotated: str) -> RecordingResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 CONFIGS = ("tiny", "s", "m")
 SUBCOMMANDS = ("fit", "validate")
 
-HELP = f"""usage: mvpformer pretrain [fit | validate] --config NAME_OR_FILE [--output DIR] [--KEY VALUE ...]
+USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
+HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
 
 Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
 
@@ -44,8 +44,13 @@ def main(arguments: list[str]) -> None:
     named = with_named_configs(arguments)
     if named[0] not in SUBCOMMANDS:
         named = ["fit", *named]
-    with _quiet(), _command_line(named):
-        _run()
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    with _quiet():
+        try:
+            _run(named)
+        except MisconfigurationException as error:
+            raise CommandError(str(error)) from error
 
 
 def with_named_configs(arguments: Sequence[str]) -> list[str]:
@@ -72,17 +77,6 @@ def _config_file(name: str) -> str:
 
 
 @contextmanager
-def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Lightning reads sys.argv, and starts the processes of a distributed run with it."""
-    kept = sys.argv
-    sys.argv = [kept[0], *([] if "pretrain" not in kept else ["pretrain"]), *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = kept
-
-
-@contextmanager
 def _quiet() -> Iterator[None]:
     """Errors and our own lines stay; Lightning's advice, device lists and tips go."""
     from lightning.fabric.utilities.warnings import PossibleUserWarning
@@ -95,6 +89,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PossibleUserWarning)
+            # Processes of a distributed run are started with sys.argv, which is the same command line.
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
             warnings.filterwarnings("ignore", message=".*(isinstance.treespec|LeafSpec|Starting from v1.9.0).*")
             yield
@@ -103,7 +98,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _run() -> None:
+def _run(arguments: list[str]) -> None:
     from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
     from mvpa_ts.ieeg.data.module import RecordingDataModule
@@ -137,7 +132,8 @@ def _run() -> None:
             if self.subcommand == "fit":
                 files.check(resumed=config.ckpt_path is not None)
             chosen = self.config_init[self.subcommand].trainer
-            for key, ours in files.trainer_arguments().items():
+            progress = chosen.enable_progress_bar is not False
+            for key, ours in files.trainer_arguments(progress=progress).items():
                 theirs = chosen.get(key)
                 given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
                 kwargs[key] = [*ours, *given] if theirs is not False else False
@@ -150,5 +146,7 @@ def _run() -> None:
         auto_configure_optimizers=False,
         load_from_checkpoint_support=False,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={"description": HELP},
+        parser_kwargs={name: {"usage": f"mvpformer pretrain {name} {USAGE}"} for name in SUBCOMMANDS},
+        trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
+        args=arguments,
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
+from mvpa_ts.ieeg.data.cohort import split_subjects
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.segments import Segments
@@ -69,8 +70,7 @@ class RecordingDataModule(pl.LightningDataModule):
     simulation : Simulation, optional
         Simulated subjects in place of `recordings`.
     validation_subjects : list of str
-        Subjects kept for validation; all others train. Subjects of SWEC that are the same person under two names are
-        kept together or refused, see `allow_duplicates`.
+        Subjects kept for validation; all others train. A person of SWEC on both sides under two names is refused.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
@@ -86,7 +86,7 @@ class RecordingDataModule(pl.LightningDataModule):
     workers : int, default 0
         Processes that read; 0: the training process.
     allow_duplicates : bool, default False
-        Accept one person's recordings on both sides of the split.
+        Accept a person on both sides, with a warning.
     seed : int, default 0
 
     Raises
@@ -148,8 +148,11 @@ class RecordingDataModule(pl.LightningDataModule):
         if not train or not held_out:
             missing = "training" if not train else "validation"
             raise ValueError(f"no subject is left for {missing}: of {sorted(subjects)} validate some and train others")
-        if not self.allow_duplicates:
-            refuse_overlap([one.subject for one in train], [one.subject for one in held_out])
+        split_subjects(
+            sorted({one.subject for one in train}),
+            sorted({one.subject for one in held_out}),
+            allow_duplicates=self.allow_duplicates,
+        )
         span = self.context + self.windows
         self.training = SpanDataset(_long(train, span, "training"), span, window=self.context + 1)
         # The references reach two minutes past the window; each segment is predicted once.
@@ -296,12 +299,6 @@ class HeldSegments(Segments):
         signal, valid = self._held
         size = self.segment_samples
         return signal[:, first * size : last * size].copy(), valid[first:last].copy()
-
-
-def refuse_overlap(train: Sequence[str], validation: Sequence[str]) -> None:
-    """Raise a ValueError where one person is on both sides, under one name or, in SWEC, two."""
-    if both := sorted(set(train) & set(validation)):
-        raise ValueError(f"subjects {', '.join(both)} are in training and validation")
 
 
 def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:

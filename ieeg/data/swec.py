@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.data.hdf5 import local_dataset, open_hdf5
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class SwecSource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
-        pieces = []
+        pieces: list[Signal] = []
         for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
             part = self.parts[index]
             low, high = max(start - part.first, 0), min(stop - part.first, part.samples)
@@ -73,12 +74,12 @@ class SwecSource:
         if index not in self._open:
             while len(self._open) > 1:
                 self._open.pop(next(iter(self._open)))[0].close()
-            file = _open_file(self.parts[index].path)
+            file = open_hdf5(self.parts[index].path)
             dataset = file[SIGNAL]
             if dataset.chunks:  # reading 5 s at a time must not decompress a chunk of 3 min each time
                 size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
                 file.close()
-                file = _open_file(self.parts[index].path, rdcc_nbytes=_CACHED_CHUNKS * size + 2**20)
+                file = open_hdf5(self.parts[index].path, rdcc_nbytes=_CACHED_CHUNKS * size + 2**20)
                 dataset = file[SIGNAL]
             self._open[index] = file, dataset
         return self._open[index][1]
@@ -120,9 +121,11 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     total, paths = _files(path)
-    rate, channels, parts = None, None, []
+    rate: float | None = None
+    channels: int | None = None
+    parts: list[Part] = []
     for part in paths:
-        with _open_file(part) as file:
+        with open_hdf5(part) as file:
             shape = _signal(file, part, virtual=False).shape
             own_rate = _rate(file, part)
         if channels not in (None, shape[0]) or rate not in (None, own_rate):
@@ -181,7 +184,7 @@ def _read_total(
     total: Path, parts: list[Part], rate: float | None, channels: int | None
 ) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
     """What the total file says, with the parts to read; raises where it contradicts the parts."""
-    with _open_file(total) as file:
+    with open_hdf5(total) as file:
         signal = _signal(file, total, virtual=True)
         own_rate = _rate(file, total)
         if rate not in (None, own_rate):
@@ -227,35 +230,11 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
             return
 
 
-def _open_file(path: Path, **options: Any) -> h5py.File:
-    import h5py
-    import hdf5plugin  # noqa: F401  registers the lz4 filters
-
-    try:
-        return h5py.File(path, "r", **options)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ValueError(f"{path} cannot be opened: truncated, damaged or no HDF5 file ({error})") from error
-
-
 def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
-    """`data/ieeg`, after making sure that it lies in this file and not where a link in the file points."""
-    import h5py
-
-    for name in ("data", SIGNAL):
-        link = file.get(name, getlink=True)
-        if link is None:
-            raise ValueError(f"{path} has no {SIGNAL}: not a SWEC file; it holds {[*file]}")
-        if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"{path}: {name} is a link to elsewhere, which is not followed")
-    dataset = file[SIGNAL]
-    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 2 or dataset.dtype.kind not in "fiu":
-        raise ValueError(f"{path}: {SIGNAL} must be numbers of shape (channels, samples)")
-    if dataset.external is not None or (dataset.is_virtual and not virtual):
-        raise ValueError(f"{path}: {SIGNAL} keeps its samples in other files, which are not followed")
-    if min(dataset.shape) == 0:
-        raise ValueError(f"{path}: {SIGNAL} has shape {dataset.shape}")
+    """`data/ieeg` after a check of its shape."""
+    dataset = local_dataset(file, SIGNAL, virtual=virtual)
+    if dataset.ndim != 2 or min(dataset.shape) == 0:
+        raise ValueError(f"{path}: {SIGNAL} must have shape (channels, samples), it has {dataset.shape}")
     stated = file.attrs.get("channels")
     if stated is not None and np.size(stated) == 1 and int(np.ravel(stated)[0]) != dataset.shape[0]:
         raise ValueError(f"{path} states {int(np.ravel(stated)[0])} channels and holds {dataset.shape[0]}")

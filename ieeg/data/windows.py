@@ -173,10 +173,11 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     B = len(items)
     C = max(item["token_mask"].shape[1] for item in items)
     S = max(item["token_mask"].shape[0] for item in items)
-    if all(item["token_mask"].shape == (S, C) for item in items):
-        signal = torch.stack([item["signal"] for item in items])
+    even = all(item["token_mask"].shape == (S, C) for item in items)
+    if B == 1:
+        signal = items[0]["signal"][None]  # fresh memory for a copy would cost more than reading the file
     else:
-        signal = torch.zeros(B, C, S * size)
+        signal = torch.stack([item["signal"] for item in items]) if even else torch.zeros(B, C, S * size)
     batch = {
         "signal": signal,
         "channel_mask": torch.zeros(B, C, dtype=torch.bool),
@@ -190,7 +191,7 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for b, item in enumerate(items):
         segments, channels = item["token_mask"].shape
         missing = S - segments
-        if missing or channels < C:
+        if not even:
             signal[b, :channels, missing * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, missing:, :channels] = item["token_mask"]

@@ -335,8 +335,12 @@ def train_network(
         ],
         training.learning_rate,
     )
+    total = training.steps + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.learning_rate, total_steps=training.steps + 1, pct_start=0.2
+        optimizer,
+        training.learning_rate,
+        total_steps=total,
+        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
     )
     average = WeightAverage(network, training.weight_averaging or None)
     best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None

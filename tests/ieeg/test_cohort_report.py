@@ -17,6 +17,7 @@ from mvpa_ts.ieeg.cohort_report import (
     cohort_report,
     markdown_table,
     segment_labels,
+    swec_groups,
 )
 from mvpa_ts.ieeg.events import probabilities_to_events
 
@@ -137,6 +138,14 @@ def test_files_and_figures(report, tmp_path):
         *(f"{name}.png" for name in COHORT_PLOTS),
     }
     assert pd.read_csv(tmp_path / "subjects.csv")["subject"].tolist() == report.subjects["subject"].tolist()
+
+
+def test_swec_groups_are_the_papers():
+    everybody = [f"ID{i:02d}" for i in range(1, 69)]
+    groups = swec_groups(everybody)
+    assert {name: len(members) for name, members in groups.items()} == {"all50": 50, "unseen32": 32}
+    assert "ID20" not in groups["unseen32"]  # the same recording as ID01, on which the paper trained
+    assert swec_groups(["S01", "ID01"]) is None
 
 
 def test_single_subject_has_no_interval(cohort):

@@ -140,6 +140,11 @@ def test_models_are_compared_on_margins_with_holm():
     assert frame["median_difference"].tolist() == pytest.approx([0.1, 0.2, 0.1])
     assert frame["p_holm"].tolist() == pytest.approx([3 * p for p in frame["p_value"]])
     assert (frame["subjects"] == 7).all()
+    fewer = compare_models(models, against="b")
+    assert fewer[["model", "other"]].values.tolist() == [["b", "a"], ["b", "c"]]
+    assert fewer["p_holm"].tolist() == pytest.approx([2 * p for p in fewer["p_value"]])
+    with pytest.raises(ValueError, match="against must be one of a, b, c, got 'd'"):
+        compare_models(models, against="d")
 
 
 def test_holm_steps_down():

@@ -58,6 +58,12 @@ def test_learns_and_keeps_the_kind_of_label():
     assert np.array_equal(found, numbers)
 
 
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_any_number_of_steps(steps):
+    X, y = waves(6)
+    assert np.isfinite(fitted(X, y, max_steps=steps, kernel_features=0).predict_proba(X)).all()
+
+
 class TestReproducibility:
     def test_same_seed_same_bits(self):
         X, y = waves()

@@ -217,7 +217,7 @@ def test_damaged_samples(folder):
 def test_not_this_layout(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["other"] = 1
-    with pytest.raises(ValueError, match=r"has no data/ieeg: not a SWEC file; it holds \['other'\]"):
+    with pytest.raises(ValueError, match=r"has no data/ieeg; it holds \['other'\]"):
         read_recording(tmp_path / "x.h5")
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         read_swec(tmp_path / "ID99")

@@ -1,0 +1,50 @@
+"""Blocked cross-validation: no row of a block is trained on, none of the test part is touched."""
+
+from __future__ import annotations
+
+import forecasting_choices
+import numpy as np
+import pandas as pd
+import pytest
+from forecasting_choices import BASE, BLOCKS, blocks, markdown, thinned
+
+
+@pytest.mark.parametrize(("dataset", "rows", "stop"), [("ETTh1", 17420, 11520), ("Weather", 5000, 4000)])
+def test_blocks_are_forecast_by_what_lies_outside(
+    monkeypatch: pytest.MonkeyPatch, dataset: str, rows: int, stop: int
+) -> None:
+    dates = pd.date_range("2016", periods=rows, freq="h")
+    frame = pd.DataFrame({"date": dates, "x": np.random.default_rng(0).standard_normal(rows)})
+    monkeypatch.setattr(forecasting_choices, "load_forecasting_frame", lambda name: frame)
+    folds = blocks(dataset, 24)
+    assert len(folds) == BLOCKS
+    forecast_rows: list[int] = []
+    for fold in folds:
+        forecast = {row for start in fold["validation"].starts.tolist() for row in range(start + 96, start + 120)}
+        trained = {row for start in fold["train"].starts.tolist() for row in range(start, start + 120)}
+        assert not forecast & trained
+        assert max(forecast | trained) < stop
+        assert max(forecast) - min(forecast) + 1 == len(forecast)
+        forecast_rows += sorted(forecast)
+    assert forecast_rows == list(range(96, stop))  # every row that has a look-back, once
+
+
+def test_thinning_keeps_every_so_many_th_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"date": pd.date_range("2016", periods=17420, freq="h"), "x": np.arange(17420.0)})
+    monkeypatch.setattr(forecasting_choices, "load_forecasting_frame", lambda name: frame)
+    fold = blocks("ETTh2", 96)[1]
+    thin = thinned(fold, (3, 12))
+    assert thin["train"].starts.tolist() == fold["train"].starts.tolist()[::3]
+    assert thin["validation"].starts.tolist() == fold["validation"].starts.tolist()[::12]
+
+
+def test_table_gives_the_mean_change_in_percent() -> None:
+    runs = [
+        ("ETTh1", change, 96, block, mse, 1.0)
+        for block, (base, other) in enumerate([(1.0, 1.1), (2.0, 1.8), (4.0, 4.0), (0.5, 0.55)])
+        for change, mse in ((BASE, base), ("as chosen", other))
+    ]
+    rows = pd.DataFrame(runs, columns=["dataset", "change", "horizon", "block", "mse", "mae"])
+    text = markdown(rows.assign(hardware="some"))
+    assert "| as chosen | +2.50 / +0.00 |" in text  # (+10 − 10 + 0 + 10) / 4
+    assert f"| {BASE} | +0.00 / +0.00 |" in text

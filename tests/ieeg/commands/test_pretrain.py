@@ -1,0 +1,249 @@
+"""`mvpformer pretrain` from the outside: files, resumption after kill -9, processes, errors."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from made_up_recordings import recording
+
+from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
+from mvpa_ts.ieeg.command_line import main
+from mvpa_ts.ieeg.commands.pretrain import CONFIGS, with_named_configs
+from mvpa_ts.ieeg.data.writing import write_edf
+
+SMALL: dict[str, Any] = {
+    "checkpoint_every": 5,
+    "model": {
+        "architecture": {"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": 4},
+        "warmup_steps": 3,
+        "schedule": "constant",
+    },
+    "data": {"simulation": None, "validation_subjects": ["S2"], "batch_size": 4},
+    "trainer": {
+        "max_steps": 8,
+        "val_check_interval": 4,
+        "limit_val_batches": 1,
+        "log_every_n_steps": 1,
+        "accelerator": "cpu",
+        "enable_progress_bar": False,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """EDF files of three subjects, and a configuration over the package's tiny one."""
+    folder = tmp_path_factory.mktemp("recordings")
+    for n in range(3):
+        write_edf(recording(f"S{n}", seed=n), folder / f"S{n}.edf")
+    settings = SMALL | {"data": SMALL["data"] | {"recordings": [str(folder)]}}
+    (folder / "small.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+def command(folder: Path, output: Path, *more: str) -> list[str]:
+    return ["pretrain", "--config", "tiny", "--config", str(folder / "small.yaml"), "--output", str(output), *more]
+
+
+def losses(output: Path) -> dict[int, str]:
+    """Losses by step as they were written; later starts of a run over earlier ones."""
+    found = {}
+    for path in sorted(output.glob("csv/version_*/metrics.csv")):
+        frame = pd.read_csv(path, dtype=str).dropna(subset=["train/loss"])
+        found |= dict(zip(frame["step"].astype(int), frame["train/loss"], strict=True))
+    return found
+
+
+def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path):
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    endless = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.command_line", *command(folder, stopped, *endless)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = stopped / "checkpoints" / "last.ckpt"
+    try:
+        deadline = time.monotonic() + 120
+        while not checkpoint.exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    saved = torch.load(checkpoint, weights_only=True)["global_step"]
+    assert saved % 5 == 0
+    steps = ["--trainer.max_steps", str(saved + 6), "--trainer.val_check_interval", "50000"]
+    assert main(command(folder, stopped, *steps, "--ckpt_path", "last")) == 0
+    assert main(command(folder, whole, *steps, "--data.workers", "1")) == 0
+    expected = losses(whole)
+    assert sorted(expected) == list(range(saved + 6))
+    found = losses(stopped)
+    assert {step: found[step] for step in expected} == expected
+    first, second = (
+        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for run in (stopped, whole)
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that came to its end."""
+    output = tmp_path_factory.mktemp("run") / "run"
+    assert main(command(folder, output)) == 0
+    return output
+
+
+def test_files_of_a_run(finished):
+    assert MVPFormer.from_pretrained(finished / "model").config.dim == 16
+    assert list(finished.glob("tensorboard/version_0/events*"))
+    config = yaml.safe_load((finished / "csv" / "version_0" / "config.yaml").read_text())
+    assert config["model"]["architecture"]["context"] == 4
+    table = pd.read_csv(finished / "similarity.csv")
+    assert list(table) == ["subject", "state", "segments", "true", "two_step", "random"]
+    assert set(table["subject"]) == {"S2"}
+    assert (finished / "similarity.png").exists()
+    assert sorted(losses(finished)) == list(range(8))
+    assert not [path for path in finished.rglob("*") if path.name.endswith(".part")]
+
+
+def test_validate(folder, finished, capsys):
+    (finished / "similarity.png").unlink()
+    arguments = command(folder, finished, "--ckpt_path", "last")
+    assert main([arguments[0], "validate", *arguments[1:]]) == 0
+    assert "validation/loss" in capsys.readouterr().out
+    assert (finished / "similarity.png").exists()
+
+
+def test_another_run_is_not_overwritten(folder, finished, capsys):
+    before = (finished / "checkpoints" / "last.ckpt").read_bytes()
+    assert main(command(folder, finished)) == 1
+    assert "continue it with --ckpt_path last" in capsys.readouterr().err
+    assert (finished / "checkpoints" / "last.ckpt").read_bytes() == before
+
+
+def test_damaged_checkpoint_is_a_clear_error(folder, finished, tmp_path, capsys):
+    damaged = tmp_path / "damaged.ckpt"
+    content = (finished / "checkpoints" / "last.ckpt").read_bytes()
+    damaged.write_bytes(content[: len(content) // 2])
+    assert main(command(folder, tmp_path / "run", "--ckpt_path", str(damaged))) == 1
+    assert "damaged.ckpt cannot be read" in capsys.readouterr().err
+
+
+def test_disk_full_while_saving_keeps_the_previous_checkpoint(folder, finished, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert main(command(folder, output, "--trainer.max_steps", "5")) == 0
+    path = output / "checkpoints" / "last.ckpt"
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        status = main(command(folder, output, "--trainer.max_steps", "20", "--ckpt_path", "last"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert status == 1
+    assert "the previous checkpoint" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert main(command(folder, output, "--trainer.max_steps", "10", "--ckpt_path", "last")) == 0
+
+
+def test_two_processes(folder, tmp_path, monkeypatch):
+    """DDP; forked, so that the processes need not import everything again."""
+    output = tmp_path / "run"
+    more = ["--trainer.strategy", "ddp_fork", "--trainer.devices", "2", "--model.shared_negatives", "20"]
+    script = (
+        f"import sys; from mvpa_ts.ieeg.command_line import main; sys.exit(main({command(folder, output, *more)!r}))"
+    )
+    result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    checkpoint = torch.load(output / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 8
+    assert checkpoint["RecordingDataModule"]["sampler"]["world_size"] == 2
+    assert sorted(losses(output)) == list(range(8))
+    assert set(pd.read_csv(output / "similarity.csv")["subject"]) == {"S2"}
+    MVPFormer.from_pretrained(output / "model")
+
+
+@pytest.mark.parametrize(("strategy", "message"), [("fsdp", "FSDP"), ("deepspeed_stage_2", "deepspeed|DeepSpeed")])
+def test_strategy_reaches_the_trainer(folder, tmp_path, capsys, strategy, message):
+    """Neither runs here: FSDP needs a GPU, DeepSpeed a package. That they say so shows that they were asked."""
+    assert main(command(folder, tmp_path / "run", "--trainer.strategy", strategy)) == 1
+    assert pytest.importorskip("re").search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--data.validation_subjects", "[S9]"], r"validation_subjects ['S9'] have no recording; there are S0, S1, S2"),
+        (["--data.validation_subjects", "[]"], "no subject is left for validation"),
+        (["--data.recordings", "[nowhere]"], "nowhere"),
+        (["--model.architecture.context", "60"], "needs 61 segments of 5 s"),
+        (["--checkpoint_every", "0"], "checkpoint_every must be at least 1"),
+    ],
+)
+def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
+    assert main(command(folder, tmp_path / "run", *more)) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_unknown_configuration(capsys):
+    assert main(["pretrain", "--config", "huge"]) == 1
+    assert "there is no file 'huge'; the package has tiny, s, m" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys):
+    assert main(["pretrain", "--help"]) == 0
+    assert "--ckpt_path last" in capsys.readouterr().out
+
+
+def test_names_of_configurations():
+    arguments = with_named_configs(["fit", "--config", "tiny", "--config=s", "--output", "m", "-c", "m"])
+    assert [Path(a.partition("=")[2] or a).name for a in arguments] == [
+        "fit",
+        "--config",
+        "tiny.yaml",
+        "s.yaml",
+        "--output",
+        "m",
+        "-c",
+        "m.yaml",
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configurations_are_documented_and_at_the_papers_setting(name):
+    path = Path(with_named_configs(["--config", name])[1])
+    lines = [line for line in path.read_text().splitlines() if ":" in line and not line.lstrip().startswith("#")]
+    groups = {"model", "architecture", "data", "trainer"}
+    assert not [line for line in lines if "#" not in line and line.strip().rstrip(":") not in groups]
+    settings = yaml.safe_load(path.read_text())
+    model = settings["model"]
+    architecture = MVPFormerConfig.from_dict(model["architecture"])
+    assert architecture == {"tiny": mvpformer_tiny(), "s": mvpformer_s(), "m": mvpformer_m()}[name]
+    assert (model["num_negatives"], model["temperature"], model["weight_decay"]) == (30, 0.1, 0.1)
+    assert settings["trainer"]["gradient_clip_val"] == 1.0
+    if name != "tiny":
+        assert model["learning_rate"] == 1e-4
+        assert architecture.context == 100
+        assert settings["trainer"]["precision"] == "bf16-mixed"
+
+
+def test_environment_is_left_as_it_was(folder, tmp_path):
+    arguments, variables = list(sys.argv), dict(os.environ)
+    main(command(folder, tmp_path / "run", "--trainer.max_steps", "1"))
+    assert sys.argv == arguments
+    assert {k for k in os.environ if k.startswith(("LOCAL_RANK", "MASTER"))} <= set(variables)

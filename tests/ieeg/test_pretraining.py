@@ -1,0 +1,279 @@
+"""The Lightning module: its loss, its optimizer, and runs that stop and go on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from made_up_recordings import recording
+
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
+from mvpa_ts.ieeg.contrastive import Spans, info_nce
+from mvpa_ts.ieeg.data.module import RecordingDataModule
+from mvpa_ts.ieeg.pretraining import PretrainingModule, learning_rate_scale, load_pretrained, stream_seed
+
+CONTEXT = 4
+
+
+def architecture(**changes: Any):
+    return mvpformer_tiny(**{"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": CONTEXT, **changes})
+
+
+def data(windows: int = 2, **changes: Any) -> RecordingDataModule:
+    recordings = [recording(f"S{n}", seed=n, channels=2 + n % 2) for n in range(4)]
+    arguments: dict[str, Any] = {"batch_size": 4, "in_memory": True, "seed": 3, "validation_subjects": ["S3"]}
+    return RecordingDataModule(recordings, windows=windows, **({"context": CONTEXT} | arguments | changes))
+
+
+class Losses(pl.Callback):
+    """Every loss, exactly, by the number of the step."""
+
+    def __init__(self) -> None:
+        self.by_step: dict[int, float] = {}
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.by_step[trainer.global_step] = outputs["loss"].item()
+
+
+def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
+    arguments: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "devices": 1}
+    return pl.Trainer(
+        default_root_dir=folder,
+        max_steps=steps,
+        callbacks=[*callbacks],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        gradient_clip_val=1.0,
+        plugins=[AtomicCheckpointIO()],
+        **(arguments | changes),
+    )
+
+
+def module(**changes: Any) -> PretrainingModule:
+    return PretrainingModule(architecture(), **({"learning_rate": 1e-3, "warmup_steps": 3, "seed": 5} | changes))
+
+
+def batch(windows: int = 2) -> dict[str, Any]:
+    torch.manual_seed(0)
+    S = CONTEXT + windows
+    return {
+        "signal": torch.randn(3, 2, S * 2560),
+        "token_mask": torch.rand(3, S, 2) < 0.8,
+        "channel_mask": torch.tensor([[1, 1], [1, 0], [1, 1]], dtype=torch.bool),
+        "segment_mask": torch.tensor([[1] * S, [1] * S, [0] + [1] * (S - 1)], dtype=torch.bool),
+        "ictal": torch.zeros(3, S, dtype=torch.bool),
+        "subject": ["a", "b", "b"],
+        "recording": ["1", "1", "1"],
+        "start": torch.tensor([0.0, 0.0, 100.0]),
+    }
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_loss_is_that_of_windows_encoded_one_by_one(windows):
+    made, one = batch(windows), module().eval()
+    loss, accuracy = one.loss_and_accuracy(made, torch.Generator().manual_seed(1))
+    real = made["token_mask"] & made["channel_mask"][:, None] & made["segment_mask"][..., None]
+    samples = 2560
+    predictions = []
+    for w in range(windows):
+        part = slice(w * samples, (w + CONTEXT) * samples)
+        predictions.append(one.model.predict_next(made["signal"][..., part], token_mask=real[:, w : w + CONTEXT]))
+    embeddings = one.model.encode(made["signal"])
+    expected = info_nce(
+        torch.stack(predictions, dim=1),
+        embeddings,
+        real=real,
+        spans=Spans.of(["a/1", "b/1", "b/1"], made["start"], CONTEXT + windows),
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert 0.0 <= accuracy.item() <= 1.0
+
+
+def test_masked_signal_does_not_matter():
+    made = batch()
+    one = module().eval()
+    clean = one.loss_and_accuracy(made, torch.Generator().manual_seed(1))[0]
+    real = made["token_mask"] & made["channel_mask"][:, None] & made["segment_mask"][..., None]
+    spoilt = made["signal"].view(3, 2, -1, 2560).masked_fill(~real.transpose(1, 2)[..., None], math.nan)
+    again = one.loss_and_accuracy(made | {"signal": spoilt.flatten(2)}, torch.Generator().manual_seed(1))[0]
+    assert again.item() == pytest.approx(clean.item(), rel=1e-6)
+
+
+def test_optimizer_decays_matrices_only(tmp_path):
+    one = module()
+    trainer(tmp_path, 1, limit_val_batches=0).fit(one, data())
+    optimizer = one.optimizers().optimizer
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.defaults["fused"]
+    decayed, plain = (group["params"] for group in optimizer.param_groups)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    assert {p.ndim for p in decayed} == {2}
+    names = {id(p): name for name, p in one.named_parameters()}
+    assert {names[id(p)].rpartition(".")[2] for p in plain} == {
+        "weight",  # of norms
+        "time_codebook",
+        "channel_codebook",
+        "content_bias",
+        "time_bias",
+        "channel_bias",
+    }
+    assert len(decayed) + len(plain) == len(names)
+
+
+def test_schedules():
+    constant = learning_rate_scale("constant", 4, 0.1, 100)
+    assert [constant(step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]
+    cosine = learning_rate_scale("cosine", 0, 0.0, 8)
+    assert cosine(4) == pytest.approx(0.5)
+    assert cosine(8) == pytest.approx(0.0)
+
+
+def test_training_teaches_the_next_segment(tmp_path):
+    one, losses = module(learning_rate=3e-3), Losses()
+    trainer(tmp_path, 60, losses, val_check_interval=60).fit(one, data())
+    first, last = (sum(losses.by_step[s] for s in steps) / 5 for steps in (range(1, 6), range(56, 61)))
+    assert last < first - 0.4
+    overall = one.similarity.overall().set_index("state")
+    assert overall.loc["all", "true"] > overall.loc["all", "random"]
+    assert set(overall.index) == {"all", "interictal", "boundary", "ictal"}
+    assert set(one.similarity.segments["subject"]) == {"S3"}
+
+
+@pytest.mark.parametrize("context", [4, 5])
+def test_every_validation_segment_is_seen_once(tmp_path, context):
+    one = PretrainingModule(architecture(context=context))
+    trainer(tmp_path, 2, val_check_interval=2).fit(one, data(context=context))
+    starts = one.similarity.segments["start"].tolist()
+    # Of 40 segments those with two whole minutes ahead of them; the last span is a short one.
+    assert sorted(starts) == [5.0 * p for p in range(40 - 24)]
+
+
+def run(folder: Path, steps: int, checkpoint: Path | None = None, **changes: Any) -> tuple[Losses, PretrainingModule]:
+    losses, one = Losses(), module(**changes.pop("module", {}))
+    changes = {"limit_val_batches": 1, "val_check_interval": 5} | changes
+    source = changes.pop("data", None) or data()
+    trainer(folder, steps, losses, **changes).fit(one, source, ckpt_path=checkpoint, weights_only=True)
+    return losses, one
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_resumed_run_is_the_same_run(tmp_path, accumulate):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    whole, one = run(tmp_path / "whole", 9, accumulate_grad_batches=accumulate)
+    saving = ModelCheckpoint(tmp_path / "kept", filename="{step}", every_n_train_steps=4, save_top_k=-1)
+    losses = Losses()
+    first = trainer(
+        tmp_path / "first",
+        6,
+        losses,
+        saving,
+        enable_checkpointing=True,
+        accumulate_grad_batches=accumulate,
+        limit_val_batches=1,
+        val_check_interval=5,
+    )
+    # The first run ends at another step, so that the schedule differs: cosine would tell.
+    first.fit(module(schedule="constant"), data())
+    assert (tmp_path / "kept" / "step=4.ckpt").is_file()
+    constant, _ = run(tmp_path / "constant", 9, module={"schedule": "constant"}, accumulate_grad_batches=accumulate)
+    # Drawn numbers before the resumption must not matter, nor the number of workers.
+    torch.manual_seed(123)
+    torch.rand(10)
+    resumed, two = run(
+        tmp_path / "resumed",
+        9,
+        tmp_path / "kept" / "step=4.ckpt",
+        module={"schedule": "constant"},
+        accumulate_grad_batches=accumulate,
+        data=data(workers=1, in_memory=False),
+    )
+    assert sorted(resumed.by_step) == [5, 6, 7, 8, 9]
+    for step, loss in resumed.by_step.items():
+        assert loss == constant.by_step[step], step
+    assert whole.by_step[9] != constant.by_step[9]
+    assert two.batches_done == one.batches_done == 9 * accumulate
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"module": {"learning_rate": 5e-3}}, "other settings .*learning_rate: 0.001 there, 0.005 here"),
+        ({"module": {"seed": 6}}, "other settings .*seed: 5 there, 6 here"),
+        ({"data": data(batch_size=3)}, "other data .*batch_size: 4 there, 3 here"),
+        ({"data": data(seed=4)}, "cannot resume: seed was 3, it is 4 now"),
+    ],
+)
+def test_checkpoint_of_another_run_is_refused(tmp_path, change, message):
+    path = tmp_path / "last.ckpt"
+    one = trainer(tmp_path, 1, limit_val_batches=0)
+    one.fit(module(), data())
+    one.save_checkpoint(path)
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, 2, path, **change)
+
+
+def test_exported_weights_are_those_of_the_checkpoint(tmp_path):
+    one = trainer(tmp_path, 2, limit_val_batches=0)
+    trained = module()
+    one.fit(trained, data())
+    one.save_checkpoint(tmp_path / "last.ckpt")
+    load_pretrained(tmp_path / "last.ckpt").save_pretrained(tmp_path / "model")
+    loaded = MVPFormer.from_pretrained(tmp_path / "model")
+    signal = torch.randn(1, 2, CONTEXT * 2560)
+    with torch.no_grad():
+        assert torch.equal(loaded.predict_next(signal), trained.eval().model.predict_next(signal))
+
+
+def test_seed_decides_the_weights_and_leaves_the_generator_alone():
+    torch.manual_seed(9)
+    expected = torch.rand(1)
+    torch.manual_seed(9)
+    first, second, other = module(), module(), module(seed=6)
+    assert torch.equal(torch.rand(1), expected)
+    name = "model.encoder.projection.weight"
+    assert torch.equal(first.state_dict()[name], second.state_dict()[name])
+    assert not torch.equal(first.state_dict()[name], other.state_dict()[name])
+
+
+def test_streams_differ():
+    seeds = {stream_seed(1, "negatives", batch, rank) for batch in range(50) for rank in range(4)}
+    assert len(seeds | {stream_seed(2, "negatives", 0, 0), stream_seed(1, "dropout", 0, 0)}) == 202
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schedule": "linear"}, "schedule must be"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"final_rate": 2.0}, "final_rate must be in"),
+    ],
+)
+def test_errors(change, message):
+    with pytest.raises(ValueError, match=message):
+        module(**change)
+
+
+def test_architecture_needs_a_prediction_head():
+    with pytest.raises(ValueError, match="prediction_head=True"):
+        PretrainingModule(architecture(prediction_head=False))
+
+
+def test_short_spans_are_refused():
+    with pytest.raises(ValueError, match=r"more segments than the context \(4\), got 4"):
+        module().loss_and_accuracy(batch(0), torch.Generator())
+
+
+def test_bf16_and_checkpointing_run(tmp_path):
+    losses, _ = run(tmp_path, 3, precision="bf16-mixed", module={"gradient_checkpointing": True})
+    plain, _ = run(tmp_path, 3)
+    assert losses.by_step[1] == pytest.approx(plain.by_step[1], abs=0.1)
+    assert all(math.isfinite(loss) for loss in losses.by_step.values())

@@ -1,0 +1,117 @@
+"""The closed-form start against scikit-learn's ridge regression and plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork, least_squares_start
+
+L, H, C, P = 13, 5, 3, 6
+
+
+def _windows(count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
+    generator = np.random.default_rng(0)
+    steps = np.arange(count + L + H)
+    series = np.stack(
+        [
+            np.sin(2 * np.pi * (steps + shift) / P) * (1 + shift) + 0.3 * generator.standard_normal(len(steps)).cumsum()
+            for shift in range(C)
+        ],
+        axis=1,
+    )
+    windows = np.stack([series[start : start + L + H] for start in range(count)])
+    tensor = torch.tensor(windows, dtype=torch.float32)
+    return tensor[:, :L], tensor[:, L:], torch.arange(count)
+
+
+def _started(**options: float) -> ForecastingNetwork:
+    config = ForecastingConfig(H, L, num_layers=0, **{key: int(value) for key, value in options.items()})
+    return ForecastingNetwork(config)
+
+
+def _halves(data: tuple[Tensor, Tensor, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    return [tuple(part[:90] for part in data), tuple(part[90:] for part in data)]  # type: ignore[misc]
+
+
+def _rows(data: tuple[Tensor, Tensor, Tensor], cycle: np.ndarray | None = None) -> dict[int, list[np.ndarray]]:
+    """Normalised past, future and scale of every window, for each channel."""
+    rows: dict[int, list[tuple[np.ndarray, np.ndarray, float]]] = {channel: [] for channel in range(C)}
+    for x, y, first in zip(*(part.double().numpy() for part in data), strict=True):
+        for channel in range(C):
+            mean, scale = x[:, channel].mean(), np.sqrt(x[:, channel].var() + 1e-5)
+            past, future = (x[:, channel] - mean) / scale, (y[:, channel] - mean) / scale
+            if cycle is not None:
+                past = past - cycle[(int(first) + np.arange(L)) % P, channel]
+                future = future - cycle[(int(first) + L + np.arange(H)) % P, channel]
+            rows[channel].append((past, future, scale))
+    return {channel: [np.array(part) for part in zip(*values, strict=True)] for channel, values in rows.items()}
+
+
+def _ridge(past: np.ndarray, future: np.ndarray, scale: np.ndarray, ridge: float) -> np.ndarray:
+    weight = scale**2
+    model = Ridge(alpha=ridge * weight.sum(), fit_intercept=False, solver="svd")
+    return model.fit(past, future, sample_weight=weight).coef_
+
+
+def test_linear_path_is_the_weighted_ridge_regression() -> None:
+    data = _windows()
+    network = _started()
+    least_squares_start(network, lambda: _halves(data), ridge=0.2)
+    past, future, scale = (np.concatenate(parts) for parts in zip(*_rows(data).values(), strict=True))
+    np.testing.assert_allclose(network.linear.weight.detach(), _ridge(past, future, scale, 0.2), atol=1e-4)
+    assert network.linear.bias.abs().max() == 0.0
+
+
+def test_cycle_is_a_share_of_the_mean_profile_of_each_channel() -> None:
+    data = _windows()
+    network = _started(cycle_length=P, cycle_channels=C)
+    least_squares_start(network, lambda: _halves(data), cycle_strength=0.25)
+    rows = _rows(data)
+    for channel in range(C):
+        for phase in range(P):
+            seen = [
+                rows[channel][0][window, step]
+                for window in range(len(data[0]))
+                for step in range(L)
+                if (int(data[2][window]) + step) % P == phase
+            ]
+            assert network.cycle[phase, channel].item() == pytest.approx(0.25 * np.mean(seen), abs=1e-5)
+    past, future, scale = (
+        np.concatenate(parts) for parts in zip(*_rows(data, network.cycle.detach().numpy()).values(), strict=True)
+    )
+    np.testing.assert_allclose(network.linear.weight.detach(), _ridge(past, future, scale, 0.1), atol=1e-4)
+
+
+def test_one_cycle_for_all_channels_is_their_mean() -> None:
+    data = _windows()
+    shared, own = _started(cycle_length=P), _started(cycle_length=P, cycle_channels=C)
+    for network in (shared, own):
+        least_squares_start(network, lambda: _halves(data))
+    torch.testing.assert_close(shared.cycle, own.cycle.mean(1, keepdim=True))
+
+
+def test_corrections_are_fitted_to_what_the_common_matrix_leaves() -> None:
+    data = _windows()
+    network = _started(individual_channels=C)
+    least_squares_start(network, lambda: _halves(data), ridge=0.2, correction_ridge=0.5)
+    common = network.linear.weight.detach().double().numpy()
+    for channel, (past, future, scale) in _rows(data).items():
+        expected = _ridge(past, future - past @ common.T, scale, 0.5)
+        np.testing.assert_allclose(network.corrections[channel].detach(), expected.T, atol=1e-4)
+    # Hardly any correction under a heavy ridge.
+    least_squares_start(network, lambda: _halves(data), correction_ridge=1e6)
+    assert network.corrections.abs().max() < 1e-4
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    data = _windows(30)
+    with pytest.raises(ValueError, match="one output per step, it has 2"):
+        least_squares_start(_started(num_outputs=2), lambda: [data])
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        least_squares_start(_started(), lambda: [data], ridge=-1.0)
+    with pytest.raises(ValueError, match="no window"):
+        least_squares_start(_started(), list)
