@@ -158,7 +158,7 @@ class KernelPath(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series x [B, L, C] and mask to logits [B, K]."""
-        features = self._features(x, mask)
+        features = self.features(x, mask)
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
     @torch.no_grad()
@@ -182,7 +182,7 @@ class KernelPath(nn.Module):
         for bank, view in zip(self.banks, (level, shape), strict=True):
             bank.fit(view[: len(labels)], observed.any(1)[: len(labels)], generator)
         size = max(1, _BATCH_STEPS // x.shape[1])
-        features = torch.cat([self._features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
+        features = torch.cat([self.features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
         self.location.copy_(features.mean(0))
         self.scale.copy_(features.std(0, correction=0) + 1e-4)
         self.scale[-self.num_intervals :] /= _INTERVAL_WEIGHT
@@ -195,7 +195,8 @@ class KernelPath(nn.Module):
         self.weight.copy_(ridge.weight)
         self.bias.copy_(ridge.bias)
 
-    def _features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Features [B, P] of series x [B, L, C] and mask, as they are before `location` and `scale`."""
         level, shape, observed = series_views(x, mask)
         real = observed.any(1)
         shares = [bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)]
