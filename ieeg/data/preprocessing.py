@@ -185,8 +185,13 @@ class PreprocessedSignal:
         self._settling = filters.settling_samples(self._sections)
         self._run = flat_run(recording.sfreq)
         self._reach = int(BRIDGE_SECONDS * recording.sfreq)
-        self._touched = self.ratio != 1 or len(self._sections) > 0
+        self._filters = self.ratio != 1 or len(self._sections) > 0
         self._offsets: NDArray[np.float64] | None = None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether samples come out as the recording has them, but for bad ones."""
+        return not self._filters and self.preprocessing.reference is None
 
     def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples [start, stop) at the new rate and which of them are bad.
@@ -197,7 +202,7 @@ class PreprocessedSignal:
             Bad samples hold a bridge between their neighbours.
         bad : ndarray of bool, shape (C, stop − start), or None when none is
         """
-        signal, bad = self._filtered(start, stop) if self._touched else self._as_it_is(start, stop)
+        signal, bad = self._filtered(start, stop) if self._filters else self._as_it_is(start, stop)
         if self.preprocessing.reference == "median":
             signal -= _median(signal, bad)
         if self._chosen is not None:
@@ -256,7 +261,7 @@ class PreprocessedSignal:
         x = self.recording.read(start, stop, self._inputs)  # type: ignore[arg-type]
         bad = bad_samples(x, self._run)
         if self._minus is not None:
-            y = self.recording.read(start, stop, self._minus)  # type: ignore[arg-type]
+            y = self.recording.read(start, stop, self._minus)
             other = bad_samples(y, self._run)
             x = x - y
             bad = other if bad is None else bad if other is None else bad | other

@@ -174,7 +174,10 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     C = max(item["token_mask"].shape[1] for item in items)
     S = max(item["token_mask"].shape[0] for item in items)
     even = all(item["token_mask"].shape == (S, C) for item in items)
-    signal = torch.stack([item["signal"] for item in items]) if even else torch.zeros(B, C, S * size)
+    if B == 1:
+        signal = items[0]["signal"][None]  # fresh memory for a copy would cost more than reading the file
+    else:
+        signal = torch.stack([item["signal"] for item in items]) if even else torch.zeros(B, C, S * size)
     batch = {
         "signal": signal,
         "channel_mask": torch.zeros(B, C, dtype=torch.bool),
