@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from detection_training import Training, augmented, finetune, pretrain
+from detection_training import Training, augmented, finetune, pretrain, scale_initialisation
 from line_length import as_probability, line_length
 
 from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -182,7 +182,9 @@ class Study:
         if configuration.pretraining is None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
-                return MVPFormer(config)
+                model = MVPFormer(config)
+            scale_initialisation(model)
+            return model
         folder = self._stage("base", configuration, ("size", "attention", "pretraining"), "pretraining")
         if not (folder / "config.json").is_file():
             recordings = self._prepared(self.cohort.groups[configuration.pretraining])
