@@ -43,9 +43,9 @@ MODELS: dict[str, MVPFormerConfig] = {
     "content and channel": mvpformer_tiny(components=("content", "channel")),
     "time and channel": mvpformer_tiny(components=("time", "channel")),
 }
-COHORT = Simulation(subjects=18, channels=(4, 6, 8), hours=0.3, seizures=4, seed=0)
+COHORT = Simulation(subjects=18, channels=(4, 6, 8), hours=0.5, seizures=4, seed=0)
 VALIDATION = tuple(f"S{n:02d}" for n in range(9, 19))
-STEPS, WARMUP, RATE, SEED = 300, 50, 1e-3, 1
+STEPS, WARMUP, RATE, SEED = 400, 50, 1e-3, 1
 
 
 def main() -> None:

@@ -142,6 +142,7 @@ LAYERS = (
     ("mvpa_ts.attention",),
     ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.files", "mvpa_ts.quantiles"),
     ("mvpa_ts.forecasting",),
+    ("mvpa_ts.forecast_windows",),
     ("networks and data sets", "mvpa_ts.classification"),
     ("mvpa_ts",),
     ("mvpa_ts.adapters", "mvpa_ts.ieeg"),

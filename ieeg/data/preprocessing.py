@@ -261,7 +261,7 @@ class PreprocessedSignal:
         x = self.recording.read(start, stop, self._inputs)  # type: ignore[arg-type]
         bad = bad_samples(x, self._run)
         if self._minus is not None:
-            y = self.recording.read(start, stop, self._minus)  # type: ignore[arg-type]
+            y = self.recording.read(start, stop, self._minus)
             other = bad_samples(y, self._run)
             x = x - y
             bad = other if bad is None else bad if other is None else bad | other

@@ -48,7 +48,7 @@ class SwecSource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
-        pieces = []
+        pieces: list[Signal] = []
         for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
             part = self.parts[index]
             low, high = max(start - part.first, 0), min(stop - part.first, part.samples)
@@ -121,7 +121,9 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     total, paths = _files(path)
-    rate, channels, parts = None, None, []
+    rate: float | None = None
+    channels: int | None = None
+    parts: list[Part] = []
     for part in paths:
         with open_hdf5(part) as file:
             shape = _signal(file, part, virtual=False).shape
