@@ -108,6 +108,7 @@ def run_one(
         "selected_on_test": outcome.selected_on_test,
         "attention_accuracy": outcome.parts.get("attention_accuracy"),
         "kernel_accuracy": outcome.parts.get("kernel_accuracy"),
+        "kernel_share": outcome.parts.get("kernel_share"),
         "validation_accuracy": outcome.validation,
         "train_series": len(problem.train),
         "test_series": len(problem.test),

@@ -125,8 +125,10 @@ def run_mvpa(
     probabilities = fitted.predict_proba(problem.test)
     attended = np.mean([_probabilities(network.attention, test).numpy() for network in fitted.networks], 0)
     parts = {"attention_accuracy": _accuracy(attended, problem.test_labels)}
-    share, convolved = config.kernel_weight, np.zeros_like(attended)
+    share, convolved = 0.0, np.zeros_like(attended)
     if fitted.networks[0].kernels is not None:
+        share = fitted.networks[0].kernel_share.item()
+        parts["kernel_share"] = share
         kernels = [network.kernels for network in fitted.networks if network.kernels is not None]
         convolved = np.mean([_probabilities(kernel, test).numpy() for kernel in kernels], 0)
         parts["kernel_accuracy"] = _accuracy(convolved, problem.test_labels)

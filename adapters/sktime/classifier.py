@@ -106,7 +106,7 @@ class MVPAClassifier(BaseClassifier):
         attention_dropout: float = _DEFAULT.attention_dropout,
         head_dropout: float = _DEFAULT.head_dropout,
         kernel_features: int = _DEFAULT.kernel_features,
-        kernel_weight: float = _DEFAULT.kernel_weight,
+        kernel_weight: float | None = _DEFAULT.kernel_weight,
         max_steps: int | None = _TRAINING.steps,
         batch_size: int = _TRAINING.batch_size,
         learning_rate: float = _TRAINING.learning_rate,

@@ -175,6 +175,11 @@ class KernelPath(nn.Module):
             with and without the changed ones, and the better on series that are left out is kept.
         seed : int
             For the series whose responses set the thresholds.
+
+        Returns
+        -------
+        Tensor, shape (n, K)
+            Logits of each series by a classifier that was fitted without it.
         """
         generator = torch.Generator().manual_seed(seed)
         level, shape, observed = series_views(x, mask)
@@ -193,6 +198,7 @@ class KernelPath(nn.Module):
             ridge = min(ridge, warped, key=lambda found: found.loss)
         self.weight.copy_(ridge.weight)
         self.bias.copy_(ridge.bias)
+        return ridge.left_out
 
     def features(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Features [B, P] of series x [B, L, C] and mask, as they are before `location` and `scale`."""

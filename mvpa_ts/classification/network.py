@@ -46,8 +46,9 @@ class ClassificationConfig:
         Inside blocks; structured dropout of segments and channels; before the output layer.
     kernel_features : int
         Features of the fixed-kernel path; 0 leaves it out.
-    kernel_weight : float
-        Share of the fixed-kernel path in the averaged probabilities.
+    kernel_weight : float or None
+        Share of the fixed-kernel path in the averaged probabilities. None: one half until `fit_classifier` chooses it
+        on the validation part.
     """
 
     num_channels: int
@@ -69,7 +70,7 @@ class ClassificationConfig:
     attention_dropout: float = 0.0
     head_dropout: float = 0.3
     kernel_features: int = 5000
-    kernel_weight: float = 0.5
+    kernel_weight: float | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -90,7 +91,7 @@ class ClassificationConfig:
         for name in ("dropout", "attention_dropout", "head_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not 0.0 <= self.kernel_weight <= 1.0:
+        if self.kernel_weight is not None and not 0.0 <= self.kernel_weight <= 1.0:
             raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
         checked_components(self.components)
 
@@ -138,12 +139,16 @@ class ClassificationNetwork(nn.Module):
     torch.Size([8, 4])
     """
 
+    kernel_share: Tensor
+
     def __init__(self, config: ClassificationConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         self.attention = AttentionPath(config)
         self.kernels = None
-        if config.kernel_features and config.kernel_weight > 0.0:
+        share = 0.5 if config.kernel_weight is None else config.kernel_weight
+        self.register_buffer("kernel_share", torch.tensor(share))
+        if config.kernel_features and share > 0.0:
             self.kernels = KernelPath(
                 config.num_channels, config.num_classes, config.length, config.kernel_features, seed
             )
@@ -157,9 +162,8 @@ class ClassificationNetwork(nn.Module):
         attended = self.attention(x, mask).log_softmax(-1)
         if self.kernels is None:
             return attended
-        share = self.config.kernel_weight
         convolved = self.kernels(x, mask).log_softmax(-1)
-        return torch.logaddexp(attended + math.log(max(1.0 - share, 1e-30)), convolved + math.log(share))
+        return torch.logaddexp(attended + torch.log1p(-self.kernel_share), convolved + self.kernel_share.log())
 
     def embed(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series [B, L, C] to the features [B, D] that the output layer of the MVPA path reads."""
@@ -198,6 +202,7 @@ class TokenEncoder(nn.Module):
         )
         self.merge = nn.Linear(W * config.segment_stride, D)
         self.channel_embedding = nn.Parameter(torch.randn(C, D) * 0.02)
+        self.segment_embedding = nn.Parameter(torch.randn(config.segments, 1, D) * 0.02)
         blocks = [
             ParallelBlock(
                 MVPAttention(D, config.num_heads, causal=False, components=config.components,
@@ -226,7 +231,9 @@ class TokenEncoder(nn.Module):
         x, real = F.pad(x, (0, short)), F.pad(real, (0, short))
         x = rearrange(x, "b (c w) (t m) -> b t c (w m)", c=config.channels, m=m)
         real = rearrange(real, "b (t m) -> b t m", m=m).any(-1)
-        tokens = self.merge(x) + self.channel_embedding
+        # Attention knows lags only, but when something happens matters too where series begin with an event.
+        rows = torch.arange(x.shape[1], device=x.device).clamp(max=config.segments - 1)
+        tokens = self.merge(x) + self.channel_embedding + self.segment_embedding[rows]
         features = self.stack(tokens, segment_mask=real)
         gone = ~real[:, :, None, None]
         mean = features.masked_fill(gone, 0.0).sum(1) / real.sum(1)[:, None, None].clamp(min=1)

@@ -14,10 +14,11 @@ _SHARPNESS = torch.logspace(-1, 2, 61, dtype=torch.float64)
 
 
 class Ridge(NamedTuple):
-    """Weight [K, P] and bias [K] of logits, and the cross-entropy of series that were left out."""
+    """Weight [K, P] and bias [K] of logits; logits [n, K] of series that were left out, and their cross-entropy."""
 
     weight: Tensor
     bias: Tensor
+    left_out: Tensor
     loss: float
 
 
@@ -65,7 +66,7 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     by_series = rearrange(basis, "(m n) r -> n m r", m=copies)
     intercept = rearrange(share.sqrt(), "(m n) 1 -> n m 1", m=copies)
 
-    smallest, penalty, sharpness = float("inf"), 1.0, 1.0
+    smallest, penalty, sharpness, left_out = float("inf"), 1.0, 1.0, target[: len(labels)]
     first = slice(0, len(labels))
     for candidate in _PENALTIES.tolist():
         shrinkage = values / (values + candidate)
@@ -76,8 +77,8 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
         for factor in _SHARPNESS.tolist():
             losses = F.cross_entropy(scores * factor, labels, reduction="none")
             if (loss := (losses * share[first, 0]).sum().item() * copies) < smallest:
-                smallest, penalty, sharpness = loss, candidate, factor
+                smallest, penalty, sharpness, left_out = loss, candidate, factor, scores * factor
     coefficients = projected / (values + penalty)[:, None]
     weight = X.T @ (basis @ coefficients) if dual else vectors @ (values.sqrt()[:, None] * coefficients)
     bias = target_mean - row_mean @ weight
-    return Ridge((weight.T * sharpness).to(features), (bias * sharpness).to(features), smallest)
+    return Ridge(*(found.to(features) for found in (weight.T * sharpness, bias * sharpness, left_out)), smallest)

@@ -18,7 +18,7 @@ from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.kernels import KernelPath
-from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.network import AttentionPath, ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 
 _AUGMENTATION = Augmentation()
@@ -26,6 +26,7 @@ _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cu
 # Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
 _KERNEL_ROWS = 1024
 _STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
+_PRIOR = 4.0
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
 
@@ -273,7 +274,7 @@ def _fit(
     scaler = Scaler.fit([series[row] for row in splits[0][0]])
     whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
     networks, most = [], training.steps or _STEPS
-    steps = most
+    steps, share = most, None
     for index, (rows, held) in enumerate(splits):
         own = seed + 1000 * index
         validated = len(held) > 0 and (index == 0 or not training.refit)
@@ -291,13 +292,33 @@ def _fit(
         )
         steps = best if index == 0 else steps
         if network.kernels is not None:
-            fit_kernels(network.kernels, whole, training, own)
+            left_out = fit_kernels(network.kernels, whole, training, own)
+            if config.kernel_weight is None and index == 0 and validated:
+                share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
+            if share is not None:
+                network.kernel_share.fill_(share)
         networks.append(network)
     return FittedClassifier(config, scaler, networks)
 
 
-def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> None:
-    """Fit the fixed-kernel path to a part and to changed copies of it; the training schedule plays no role."""
+def kernel_share(
+    path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
+) -> float:
+    """Share of the fixed-kernel path with the smallest cross-entropy over what was held out.
+
+    Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
+    logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
+    """
+    weight = held.class_weights(training.class_weights)[held.labels]
+    probabilities = _logits(path, held).softmax(1), left_out.cpu().softmax(1)
+    attended, convolved = (one.gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for one in probabilities)
+    shares = torch.arange(1, 20) / 20
+    losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
+    return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
+
+
+def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> Tensor:
+    """Fit the fixed-kernel path to a part and to changed copies of it; returns what `KernelPath.fit` does."""
     generator = torch.Generator().manual_seed(seed)
     copies = max(0, min(training.kernel_copies, _KERNEL_ROWS // len(part.labels) - 1))
     forms = [(part.x, part.mask)]
@@ -305,7 +326,7 @@ def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, 
     device = path.weight.device
     x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
     weights = part.class_weights(training.class_weights)[part.labels]
-    path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
+    return path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
 
 
 def train_network(
@@ -405,11 +426,15 @@ def _tell(
     progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
 
 
-@torch.no_grad()
 def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
     """Cross-entropy and accuracy."""
-    device = next(network.parameters()).device
-    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
-    logits = torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])
+    logits = _logits(network, part)
     loss = F.cross_entropy(logits, part.labels, class_weights).item()
     return loss, (logits.argmax(1) == part.labels).double().mean().item()
+
+
+@torch.no_grad()
+def _logits(network: nn.Module, part: Part) -> Tensor:
+    device = next(network.parameters()).device
+    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
+    return torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])

@@ -121,10 +121,12 @@ def test_ridge_equals_the_best_of_really_leaving_out(n: int, P: int, copies: int
     smallest, penalty, factor = best
     model = Ridge(alpha=penalty).fit(features, target, sample_weight=rows)
 
-    weight, bias, loss = ridge.fit_ridge(
+    weight, bias, left_out, loss = ridge.fit_ridge(
         torch.tensor(features), torch.tensor(labels), torch.tensor(weights), num_classes=3, copies=copies
     )
     assert loss == pytest.approx(smallest, rel=0.02)
+    expected = factor * left_out_scores(features, target, rows, penalty, copies)
+    np.testing.assert_allclose(left_out, expected, rtol=0.1, atol=0.1)
     # Leaving out shifts the intercept too; the closed form treats it as fixed by n, hence the tolerance.
     np.testing.assert_allclose(weight, factor * model.coef_, rtol=0.02, atol=1e-3)
     np.testing.assert_allclose(bias, factor * model.intercept_, rtol=0.02, atol=1e-2)

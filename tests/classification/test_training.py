@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from mvpa_ts.classification import (
     fit_classifier,
 )
 from mvpa_ts.classification.panel import Scaler
-from mvpa_ts.classification.training import Part, stratified_split, train_network
+from mvpa_ts.classification.training import Part, kernel_share, stratified_split, train_network
 
 SMALL = {
     "token_channels": 4,
@@ -211,6 +212,35 @@ def test_the_scaler_and_the_first_network_do_not_see_what_is_held_out() -> None:
     changed = [one * 1000 if row in held else one for row, one in enumerate(series)]
     second = fit_classifier(changed, labels, config=config(series), training=QUICK, seed=0)
     assert first.scaler == second.scaler == Scaler.fit([series[row] for row in rows])
+
+
+class _Certain(nn.Module):
+    """Gives class 0 the same probability for every series."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([probability, 1 - probability]).log())
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.logits.expand(len(x), 2)
+
+
+def test_the_better_path_gets_the_larger_share() -> None:
+    held = part([0] * 40)
+    for attended, convolved, expected in ((0.9, 0.5, 0.05), (0.5, 0.9, 0.95), (0.7, 0.7, 0.5)):
+        left_out = torch.tensor([convolved, 1 - convolved]).log().expand(40, 2)
+        share = kernel_share(_Certain(attended), left_out, held, QUICK)  # type: ignore[arg-type]
+        assert share == pytest.approx(expected, abs=0.11)
+    few = kernel_share(_Certain(0.9), torch.zeros(1, 2), part([0]), QUICK)  # type: ignore[arg-type]
+    assert 0.4 <= few <= 0.5
+
+
+def test_a_given_share_is_kept(fitted: FittedClassifier) -> None:
+    series, labels = panel()
+    given = replace(config(series), kernel_weight=0.3)
+    model = fit_classifier(series, labels, config=given, training=QUICK)
+    assert [network.kernel_share.item() for network in model.networks] == pytest.approx([0.3, 0.3])
+    assert fitted.networks[0].kernel_share == fitted.networks[1].kernel_share
 
 
 def test_split_takes_from_every_class() -> None:
