@@ -1,9 +1,9 @@
 """Reading windows from HDF5: throughput against the plain sequential read of the same file, and peak memory.
 
-Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment at stride
-5 s, as every segment is read once. Ways of reading are interleaved, round by round, in one process and one thread, from
-the page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds. Peak memory is
-that of a process of its own that reads a whole recording.
+Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment, at
+stride 5 s, as every segment is read once. Ways of reading are interleaved, round by round, in one process and one
+thread, from the page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds.
+Peak memory is that of a process of its own that reads a whole recording.
 
     python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
     python experiments/loading_benchmark.py --quick    # 12 and 24 minutes of signal, written nowhere
