@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,14 @@ CHANNELS, CHUNK = (8, 32), 180 * 512
 
 
 Reader = Callable[[], int]
+# A process that imports no more than reading needs.
+PEAK = """
+import resource, sys
+from mvpa_ts.ieeg import Segments, read_recording
+for _ in Segments(read_recording(sys.argv[1])):
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
 
 
 def plain(folder: Path) -> Reader:
@@ -91,13 +98,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="12 and 24 minutes instead of 1 and 24 hours")
-    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # the process whose memory is measured
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.peak:
-        segments(arguments.peak)()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        return
     hours = (0.2, 0.4) if arguments.quick else (1.0, 24.0)
     rounds = 2 if arguments.quick else arguments.rounds
     with tempfile.TemporaryDirectory(prefix="loading-") as scratch:
@@ -162,7 +164,7 @@ def _rates(folder: Path, rounds: int) -> dict[str, list[float]]:
 
 def _peak(folder: Path) -> int:
     """Bytes of resident memory, at most, of a new process that reads a recording."""
-    command = [sys.executable, __file__, "--peak", str(folder)]
+    command = [sys.executable, "-c", PEAK, str(folder)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
