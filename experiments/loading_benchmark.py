@@ -36,13 +36,18 @@ CHANNELS, CHUNK = (8, 32), 180 * 512
 
 
 Reader = Callable[[], int]
-# A process that imports no more than reading needs.
+# A process that imports no more than reading needs. What getrusage gives a new process begins with the memory of the
+# one that started it, so the kernel is asked for its own.
 PEAK = """
-import resource, sys
+import re, sys
 from mvpa_ts.ieeg import Segments, read_recording
-for _ in Segments(read_recording(sys.argv[1])):
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+recording = Segments(read_recording(sys.argv[1]))
+before = peak()
+for _ in recording:
     pass
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(before, peak())
 """
 
 
@@ -130,7 +135,10 @@ def main() -> None:
             ),
             "",
             f"Peak memory of a process that reads a whole recording of {CHANNELS[0]} channels segment by segment: "
-            + ", ".join(f"{peak / 2**20:.0f} MiB for {length:.3g} h" for peak, length in zip(peaks, hours, strict=True))
+            + ", ".join(
+                f"{after / 2**20:.0f} MiB for {length:.3g} h ({before / 2**20:.0f} MiB when it was opened)"
+                for (before, after), length in zip(peaks, hours, strict=True)
+            )
             + ".",
             "",
             f"Measured on {machine}, beside other work.",
@@ -139,7 +147,9 @@ def main() -> None:
     )
     print(table)
     if not arguments.quick:
-        memory = {f"{length:g} h": peak for length, peak in zip(hours, peaks, strict=True)}
+        memory = {
+            f"{length:g} h": {"opened": peak[0], "read": peak[1]} for length, peak in zip(hours, peaks, strict=True)
+        }
         result = {"machine": machine, "rows": rows, "peak_bytes": memory}
         write_atomically(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
         write_atomically(RESULTS / "loading.md", table)
@@ -162,10 +172,11 @@ def _rates(folder: Path, rounds: int) -> dict[str, list[float]]:
     return rates
 
 
-def _peak(folder: Path) -> int:
-    """Bytes of resident memory, at most, of a new process that reads a recording."""
+def _peak(folder: Path) -> tuple[int, int]:
+    """Bytes of resident memory, at most, of a new process before and after it reads a recording (Linux)."""
     command = [sys.executable, "-c", PEAK, str(folder)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    before, after = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return int(before), int(after)
 
 
 if __name__ == "__main__":
