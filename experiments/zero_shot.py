@@ -1,8 +1,8 @@
 """Zero-shot across numbers of channels: train on ETTh1 (7 channels), forecast ETTh2 (7) and Weather (21) as they are.
 
 Nothing of the other sets is trained on; each is scaled by its own train rows, as everywhere. MVPA has its settings for
-ETTh1 but no cycle and no parameters of single channels, for those belong to a data set. Beside it are the linear model,
-the last value repeated, and the last day repeated (for Weather that is 144 steps, more than the others see).
+ETTh1 but no cycle and no parameters of single channels, for those belong to a data set. Beside it are its linear
+path alone, the last value repeated, and the last day repeated (for Weather 144 steps, more than the others see).
 
     python experiments/zero_shot.py            # results/zero_shot.csv and .md; a killed run goes on where it was
     python experiments/zero_shot.py --quick    # three training steps, one horizon, few windows, written elsewhere
@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import CYCLES, HORIZONS, LOOKBACK, build, mvpa
+from forecasting_models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
 from forecasting_report import RESULTS, append_row, read_rows, write_atomically
 from torch import Tensor, nn
 from training import evaluate, train
@@ -30,7 +30,7 @@ from mvpa_ts.datasets import WindowSet, forecasting_windows, load_forecasting_fr
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
 # What belongs to the channels of the source is left out.
 SHARED = {"cycle_length": None, "individual_channels": False}
-TRAINED, NAIVE = ("MVPA", "Linear"), ("last value", "last day")
+TRAINED, NAIVE = ("MVPA", "MVPA linear path alone"), ("last value", "last day")
 
 
 def main() -> None:
@@ -74,11 +74,8 @@ def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict
                 yield _row(model, target, horizon, seed, naive_errors(windows, season), len(windows))
         return
     channels = source["train"].values.shape[1]
-    if name == "MVPA":
-        torch.manual_seed(seed)
-        model, training, _ = mvpa(SOURCE, horizon, channels, SHARED)
-    else:
-        model, training, _ = build(name, SOURCE, horizon, channels, seed)
+    torch.manual_seed(seed)
+    model, training, _ = mvpa(SOURCE, horizon, channels, {**MVPA_MODELS[name], **SHARED})
     train(model, source, training, seed=seed, max_steps=3 if quick else None)
     for target, windows in targets.items():
         yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
