@@ -7,6 +7,9 @@ GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Scripts with a --quick form, each run once by `make test`.
+DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py attention_gpu.py \
+	training_step_benchmark.py forecasting.py forecasting_choices.py drop_last.py zero_shot.py sweep.py \
+	classification.py classification_choices.py sktime_forecasting.py loading_benchmark.py))
 DEMOS := $(wildcard $(addprefix experiments/, \
 	demo.py \
 	attention_benchmark.py \
@@ -19,7 +22,11 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	sweep.py \
 	classification.py \
 	classification_choices.py \
+	classification_kernel_choices.py \
 	sktime_forecasting.py \
+	demo_ieeg.py \
+	pretraining_comparison.py \
+	scaling.py \
 	))
 QUICK := $(DEMOS:=.quick)
 
@@ -28,7 +35,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test gpu gpu-forecasting lint types unit smoke format clean $(QUICK)
+.PHONY: help install demo demo-ieeg test gpu gpu-forecasting lint types unit smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -37,6 +44,9 @@ install: $(VENV)/.project  ## Make .venv with locked versions and install the pr
 
 demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write demo_output/report.html
 	$(BIN)/python experiments/demo.py
+
+demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities
+	$(BIN)/python experiments/demo_ieeg.py
 
 test: lint types unit smoke  ## Lint, types, tests with coverage, and a quick run of every demo
 

@@ -44,6 +44,9 @@ ASSUMED_FLOPS = 2e14
 MEMORY = {"40 GB": 40e9, "80 GB": 80e9}
 
 
+PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
+
+
 @dataclass(frozen=True)
 class Case:
     """One measured forward and backward pass."""
@@ -85,6 +88,16 @@ def main() -> None:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
         write_atomically(RESULTS / "scaling.json", json.dumps(content, indent=1) + "\n")
         write_atomically(RESULTS / "scaling.md", report)
+        write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
+
+
+def filled(page: str, report: str) -> str:
+    """The page with the report's tables, one heading level down, but for those of single cases."""
+    before, _, rest = page.partition("<!-- tables -->\n")
+    _, _, after = rest.partition("<!-- end -->")
+    tables = report[report.index("Kept for the backward pass") :]
+    fitted = "\n".join(f"#{line}" if line.startswith("##") else line for line in tables.splitlines()) + "\n"
+    return f"{before}<!-- tables -->\n{fitted}<!-- end -->{after}"
 
 
 def measure(size: str, layers: int, T: int, C: int, precision: str) -> Case:

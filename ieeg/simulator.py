@@ -253,7 +253,7 @@ class SimulatedSource:
             "pop": (d.pop_rate, (4.0, 4.0)),
             "spike": (d.spike_rate, (0.6, 0.6)),
         }
-        events = []
+        events: list[_Event] = []
         for kind, (rate, lengths) in kinds.items():
             for _ in range(rng.poisson(rate * duration / 3600)):
                 events.append(_Event(kind, rng.uniform(0, duration), rng.uniform(*lengths), len(events)))

@@ -24,7 +24,7 @@ class WeightAverage:
     """
 
     def __init__(self, module: nn.Module, decay: float | None) -> None:
-        self._weights = [] if decay is None else [weight for weight in module.parameters() if weight.requires_grad]
+        self._weights: list[torch.Tensor] = [] if decay is None else [w for w in module.parameters() if w.requires_grad]
         self._average = [weight.detach().clone() for weight in self._weights]
         self._decay = decay
         self._steps = 0

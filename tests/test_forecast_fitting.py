@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecast_fitting import (
-    LEVELS,
-    FittedForecaster,
-    ForecasterTraining,
-    Scaling,
-    Series,
-    _Part,
-    _Windows,
-    fit_forecaster,
-)
+from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
 from mvpa_ts.forecasting import ForecastingConfig
 
 L, H = 8, 3
@@ -53,7 +45,7 @@ class TestWindows:
         """Each window of two series of different length, row by row."""
         given = [series(13, features=2), series(5, features=2, ahead=2, seed=1)]
         given[0].values[4, 1] = np.nan
-        windows = _Windows(given, [identity(2)] * 2, config(future_size=2), identity(2))
+        windows = Windows(given, [identity(2)] * 2, config(future_size=2), identity(2))
         for i, one in enumerate(given):
             n, known = len(one.values), len(one.features)
             for target in range(1, n):
@@ -75,7 +67,7 @@ class TestWindows:
     def test_targets_count_within_limits_only(self):
         given = series(20)
         given.values[15:] = np.nan
-        part = _Part(_Windows([given], [identity(2)], config(), None))
+        part = Part(Windows([given], [identity(2)], config(), None))
         part.add(0, 5, 20, 7, 17)
         counted = {}
         for inputs, _, counts in part.batches(4):
@@ -85,7 +77,7 @@ class TestWindows:
         assert counted == expected
 
     def test_shuffled_batches_hold_each_window_once(self):
-        part = _Part(_Windows([series(), series(25)], [identity(2)] * 2, config(), None))
+        part = Part(Windows([series(), series(25)], [identity(2)] * 2, config(), None))
         part.add(0, 8, 40, 0, 40)
         part.add(1, 8, 25, 0, 25)
         shuffled = list(part.batches(10, torch.Generator().manual_seed(0)))

@@ -16,7 +16,8 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
-from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, Scaling, Series, fit_forecaster
+from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecast_windows import Scaling, Series
 from mvpa_ts.forecasting import ForecastingConfig
 from mvpa_ts.quantiles import quantiles_at
 
@@ -195,7 +196,7 @@ class MVPAForecaster(BaseForecaster):
         if self._features is not None and X is None:
             raise ValueError(f"X must be given to update: the forecaster was fitted with columns {self._features}")
         self._cur_y = update_data(self._cur_y, y)
-        if X is not None and self._features is not None:
+        if X is not None:
             self._cur_X = update_data(self._cur_X, _columns(X, self._features))
         if update_params and self.finetune_steps:
             start, series = self.fitted_, self._series(self._cur_y, self._cur_X)
@@ -223,12 +224,12 @@ class MVPAForecaster(BaseForecaster):
         config = self.fitted_.config
         if steps.max() > config.horizon:
             raise ValueError(f"fh must not go past the {config.horizon} steps of fit, got step {steps.max()}")
-        known = self._cur_X
-        if X is not None and self._features is not None:
+        known: pd.DataFrame | None = self._cur_X
+        if X is not None:
             X = _columns(X, self._features)
             known = X if known is None else X.combine_first(known)
         ahead = ForecastingHorizon(np.arange(1, config.horizon + 1), freq=fh.freq).to_absolute_index(self.cutoff)
-        if self._features is not None and (missing := index.difference(known.index)).size:
+        if known is not None and (missing := index.difference(known.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
                 f"no row for {list(missing[:3])}"
@@ -244,7 +245,7 @@ class MVPAForecaster(BaseForecaster):
 
     def _panel(self, y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
         """The instances of a panel."""
-        levels = list(range(y.index.nlevels - 1))
+        levels: list[Any] = list(range(y.index.nlevels - 1))
         parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
         series = []
         for name, part in y.groupby(level=levels):
@@ -369,7 +370,9 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, X: pd.DataFram
         raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
 
 
-def _columns(X: pd.DataFrame, names: list[Any]) -> pd.DataFrame:
+def _columns(X: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
+    if names is None:
+        raise ValueError("X must be left out: the forecaster was fitted without it; to use it, give it to fit")
     if missing := [name for name in names if name not in X.columns]:
         raise ValueError(f"X must have the columns of fit, {names}, got {list(X.columns)} without {missing}")
     return X[names]

@@ -50,9 +50,9 @@ def position_of(index: pd.Index, frequency: Any) -> int:
     first = index[:1]
     if isinstance(first, pd.DatetimeIndex):
         try:
-            first = pd.DatetimeIndex(first, freq=frequency).to_period()
+            first = pd.DatetimeIndex(first.tz_localize(None), freq=frequency).to_period()
         except (ValueError, AttributeError):  # a custom offset, or none
             return 0
-    if isinstance(first, pd.PeriodIndex):
-        return int(first.astype("int64")[0]) // first.freq.n
-    return int(first[0]) if pd.api.types.is_integer_dtype(first) else 0
+    if isinstance(first, pd.PeriodIndex) and first.freq is not None:
+        return int(first.astype("int64").to_numpy()[0]) // first.freq.n
+    return int(first.to_numpy()[0]) if pd.api.types.is_integer_dtype(first) else 0

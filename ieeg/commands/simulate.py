@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace recordings that exist")
     parser.add_class_arguments(Difficulty, "difficulty", help="how hard seizures are to tell from the rest")
     settings = parser.parse_args(arguments)
-    difficulty = Difficulty(**_pairs(settings.difficulty))
+    chosen: dict[str, Any] = dict(settings.difficulty)
+    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
     write_cohort(
         settings.out,
         kind=settings.format,
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         duration=settings.hours * 3600,
         sfreq=settings.sfreq,
         num_seizures=settings.seizures,
-        difficulty=difficulty,
+        difficulty=Difficulty(**chosen),
     )
 
 
@@ -81,8 +81,3 @@ def write_cohort(
                 write_edf(recording, target)
                 bar.update(round(recording.duration))
     return targets
-
-
-def _pairs(values: Any) -> dict[str, Any]:
-    fields = dataclasses.asdict(values) if dataclasses.is_dataclass(values) else dict(values)
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -106,18 +106,31 @@ class Segments:
                 f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
             )
         size = self.segment_samples
-        signal = np.empty((len(self.channel_names), (last - first) * size), np.float32)
-        bad = np.zeros((last - first, len(self.channel_names)))
+        shape = (last - first, len(self.channel_names))
+        if self._stream.untouched and last - first >= BLOCK_SEGMENTS // 2 and not self._overlapping_tail(last):
+            signal, out = self._stream.read(first * size, last * size)
+            bad = np.zeros(shape) if out is None else out.reshape(shape[1], shape[0], size).sum(2).T
+        else:
+            signal, bad = np.empty((shape[1], shape[0] * size), np.float32), np.zeros(shape)
+            self._gather(signal, bad, first, last)
+        valid = bad <= self.preprocessing.max_bad_share * size
+        if not valid.all():
+            for segment, channel in np.argwhere(~valid):
+                signal[channel, segment * size : (segment + 1) * size] = 0.0
+        return signal, valid
+
+    def _overlapping_tail(self, last: int) -> bool:
+        return last == self.num_segments and self._first_samples[-1] % self.segment_samples != 0
+
+    def _gather(self, signal: NDArray[np.float32], bad: NDArray[np.float64], first: int, last: int) -> None:
+        """Copy segments [first, last) out of blocks."""
+        size = self.segment_samples
         # Runs of segments that follow one another; only the overlapping tail starts a second one.
-        whole = last - 1 if last == self.num_segments and self._first_samples[-1] % size else last
+        whole = last - self._overlapping_tail(last)
         runs = [(first, whole)] if whole > first else []
         for low, high in [*runs, *([(whole, last)] if whole < last else [])]:
             place = slice((low - first) * size, (high - first) * size)
             self._fill(signal[:, place], bad[low - first : high - first], int(self._first_samples[low]))
-        valid = bad <= self.preprocessing.max_bad_share * size
-        for segment, channel in np.argwhere(~valid):
-            signal[channel, segment * size : (segment + 1) * size] = 0.0
-        return signal, valid
 
     def _fill(self, signal: NDArray[np.float32], bad: NDArray[np.float64], start: int) -> None:
         """Copy the samples from `start` on into `signal` and count the bad ones of each segment into `bad` [n, C]."""

@@ -220,10 +220,10 @@ def _silent(progress: Progress) -> None:
 
 
 def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows held out, `share` of each class and at least one where a class has two or more."""
+    """Rows to train on and rows held out: `share` of each class, at least one where it has two or more; none at 0."""
     generator = np.random.default_rng(seed)
     held_out: list[int] = []
-    for label in np.unique(labels):
+    for label in np.unique(labels) if share else ():
         rows = generator.permutation(np.flatnonzero(labels == label))
         held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
     held = np.array(sorted(held_out), dtype=np.int64)

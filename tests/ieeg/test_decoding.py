@@ -1,4 +1,4 @@
-"""Splits that do not leak, probes on features with a known answer, channel ranking and sweep."""
+"""Probes on features with a known answer, channel ranking and sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
-from mvpa_ts.ieeg.decoding import channel_sweep, decode, rank_by_decoding, split_trials, trial_features
+from mvpa_ts.ieeg.data.treebank_tasks import Examples, split_examples
+from mvpa_ts.ieeg.decoding import channel_sweep, decode, rank_by_decoding, trial_features
 
 
 def trials(count=600, seed=0):
@@ -17,38 +18,9 @@ def trials(count=600, seed=0):
     return times, generator.integers(0, 2, count)
 
 
-class TestSplit:
-    @pytest.mark.parametrize("seed", range(5))
-    def test_blocked_parts_share_no_sample(self, seed):
-        times, labels = trials(seed=seed)
-        split = split_trials(times, labels, "blocked", length=5.0, seed=seed)
-        parts = [times[rows] for rows in (split.train, split.validation, split.test)]
-        for i in range(3):
-            for j in range(i):
-                assert np.abs(parts[i][:, None] - parts[j]).min() >= 5.0
-        assert len(split.test) == 60
-        assert len(split.train) > 440
-        rows = np.concatenate([split.train, split.validation, split.test])
-        assert len(np.unique(rows)) == len(rows)
-
-    def test_random_is_80_10_10_and_stratified_and_leaks(self):
-        times, labels = trials()
-        split = split_trials(times, labels, "random")
-        assert [len(rows) for rows in (split.train, split.validation, split.test)] == pytest.approx(
-            [480, 60, 60], abs=2
-        )
-        assert labels[split.test].mean() == pytest.approx(labels.mean(), abs=0.02)
-        assert np.abs(times[split.train][:, None] - times[split.test]).min() < 5.0
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match="kind must be 'random' or 'blocked', got 'odd'"):
-            split_trials([1.0], [1], "odd")
-        with pytest.raises(ValueError, match="blocks must be at least 3, got 2"):
-            split_trials([1.0], [1], blocks=2)
-        with pytest.raises(ValueError, match="train part of the blocked split holds fewer than two classes"):
-            split_trials(np.arange(100.0), np.ones(100))
-        with pytest.raises(ValueError, match="alike"):
-            split_trials([1.0, 2.0], [1])
+def split_trials(times, labels, how):
+    starts = np.round(times * 2048).astype(np.int64)
+    return split_examples(Examples(starts, 10240, labels.astype(bool)), how)
 
 
 def made_features(informative, channels=14, count=600, seed=0):
@@ -107,12 +79,6 @@ class TestFeatures:
         with torch.no_grad():
             expected = model(torch.from_numpy(signals).float())[:, -1].numpy()
         np.testing.assert_allclose(features, expected, atol=1e-5)
-
-    def test_short_trials_stand_in_the_middle(self, model):
-        signal = np.random.default_rng(0).normal(0, 50, (1, 2, 512))
-        whole = np.zeros((1, 2, 2560))
-        whole[..., 1024:1536] = signal
-        np.testing.assert_allclose(trial_features(model, signal), trial_features(model, whole), atol=1e-6)
 
     def test_features_decode_a_rhythm_in_noise(self, model):
         generator = np.random.default_rng(0)

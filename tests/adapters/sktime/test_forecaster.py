@@ -17,7 +17,7 @@ from sktime.split import ExpandingWindowSplitter
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime import forecaster as module
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
-from mvpa_ts.forecast_fitting import Series
+from mvpa_ts.forecast_windows import Series
 
 SMALL: dict[str, Any] = {
     "input_size": 12, "dim": 8, "num_heads": 2, "mlp_dim": 8, "max_steps": 4, "finetune_steps": 2, "random_state": 0,
@@ -91,23 +91,21 @@ def test_steps_in_between_change_nothing():
 
 
 class TestMissing:
-    @pytest.mark.parametrize("kind", ["period", "date", "integer"])
+    @pytest.mark.parametrize("kind", ["period", "integer"])
     def test_absent_rows_are_missing_rows(self, kind):
         y = waves()
-        index = {"period": y.index, "date": y.index.to_timestamp(), "integer": pd.RangeIndex(len(y))}[kind]
-        y.index = index
-        gaps = [20, 21, 55]
+        y.index = y.index if kind == "period" else pd.RangeIndex(len(y))
         missing = y.copy()
-        missing.iloc[gaps] = np.nan
-        absent = y.drop(index[gaps])
-        if kind == "date":
-            expected, found = (fitted(frame, [1, 2]) for frame in (missing, missing))
-            # Dates with rows missing have no frequency of their own: the rows are taken as consecutive.
-            assert frequency_of(absent.index) is None
-        else:
-            expected, found = fitted(missing, [1, 2]), fitted(absent, [1, 2])
-        assert np.isfinite(expected.predict().to_numpy()).all()
-        np.testing.assert_array_equal(expected.predict().to_numpy(), found.predict().to_numpy())
+        missing.iloc[[20, 21, 55]] = np.nan
+        expected, found = fitted(missing, [1, 2]).predict(), fitted(y.drop(y.index[[20, 21, 55]]), [1, 2]).predict()
+        assert np.isfinite(expected.to_numpy()).all()
+        np.testing.assert_array_equal(expected.to_numpy(), found.to_numpy())
+
+    def test_dates_and_periods_give_the_same(self):
+        y = waves()
+        y.iloc[[20, 21, 55]] = np.nan
+        dates = y.set_axis(y.index.to_timestamp())
+        np.testing.assert_array_equal(fitted(y, sp=5).predict().to_numpy(), fitted(dates, sp=5).predict().to_numpy())
 
     def test_nan_moves_the_forecast_less_than_zero_would(self):
         y = waves()
@@ -146,6 +144,8 @@ class TestExogenous:
             forecaster.update(y[-5:])
         with pytest.raises(ValueError, match=r"X must hold a value of each column, got none of \['b'\]"):
             fitted(y, [1], X.assign(b=np.nan))
+        with pytest.raises(ValueError, match="X must be left out: the forecaster was fitted without it"):
+            fitted(y[:-5], [1]).predict(X=X[-5:])
 
 
 class TestUpdate:
@@ -287,6 +287,23 @@ def test_every_parameter_arrives(monkeypatch):
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
     assert set(changes) | {"finetune_steps", "random_state", "verbose"} == set(MVPAForecaster.get_param_names())
     assert told["horizon"] == 3
+
+
+def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
+    y = waves()
+    forecaster = fitted(y[:-5])
+    told: dict[str, Any] = {}
+
+    def catch(series, config, training, **rest):
+        told.update(dataclasses.asdict(training) | rest)
+        return rest["start"]
+
+    monkeypatch.setattr(module, "fit_forecaster", catch)
+    forecaster.update(y[-5:])
+    assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
+    assert told["steps"] == SMALL["finetune_steps"]
+    assert told["scalings"] == [forecaster._scaling]
+    assert told["start"] is forecaster.fitted_
 
 
 def test_silent_unless_verbose(capfd):

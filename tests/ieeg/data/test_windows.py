@@ -81,7 +81,8 @@ def test_collate_pads_and_masks():
     assert batch["subject"] == ["S01", "S02", "S02"]
     assert batch["start"].tolist() == [-10.0, 0.0, 10.0]
     assert batch["ictal"][0].tolist() == [False, False, True, False, False, False]
-    np.testing.assert_array_equal(batch["signal"][0, :2, 2 * 2560 :], data[0]["signal"])
+    for row, (channels, missing) in enumerate([(2, 2), (4, 0), (4, 4)]):
+        np.testing.assert_array_equal(batch["signal"][row, :channels, missing * 2560 :], data[row]["signal"])
     assert not batch["signal"][0, 2:].any()
     assert not batch["signal"][0, :, : 2 * 2560].any()
     expected = batch["segment_mask"][:, :, None] & batch["channel_mask"][:, None, :]

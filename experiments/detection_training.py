@@ -1,0 +1,270 @@
+"""Pretraining and finetuning of the detection studies, on the package's own Lightning modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger
+from quiet import silence
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments
+from mvpa_ts.ieeg.data.module import EndlessBatches
+from mvpa_ts.ieeg.data.sampling import SpanSampler
+from mvpa_ts.ieeg.data.windows import SpanDataset, collate, unfold_windows
+from mvpa_ts.ieeg.pretraining import PretrainingModule
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of one training.
+
+    Attributes
+    ----------
+    steps : int
+    learning_rate : float
+        At its highest.
+    batch_size, windows : int
+        Spans in a batch and windows in a span.
+    folder : Path
+        Of checkpoints and losses; a training that was stopped goes on from here.
+    seed : int
+    trainer : mapping
+        Further arguments of Lightning's Trainer.
+    """
+
+    steps: int
+    learning_rate: float
+    batch_size: int
+    windows: int
+    folder: Path
+    seed: int
+    trainer: dict[str, Any]
+
+
+def pretrain(config: MVPFormerConfig, recordings: Sequence[Recording], training: Training) -> MVPFormer:
+    """Contrastive pretraining."""
+    module = PretrainingModule(
+        config, learning_rate=training.learning_rate, warmup_steps=max(training.steps // 10, 1), seed=training.seed
+    )
+    scale_initialisation(module.model)
+    _fit(module, SpanData(recordings, config.context + training.windows, training, "subject"), training)
+    return module.model
+
+
+def scale_initialisation(model: MVPFormer) -> None:
+    """Widen the initial N(0, 0.02), which is meant for widths around 768, to that of a narrow model.
+
+    The standard deviation grows with the root of 768 / D, and a little more: 5 times at D = 64. Products of two
+    projections, through which a model sees power, begin 25 times as strong and are learned in fewer steps.
+    """
+    factor = max(1.0, 1.44 * (768 / model.config.dim) ** 0.5)
+    with torch.no_grad():
+        for name, parameter in model.stack.named_parameters():
+            if parameter.ndim > 1 and "codebook" not in name:
+                parameter.mul_(factor)
+
+
+class FinetuningModule(pl.LightningModule):
+    """Cross-entropy of the windows in a batch's spans."""
+
+    def __init__(self, model: MVPFormer, mode: Literal["lora", "full", "head"], training: Training) -> None:
+        super().__init__()
+        self.training_settings = training
+        self.batches_done = 0
+        if mode == "lora":
+            import peft
+
+            settings = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "value"], modules_to_save=["head"])
+            self.model: Any = peft.get_peft_model(model, settings)
+            self.core: MVPFormer = self.model.base_model.model
+        else:
+            self.model = self.core = model
+            if mode == "head":
+                model.requires_grad_(False)
+                model.head.requires_grad_(True)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> torch.Tensor:
+        """Mean loss of all windows that end in a segment with a signal."""
+        T = self.core.config.context
+        real = batch["token_mask"] & batch["channel_mask"][:, None] & batch["segment_mask"][..., None]
+        embeddings = self.core.encode(batch["signal"], real)
+        windows, mask = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
+        logits = self.core.classify(self.core.decode(windows, token_mask=mask), mask[:, -1])
+        labels = unfold_windows(batch["ictal"], T)[:, :, -1].flatten()
+        scored = mask[:, -1].any(1)
+        loss = F.cross_entropy(logits[scored], labels[scored].long())
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
+        self.batches_done += 1
+        return loss
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """AdamW with a linear rise and a cosine fall."""
+        settings = self.training_settings
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.05)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, settings.learning_rate, total_steps=settings.steps, pct_start=0.1
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Remember how many batches were seen."""
+        checkpoint["batches_done"] = self.batches_done
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on after them."""
+        self.batches_done = checkpoint["batches_done"]
+
+    def merged(self) -> MVPFormer:
+        """The plain model, adapters added into its weights."""
+        return self.core if self.model is self.core else self.model.merge_and_unload()
+
+
+def augmented(recording: Recording, copies: int, seed: int) -> list[Recording]:
+    """A preprocessed recording in memory, and views of it that begin later and have channels turned upside down.
+
+    What an electrode is referenced to, and where the 5 s grid falls, is chance. Segments that begin elsewhere and have
+    another polarity keep a model from learning single waveforms by heart.
+
+    Parameters
+    ----------
+    recording : Recording
+    copies : int
+        Views, the first of them unchanged.
+    seed : int
+    """
+    segments = Segments(recording)
+    blocks, step = [], 36
+    whole = segments.num_segments if segments.num_samples % segments.segment_samples == 0 else segments.num_segments - 1
+    for first in range(0, whole, step):
+        blocks.append(segments.read(first, min(first + step, whole))[0])
+    values = np.concatenate(blocks, axis=1)
+    sfreq = segments.preprocessing.sfreq
+    generator = np.random.default_rng((seed, *map(ord, recording.name)))
+    views = []
+    for index in range(copies):
+        first = 0 if index == 0 else int(generator.integers(1, segments.segment_samples))
+        signs = np.ones(len(values)) if index == 0 else generator.choice([-1.0, 1.0], len(values))
+        shift = first / sfreq
+        views.append(
+            Recording(
+                _View(values, first, signs.astype(np.float32)),
+                sfreq=sfreq,
+                channel_names=segments.channel_names,
+                num_samples=values.shape[1] - first,
+                subject=recording.subject,
+                name=f"{recording.name}-{index}",
+                seizures=[(max(on - shift, 0.0), off - shift) for on, off in recording.seizures if off > shift],
+                preprocessed=True,
+            )
+        )
+    return views
+
+
+class _View:
+    """Samples of a shared array from some place on, by channel times 1 or −1."""
+
+    def __init__(self, values: np.ndarray, first: int, signs: np.ndarray) -> None:
+        self.values, self.first, self.signs = values, first, signs
+
+    def read(self, start: int, stop: int, channels: np.ndarray) -> np.ndarray:
+        """See `mvpa_ts.ieeg.data.recording.Source.read`."""
+        return self.values[channels, self.first + start : self.first + stop] * self.signs[channels, None]
+
+
+def finetune(
+    base: MVPFormer, recordings: Sequence[Recording], mode: Literal["lora", "full", "head"], training: Training
+) -> tuple[MVPFormer, float]:
+    """A seizure head and, by `mode`, adapters or all weights; returns the merged model and the share that trained."""
+    length = base.config.context + training.windows - 1
+    return _finetuned(base, mode, training, SpanData(recordings, length, training, "ictal"))
+
+
+def finetune_on_trials(
+    base: MVPFormer,
+    dataset: Dataset[dict[str, Any]],
+    mode: Literal["lora", "full", "head"],
+    training: Training,
+    num_channels: int | None = None,
+) -> tuple[MVPFormer, float]:
+    """The same on labelled segments of their own, such as `NejedlyDataset` gives: windows of one segment.
+
+    With `num_channels` the head reads the channels' features one after the other instead of their mean.
+    """
+    order = RandomSampler(
+        dataset,  # type: ignore[arg-type]
+        replacement=True,
+        num_samples=training.steps * training.batch_size,
+        generator=torch.Generator().manual_seed(training.seed),
+    )
+    loader = DataLoader(dataset, batch_size=training.batch_size, sampler=order, collate_fn=collate)
+    pooling = {} if num_channels is None else {"pooling": "concatenate", "num_channels": num_channels}
+    return _finetuned(base, mode, training, loader, context=1, **pooling)
+
+
+def _finetuned(
+    base: MVPFormer, mode: Literal["lora", "full", "head"], training: Training, data: Any, **changes: Any
+) -> tuple[MVPFormer, float]:
+    config = replace(base.config, num_classes=2, **changes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        model = MVPFormer(config)
+    missing, unexpected = model.load_state_dict(base.state_dict(), strict=False)
+    if unexpected or any(not name.startswith("head") for name in missing):
+        raise ValueError(f"the base model does not fit: missing {missing}, unexpected {unexpected}")
+    module = FinetuningModule(model, mode, training)
+    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    _fit(module, data, training)
+    return module.merged(), trained / sum(p.numel() for p in model.parameters())
+
+
+class SpanData(pl.LightningDataModule):
+    """Batches of spans without end, the same after a stop; all subjects train, as the number of steps is fixed."""
+
+    def __init__(
+        self, recordings: Sequence[Recording], length: int, training: Training, balance: Literal["subject", "ictal"]
+    ) -> None:
+        super().__init__()
+        self.dataset = SpanDataset([Segments(recording) for recording in recordings], length, length)
+        # What a span is balanced by are the segments that its windows end with, not those before them.
+        labels = [one.labels() for one in self.dataset.segments]
+        ends = np.array([labels[s.recording][s.last - training.windows : s.last].any() for s in self.dataset.spans])
+        self.sampler = SpanSampler(self.dataset.subjects, ends, balance=balance, seed=training.seed)
+        self.batch_size = training.batch_size
+
+    def train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """From the batch after those that the module has done."""
+        assert self.trainer is not None
+        done = self.trainer.lightning_module.batches_done
+        batches = EndlessBatches(self.sampler, self.batch_size, done)
+        return DataLoader(self.dataset, batch_sampler=batches, collate_fn=collate)
+
+
+def _fit(module: pl.LightningModule, data: Any, training: Training) -> None:
+    silence()
+    training.folder.mkdir(parents=True, exist_ok=True)
+    last = training.folder / "checkpoints" / "last.ckpt"
+    trainer = pl.Trainer(
+        max_steps=training.steps,
+        logger=CSVLogger(training.folder, name="", version="losses"),
+        callbacks=[
+            ModelCheckpoint(training.folder / "checkpoints", save_last=True, save_top_k=0, every_n_train_steps=200),
+            TQDMProgressBar(refresh_rate=20),
+        ],
+        limit_val_batches=0,
+        gradient_clip_val=1.0,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        log_every_n_steps=10,
+        **training.trainer,
+    )
+    trainer.fit(module, data, ckpt_path=str(last) if last.is_file() else None)

@@ -1,0 +1,157 @@
+"""Reading windows from HDF5: throughput against the plain sequential read of the same file, and peak memory.
+
+Recordings of 8 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment at stride 5 s, as
+every segment is read once. Ways of reading are interleaved, round by round, in one process and one thread, from the
+page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds. Peak memory is that
+of a process of its own that reads a whole recording.
+
+    python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
+    python experiments/loading_benchmark.py --quick    # 12 and 24 minutes of signal, written nowhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import hdf5plugin  # noqa: F401
+import torch
+from forecasting import hardware
+from forecasting_report import RESULTS, write_atomically
+from torch.utils.data import DataLoader
+
+from mvpa_ts.ieeg import Segments, read_recording, simulate_recording
+from mvpa_ts.ieeg.data.windows import SpanDataset, collate
+from mvpa_ts.ieeg.data.writing import write_swec
+
+CHANNELS, CHUNK = 8, 180 * 512
+
+
+Reader = Callable[[], int]
+
+
+def plain(folder: Path) -> Reader:
+    """The file chunk by chunk, nothing done with it."""
+    files = [h5py.File(part) for part in sorted(folder.glob("*_part_*.h5"))]
+
+    def read() -> int:
+        windows = 0
+        for file in files:
+            data = file["data/ieeg"]
+            for start in range(0, data.shape[1], CHUNK):
+                block = data[:, start : start + CHUNK]
+                windows += block.shape[1] // 2560
+        return windows
+
+    return read
+
+
+def segments(folder: Path) -> Reader:
+    """One segment after the other, with masks."""
+    every = Segments(read_recording(folder))
+
+    def read() -> int:
+        every.release()
+        return sum(1 for _ in every)
+
+    return read
+
+
+def batches(folder: Path, length: int, window: int = 1) -> Reader:
+    """Collated spans through a DataLoader, overlapping so that all windows are in one of them."""
+    loader = DataLoader(SpanDataset([Segments(read_recording(folder))], length, window), collate_fn=collate)
+
+    def read() -> int:
+        return sum(max(batch["segment_mask"].shape[1] - window + 1, 0) for batch in loader)
+
+    return read
+
+
+WAYS: dict[str, tuple[str, Callable[[Path], Reader]]] = {
+    "plain": ("plain sequential read, whole chunks", plain),
+    "segments": ("segments one by one", segments),
+    "spans 36": ("batches, spans of 36 segments side by side", lambda folder: batches(folder, 36)),
+    "spans 144": ("batches, spans of 144 segments side by side", lambda folder: batches(folder, 144)),
+    "windows 25": ("batches, windows of 25 at stride 1, spans of 144", lambda folder: batches(folder, 144, 25)),
+    "windows 100": ("batches, windows of 100 at stride 1, spans of 400", lambda folder: batches(folder, 400, 100)),
+}
+
+
+def main() -> None:
+    """Measure and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="12 and 24 minutes instead of 1 and 24 hours")
+    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # the process whose memory is measured
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.peak:
+        segments(arguments.peak)()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        return
+    hours = (0.2, 0.4) if arguments.quick else (1.0, 24.0)
+    with tempfile.TemporaryDirectory(prefix="loading-") as scratch:
+        folders = []
+        for length in hours:
+            made = simulate_recording(f"H{length:.3g}", num_channels=CHANNELS, duration=3600 * length, seed=1)
+            folders.append(write_swec(made, scratch))
+        rates: dict[str, list[float]] = {name: [] for name in WAYS}
+        readers = {name: open_(folders[0]) for name, (_, open_) in WAYS.items()}
+        for _ in range(2 if arguments.quick else arguments.rounds):
+            for name, read in readers.items():
+                started = time.process_time()
+                windows = read()
+                rates[name].append(windows / (time.process_time() - started))
+        peaks = [_peak(folder) for folder in folders]
+    rows = [
+        {
+            "way": text,
+            "windows_per_s": statistics.median(rates[name]),
+            "share_of_plain": statistics.median(
+                own / base for own, base in zip(rates[name], rates["plain"], strict=True)
+            ),
+        }
+        for name, (text, _) in WAYS.items()
+    ]
+    machine = f"{hardware('cpu')}; one thread, h5py {h5py.__version__}, {len(rates['plain'])} rounds"
+    table = "\n".join(
+        [
+            f"A recording of {hours[0]:.3g} h, {CHANNELS} channels at 512 Hz, SWEC layout, from the page cache.",
+            "",
+            "| way | windows per second of processor time | of plain |",
+            "|---|---|---|",
+            *(f"| {row['way']} | {row['windows_per_s']:.0f} | {row['share_of_plain']:.2f} |" for row in rows),
+            "",
+            "Peak memory of a process that reads a whole recording segment by segment: "
+            + ", ".join(f"{peak / 2**20:.0f} MiB for {length:.3g} h" for peak, length in zip(peaks, hours, strict=True))
+            + ".",
+            "",
+            f"Measured on {machine}.",
+            "",
+        ]
+    )
+    print(table)
+    if not arguments.quick:
+        memory = {f"{length:g} h": peak for length, peak in zip(hours, peaks, strict=True)}
+        result = {"machine": machine, "rows": rows, "peak_bytes": memory}
+        write_atomically(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
+        write_atomically(RESULTS / "loading.md", table)
+
+
+def _peak(folder: Path) -> int:
+    """Bytes of resident memory, at most, of a new process that reads a recording."""
+    command = [sys.executable, __file__, "--peak", str(folder)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+if __name__ == "__main__":
+    main()

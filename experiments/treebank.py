@@ -1,0 +1,243 @@
+"""Brain TreeBank: four decoding tasks, three protocols, two splits, and a sweep over 10 to 50 channels.
+
+Trials are looked for in ``MVPA_TS_DATA/braintreebank`` (``sub_X_trialYYY.h5`` with the data set's lists); words in
+``subjectX_trialY_words_df.csv`` and ``…_nonverbal_df.csv`` beside them, or in
+``transcripts/sub_X_trialYYY/features.csv`` with ``subject_timings/sub_X_trialYYY_timings.csv``. A task whose columns
+the tables lack is named and left out. Where there is no trial, or with ``--simulated``, a made-up one shows that
+everything works and not how well.
+
+Every row has ROC-AUC and balanced accuracy. The random split is the published one, in which a test window overlaps
+training windows; the blocked split does not leak.
+
+    python experiments/treebank.py --model runs/s/model           # linear probe on a pretrained model
+    python experiments/treebank.py --model runs/s/model --finetuning lora
+    python experiments/treebank.py --simulated --quick            # a smoke run, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import torch
+from detection_training import Training, finetune_on_trials
+from forecasting_report import RESULTS, write_atomically
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from torch.utils.data import Dataset
+
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.cohort_report import markdown_table
+from mvpa_ts.ieeg.data.treebank import read_treebank, read_words
+from mvpa_ts.ieeg.data.treebank_tasks import PROTOCOLS, TASKS, read_examples, split_examples, treebank_examples
+from mvpa_ts.ieeg.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
+
+CITED = ("PopT", "BrainBERT", "Brant")
+"""Rows of the paper's table whose models this project does not hold."""
+SPLITS = ("random", "blocked")
+KEY = ["model", "trial", "task", "protocol", "split", "channels"]
+
+
+def main() -> None:
+    """Decode what is there and write the tables."""
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else arguments.output
+    root = Path(os.environ.get("MVPA_TS_DATA", "data")) / "braintreebank"
+    trials = [] if arguments.simulated or not root.is_dir() else sorted(root.glob("sub_*_trial*.h5"))
+    if not trials:
+        root = output / "simulated"
+        trials = [simulate_trial(root, 300.0 if arguments.quick else 900.0)]
+        print(f"no trial in MVPA_TS_DATA: a made-up one in {root}", flush=True)
+    name, model = load_model(arguments.model)
+    protocols, splits = (PROTOCOLS[:1], SPLITS[1:]) if arguments.quick else (PROTOCOLS, SPLITS)
+    table = output / "treebank.csv"
+    rows: list[dict[str, Any]] = pd.read_csv(table).to_dict("records") if table.is_file() else []
+    done = {(row["model"], row["trial"], row["task"], row["protocol"]) for row in rows}
+    label = f"{name}, {arguments.finetuning or 'probe'}"
+    for path, task, protocol in itertools.product(trials, arguments.tasks, protocols):
+        if (label, path.stem, task, protocol) in done:
+            continue
+        try:
+            signals, examples = load_task(root, path, task, protocol, arguments.most)
+        except (KeyError, ValueError, FileNotFoundError) as error:
+            # A published table need not have every column; the row is missing, and why is said.
+            print(f"{path.stem}, {task}, {protocol}: not run: {error}", flush=True)
+            continue
+        features = trial_features(model, signals)
+        for how in splits:
+            split = split_examples(examples, how)
+            known = {"model": label, "trial": path.stem, "task": task, "protocol": protocol, "split": how}
+            for scores in channel_sweep(features, examples.labels, split, CHANNEL_COUNTS):
+                rows.append({**known, "channels": scores.channels, **_scores(scores)})
+            if arguments.finetuning is None:
+                scores = decode(features, examples.labels, split)
+                rows.append({**known, "channels": scores.channels, **_scores(scores)})
+                continue
+            best = sorted(rank_by_decoding(features, examples.labels, split)[: max(CHANNEL_COUNTS)])
+            steps = 2 if arguments.quick else 500
+            folder = output / "finetuned" / "-".join((path.stem, task, protocol, how))
+            training = Training(steps, 1e-3, 16, 1, folder, 0, {"accelerator": "auto", "devices": 1})
+            found = finetuned_scores(model, signals[:, best], examples.labels, split, arguments.finetuning, training)
+            rows.append({**known, "channels": len(best), **found})
+        print(f"{path.stem}, {task}, {protocol}: {len(examples)} windows, {signals.shape[1]} channels", flush=True)
+        write_atomically(table, pd.DataFrame(rows).to_csv(index=False))
+        write_atomically(output / "treebank.md", report(rows))
+    print(report(rows))
+
+
+def load_model(folder: Path | None) -> tuple[str, MVPFormer]:
+    """A pretrained model, or random weights, which are a baseline of their own."""
+    if folder is not None:
+        return folder.parent.name if folder.name == "model" else folder.name, MVPFormer.from_pretrained(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return "random weights", MVPFormer(mvpformer_tiny()).eval()
+
+
+def load_task(root: Path, path: Path, task: Any, protocol: Any, most: int) -> tuple[np.ndarray, Any]:
+    """Signals [n, C, 2560] of a task's windows and the examples; at most `most` windows."""
+    found = re.fullmatch(r"sub_(\d+)_trial(\d+)", path.stem)
+    if found is None:
+        raise ValueError(f"{path.name} is not named sub_X_trialYYY.h5")
+    subject, trial = int(found[1]), int(found[2])
+    recording = read_treebank(root, subject, trial)
+    words, nonverbal = word_tables(root, subject, trial)
+    examples = treebank_examples(words, nonverbal, task, protocol, num_samples=recording.num_samples)
+    if len(examples) > most:
+        examples = examples.select(np.sort(np.random.default_rng(0).choice(len(examples), most, replace=False)))
+    signals = np.stack(
+        [signal for signal, _ in read_examples(recording, examples, Preprocessing(notch=60.0, reference=None))]
+    )
+    return signals, examples
+
+
+def word_tables(root: Path, subject: int, trial: int) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Words and windows without speech of a trial."""
+    stem = f"subject{subject}_trial{trial}"
+    nonverbal = root / f"{stem}_nonverbal_df.csv"
+    silent = pd.read_csv(nonverbal) if nonverbal.is_file() else None
+    if (root / f"{stem}_words_df.csv").is_file():
+        return pd.read_csv(root / f"{stem}_words_df.csv"), silent
+    name = f"sub_{subject}_trial{trial:03d}"
+    features, timings = root / "transcripts" / name / "features.csv", root / "subject_timings" / f"{name}_timings.csv"
+    if not features.is_file():
+        raise FileNotFoundError(f"neither {stem}_words_df.csv nor transcripts/{name}/features.csv")
+    return read_words(features, timings), silent
+
+
+class _Trials(Dataset[dict[str, Any]]):
+    """Rows of signals as items that `collate` takes."""
+
+    def __init__(self, signals: np.ndarray, labels: np.ndarray) -> None:
+        self.signals, self.labels = signals, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        signal = torch.from_numpy(self.signals[index])
+        return {
+            "signal": signal,
+            "token_mask": torch.ones(1, len(signal), dtype=torch.bool),
+            "ictal": torch.tensor([bool(self.labels[index])]),
+            "subject": "",
+            "recording": "",
+            "start": 0.0,
+            "segment_samples": signal.shape[1],
+        }
+
+
+def finetuned_scores(
+    base: MVPFormer, signals: np.ndarray, labels: np.ndarray, split: Any, mode: Any, training: Training
+) -> dict[str, Any]:
+    """Finetune with a head on the concatenated channels, and score the test windows."""
+    dataset = _Trials(signals[split.train], labels[split.train])
+    model, _ = finetune_on_trials(base, dataset, mode, training, num_channels=signals.shape[1])
+    model.eval()
+    with torch.inference_mode():
+        batches = torch.from_numpy(signals[split.test]).split(32)
+        logits = torch.cat([model.classify(model(batch)) for batch in batches])
+    truth, decision = labels[split.test], (logits[:, 1] - logits[:, 0]).numpy()
+    return {
+        "roc_auc": float(roc_auc_score(truth, decision)),
+        "balanced_accuracy": float(balanced_accuracy_score(truth, decision > 0)),
+        "trials": len(truth),
+    }
+
+
+def _scores(scores: Any) -> dict[str, Any]:
+    names = ("roc_auc", "balanced_accuracy", "trials")
+    return {name: getattr(scores, name) for name in names}
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """Means over trials, with every channel count."""
+    if not rows:
+        return "No task could be run.\n"
+    frame = pd.DataFrame(rows)
+    shown = ["model", "task", "protocol", "split", "channels"]
+    numbers = frame.groupby(shown)[["roc_auc", "balanced_accuracy"]].mean()
+    counts = frame.groupby(shown)["trial"].nunique().rename("recordings")
+    table = markdown_table(numbers.join(counts).reset_index())
+    return f"{table}\n" + "".join(f"{name}: cited, not run.\n" for name in CITED)
+
+
+def simulate_trial(root: Path, seconds: float) -> Path:
+    """A made-up trial of the data set's layout, in which words leave a deflection on some electrodes."""
+    path = root / "sub_1_trial001.h5"
+    if path.is_file():
+        return path
+    labels = [f"{wire}{contact}" for wire in ("A", "B") for contact in range(1, 9)]
+    (root / "electrode_labels" / "sub_1").mkdir(parents=True, exist_ok=True)
+    (root / "electrode_labels" / "sub_1" / "electrode_labels.json").write_text(json.dumps(labels))
+    (root / "corrupted_elec.json").write_text(json.dumps({"sub_1": []}))
+    (root / "clean_laplacian.json").write_text(json.dumps({"sub_1": labels}))
+    generator = np.random.default_rng(0)
+    recording = simulate_recording("T01", num_channels=len(labels), duration=seconds, sfreq=2048.0, num_seizures=0)
+    signal = recording.read(0, recording.num_samples)
+    times = np.arange(6.0, seconds - 8.0, 2.0) + generator.uniform(-0.3, 0.3, len(np.arange(6.0, seconds - 8.0, 2.0)))
+    spoken = (times // 20) % 2 == 0
+    loud = generator.normal(0, 1, len(times))
+    for time, strength in zip(times[spoken], loud[spoken], strict=True):
+        first = round(time * 2048)
+        signal[2:5, first : first + 1024] += (60 + 40 * strength) * np.hanning(1024) * np.array([[0.3], [1.0], [0.3]])
+    words = pd.DataFrame(
+        {"est_idx": np.round(times[spoken] * 2048), "rms": loud[spoken], "pitch": loud[spoken] * 50 + 200}
+    )
+    words["is_onset"] = (np.arange(len(words)) % 3 == 0).astype(int)
+    silent = np.round(times[~spoken] * 2048)
+    words.to_csv(root / "subject1_trial1_words_df.csv", index=False)
+    pd.DataFrame({"est_idx": silent, "est_end_idx": silent + 2048}).to_csv(
+        root / "subject1_trial1_nonverbal_df.csv", index=False
+    )
+    with h5py.File(path, "w") as file:
+        for index, row in enumerate(signal):
+            file[f"data/electrode_{index}"] = row
+    return path
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="folder of a pretrained model; random weights by default")
+    parser.add_argument("--finetuning", choices=("lora", "full", "head"), help="instead of a probe on frozen features")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--most", type=int, default=4000, help="windows of a task at most, drawn at random")
+    parser.add_argument("--simulated", action="store_true", help="a made-up trial even where there are others")
+    parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
+    parser.add_argument("--output", type=Path, default=RESULTS / "treebank", help="folder for everything")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
