@@ -22,6 +22,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	sweep.py \
 	classification.py \
 	classification_choices.py \
+	classification_kernel_choices.py \
 	sktime_forecasting.py \
 	demo_ieeg.py \
 	demo_detect.py \

@@ -28,7 +28,8 @@ import numpy as np
 import pandas as pd
 import torch
 from classification_models import COMPONENTS, MODELS, Problem, run
-from forecasting import RESULTS, append_row, hardware, machines, read_rows, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, append_row, machines, read_rows, write_atomically
 
 from mvpa_ts.uea import load_uea
 
@@ -79,7 +80,7 @@ def load_problem(dataset: str) -> Problem:
     (train, names), (test, test_names) = (load_uea(dataset, split) for split in ("train", "test"))
     classes, labels = np.unique(names, return_inverse=True)
     if unknown := set(test_names) - set(classes):
-        raise ValueError(f"{dataset}: TEST has classes that TRAIN has not: {sorted(unknown)}")
+        raise ValueError(f"{dataset}: TEST has classes that TRAIN has not: {', '.join(sorted(unknown))}")
     return Problem(train, labels, test, np.searchsorted(classes, test_names))
 
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from forecasting import RESULTS, append_row, hardware, read_rows, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, append_row, read_rows, write_atomically
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -96,7 +96,7 @@ def run_mvpa(
     """The default configuration, but for the components of the attention score."""
     training = ClassificationTraining()
     if quick:
-        training = replace(training, steps=3, num_networks=1)
+        training = replace(training, steps=3, kernel_copies=0)
     config = ClassificationConfig(
         num_channels=len(problem.train[0]),
         num_classes=problem.num_classes,
@@ -115,10 +115,9 @@ def run_mvpa(
         report(f"{told.stage}, network {told.network}/{told.num_networks}, step {told.step}/{told.steps}")
         if told.validation_loss is not None and told.validation_accuracy is not None:
             validation.append((told.validation_loss, told.validation_accuracy))
-        if told.stage == "final":
-            steps = told.step
-            # For the column "selected on test" only: nothing that is kept depends on it.
-            on_the_way.setdefault(told.step, []).append(_probabilities(told.averaged, test))
+        steps = told.step
+        # For the column "selected on test" only: nothing that is kept depends on it.
+        on_the_way.setdefault(told.step, []).append(_probabilities(told.averaged, test))
 
     fitted = fit_classifier(
         problem.train, problem.train_labels, config=config, training=training, seed=seed, progress=progress
@@ -134,6 +133,7 @@ def run_mvpa(
     selected = max(
         _accuracy((1 - share) * torch.stack(at_step).mean(0).numpy() + share * convolved, problem.test_labels)
         for at_step in on_the_way.values()
+        if len(at_step) == training.num_networks
     )
     return Outcome(
         _accuracy(probabilities, problem.test_labels),

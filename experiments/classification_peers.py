@@ -32,7 +32,7 @@ class PatchTransformer(nn.Module):
         self.patch = min(16, max(2, length // 4))
         self.stride = max(1, self.patch // 2)
         self.embed = nn.Linear(self.patch, dim)
-        self.positions = nn.Parameter(torch.randn(math.ceil(length / self.stride) + 1, dim) * 0.02)
+        self.positions = nn.Parameter(torch.randn(math.ceil(length / self.stride), dim) * 0.02)
         self.encoder = _encoder(dim, 4, 2)
         self.dropout = nn.Dropout(0.1)
         self.head = nn.Linear(num_channels * dim, num_classes)
@@ -43,7 +43,7 @@ class PatchTransformer(nn.Module):
         count = mask.sum(1, keepdim=True).clamp(min=1)
         centred = (x - x.sum(1, keepdim=True) / count) * mask
         x = centred / (centred.square().sum(1, keepdim=True) / count + 1e-5).sqrt()
-        short = max(0, self.patch - L) + (-max(0, L - self.patch) % self.stride)
+        short = (math.ceil(L / self.stride) - 1) * self.stride + self.patch - L  # a patch starts at every stride
         patches = F.pad(x.mT, (0, short)).unfold(2, self.patch, self.stride)
         real = F.pad(mask.mT, (0, short)).unfold(2, self.patch, self.stride).any(-1)
         real = rearrange(real, "b c n -> (b c) n")

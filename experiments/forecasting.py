@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forecasting_models import HORIZONS, LOOKBACK, MODELS, available, build
+from forecasting_models import HORIZONS, LOOKBACK, MODELS, Mean, available, build
 from forecasting_report import RESULTS, append_row, read_rows, write_report
 from training import evaluate, train
 
@@ -87,7 +87,15 @@ def run_one(
         if sys.stdout.isatty():
             print(f"\r{label}: epoch {epoch}/{training.epochs}, validation MSE {mse:.4f}", end="", flush=True)
 
-    outcome = train(model, windows, training, seed=seed, max_steps=3 if arguments.quick else None, report=report)
+    members = list(model.members) if isinstance(model, Mean) else [model]
+    steps = 3 if arguments.quick else None
+    outcomes = [
+        train(member, windows, training, seed=seed + 100 * index, max_steps=steps, report=report)
+        for index, member in enumerate(members)
+    ]
+    errors = [outcomes[0].validation_mse, outcomes[0].validation_mae]
+    if len(members) > 1:
+        errors = list(evaluate(model, windows["validation"]))
     test_mse, test_mae = evaluate(model, windows["test"])
     return {
         "model": model_name,
@@ -97,12 +105,12 @@ def run_one(
         "lookback": arguments.lookback,
         "test_mse": test_mse,
         "test_mae": test_mae,
-        "validation_mse": outcome.validation_mse,
-        "validation_mae": outcome.validation_mae,
+        "validation_mse": errors[0],
+        "validation_mae": errors[1],
         "test_windows": len(windows["test"]),
-        "epochs": outcome.epochs,
-        "seconds": round(outcome.seconds, 2),
-        "seconds_per_epoch": round(outcome.seconds_per_epoch, 2),
+        "epochs": outcomes[0].epochs,
+        "seconds": round(sum(outcome.seconds for outcome in outcomes), 2),
+        "seconds_per_epoch": round(sum(outcome.seconds_per_epoch for outcome in outcomes), 2),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "hardware": hardware(arguments.device),
         "threads": arguments.threads,

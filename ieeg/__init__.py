@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.configuration import mvpformer_s as mvpformer_s
     from mvpa_ts.ieeg.configuration import mvpformer_tiny as mvpformer_tiny
     from mvpa_ts.ieeg.data.files import read_recording as read_recording
+    from mvpa_ts.ieeg.data.module import RecordingDataModule as RecordingDataModule
     from mvpa_ts.ieeg.data.preprocessing import Preprocessing as Preprocessing
     from mvpa_ts.ieeg.data.recording import Recording as Recording
     from mvpa_ts.ieeg.data.segments import Segments as Segments
     from mvpa_ts.ieeg.detection import Detection as Detection
     from mvpa_ts.ieeg.detection import Detector as Detector
     from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
+    from mvpa_ts.ieeg.pretraining import PretrainingModule as PretrainingModule
     from mvpa_ts.ieeg.released import load_released as load_released
+    from mvpa_ts.ieeg.similarity import Similarity as Similarity
     from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
     from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording
 
@@ -31,8 +34,11 @@ _LAZY = {
     "MVPFormer": "mvpa_ts.ieeg.model",
     "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
     "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",
+    "PretrainingModule": "mvpa_ts.ieeg.pretraining",
     "Recording": "mvpa_ts.ieeg.data.recording",
+    "RecordingDataModule": "mvpa_ts.ieeg.data.module",
     "Segments": "mvpa_ts.ieeg.data.segments",
+    "Similarity": "mvpa_ts.ieeg.similarity",
     "load_released": "mvpa_ts.ieeg.released",
     "mvpformer_m": "mvpa_ts.ieeg.configuration",
     "mvpformer_s": "mvpa_ts.ieeg.configuration",

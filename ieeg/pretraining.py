@@ -159,7 +159,7 @@ class PretrainingModule(pl.LightningModule):
         size = batch["signal"].shape[0]
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
         self.log("train/accuracy", accuracy, batch_size=size)
-        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)  # type: ignore[union-attr]
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)
         self.batches_done += 1
         return loss
 
@@ -191,7 +191,7 @@ class PretrainingModule(pl.LightningModule):
             for reference in REFERENCES:
                 if state in overall.index:
                     name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
-                    self.log(name, float(overall.loc[state, reference]), rank_zero_only=True)
+                    self.log(name, overall[reference][state], rank_zero_only=True)
 
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW, fused where the device has it, and the schedule by steps."""
@@ -205,7 +205,7 @@ class PretrainingModule(pl.LightningModule):
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
         # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
         # if there is one, is undone before clipping, as for any optimizer.
-        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        optimizer._step_supports_amp_scaling = False
         steps = self.trainer.estimated_stepping_batches
         if self.schedule == "cosine" and math.isinf(steps):
             raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")

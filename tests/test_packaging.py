@@ -123,6 +123,11 @@ def test_missing_host_names_the_extra(host, statement):
     assert f'ImportError: mvpa_ts.adapters.{host} needs {host}: pip install "mvpa-ts[{host}]"' in result.stderr
 
 
+def test_adapters_import_no_host_by_themselves():
+    result = run_python("import sys, mvpa_ts.adapters; assert not {'neuralforecast', 'sktime'} & set(sys.modules)")
+    assert result.returncode == 0, result.stderr
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -35,8 +35,8 @@ def test_pinball_loss_is_least_at_the_quantile():
 
 
 def test_in_order_follows_the_levels():
-    levels = torch.tensor([0.5, 0.1, 0.9])  # the median first, as neuralforecast has it
-    assert in_order(torch.tensor([[3.0, 2.0, 1.0]]), levels).tolist() == [[2.0, 1.0, 3.0]]
+    levels = torch.tensor([0.5, 0.9, 0.1])
+    assert in_order(torch.tensor([[3.0, 2.0, 1.0]]), levels).tolist() == [[2.0, 3.0, 1.0]]
 
 
 def test_start_in_order():

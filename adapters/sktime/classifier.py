@@ -41,7 +41,8 @@ class MVPAClassifier(BaseClassifier):
     refit
         As in `ClassificationTraining`, where the first is `steps` and `validate_every` is `evaluate_every`.
     validation_fraction : float
-        Share of each class, within the training data, that early stopping looks at; 0 trains for all steps.
+        Share of each class, within the training data, that the first network holds out for early stopping; 0 trains
+        for all steps.
     augment : bool
         Train on randomly changed series (warped and cropped time, scaled channels, noise, gaps).
     class_weight : {"balanced"}, dict of label to float, or None
@@ -194,6 +195,7 @@ class MVPAClassifier(BaseClassifier):
             patience=self.patience,
             num_networks=self.num_networks,
             refit=self.refit,
+            kernel_copies=_TRAINING.kernel_copies if self.augment else 0,
             class_weights=self._class_weights(),
         )
         seed = int(check_random_state(self.random_state).randint(2**31))
@@ -201,9 +203,9 @@ class MVPAClassifier(BaseClassifier):
         with progress_bar(self.verbose) as bar:
 
             def show(now: Progress) -> None:
-                label = "choosing steps" if now.stage == "validation" else f"network {now.network}/{now.num_networks}"
+                label = f"network {now.network}/{now.num_networks}"
                 facts = {"loss": now.loss, "validation": now.validation_loss, "accuracy": now.validation_accuracy}
-                bar(label, now.step, now.steps, **{name: value for name, value in facts.items() if value is not None})
+                bar(label, now.step, now.steps, **facts)
 
             self.fitted_ = fit_classifier(
                 series,

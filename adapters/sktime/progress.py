@@ -10,7 +10,7 @@ from typing import Any, Protocol
 class Show(Protocol):
     """What is told of a run."""
 
-    def __call__(self, label: str, step: int, steps: int, **facts: float) -> None:
+    def __call__(self, label: str, step: int, steps: int, **facts: float | None) -> None:
         """`step` of `steps` is done; a new label begins a new bar."""
 
 
@@ -19,7 +19,7 @@ def progress_bar(verbose: bool) -> Iterator[Show]:
     """What to tell of a run; nothing is shown unless `verbose`."""
     bars: dict[str, Any] = {}
 
-    def show(label: str, step: int, steps: int, **facts: float) -> None:
+    def show(label: str, step: int, steps: int, **facts: float | None) -> None:
         if not verbose:
             return
         from tqdm.auto import tqdm
@@ -29,7 +29,8 @@ def progress_bar(verbose: bool) -> Iterator[Show]:
                 bar.close()
             bars[label] = tqdm(total=steps, desc=label)
         bars[label].update(step - bars[label].n)
-        bars[label].set_postfix({name: f"{value:.4f}" for name, value in facts.items()}, refresh=False)
+        known = {name: f"{value:.4f}" for name, value in facts.items() if value is not None}
+        bars[label].set_postfix(known, refresh=False)
 
     try:
         yield show

@@ -185,9 +185,7 @@ class RecordingDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         """Batches without end; training stops at a number of steps."""
         assert self.training is not None
-        sampler = SpanSampler(
-            self.training.subjects, self.training.ictal, balance=self.balance, seed=self.seed, **self._process()
-        )
+        sampler = self._sampler(self.training)
         if self._state is not None:
             sampler.load_state_dict(self._state["sampler"])
         done = 0 if self._state is None else self._state["batches"]
@@ -196,7 +194,8 @@ class RecordingDataModule(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         """Spans of the validation subjects in an order that is always the same."""
         assert self.validation is not None
-        sampler = SpanSampler(self.validation.subjects, seed=self.seed, **self._process())
+        rank, world_size = self._process()
+        sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
         return self._loader(self.validation, FixedBatches(sampler, self.batch_size))
 
     def _loader(self, dataset: SpanDataset, batches: Sampler[list[int]]) -> DataLoader[dict[str, Any]]:
@@ -209,20 +208,21 @@ class RecordingDataModule(pl.LightningDataModule):
             persistent_workers=self.workers > 0,
         )
 
-    def _process(self) -> dict[str, int]:
-        if self.trainer is None:
-            return {}
-        return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+    def _sampler(self, dataset: SpanDataset) -> SpanSampler:
+        rank, world_size = self._process()
+        return SpanSampler(
+            dataset.subjects, dataset.ictal, balance=self.balance, seed=self.seed, rank=rank, world_size=world_size
+        )
+
+    def _process(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def state_dict(self) -> dict[str, Any]:
         """What decides the order of the data, and the number of batches that training is done with."""
         assert self.trainer is not None
         assert self.training is not None
-        sampler = SpanSampler(
-            self.training.subjects, self.training.ictal, balance=self.balance, seed=self.seed, **self._process()
-        )
         return {
-            "sampler": sampler.state_dict(),
+            "sampler": self._sampler(self.training).state_dict(),
             "batches": self.trainer.lightning_module.batches_done,
             "settings": self._settings(),
         }

@@ -19,6 +19,10 @@ _PATTERNS = 84  # ways to choose three taps of nine
 _THRESHOLD_SERIES = 32
 _BATCH_STEPS = 1 << 15  # steps of a batch while features are computed: 84 responses each, 11 MiB
 
+_INTERVAL_FEATURES = 2000  # at most, unless one level has more
+# Standard deviations of an interval feature against those of a share, which are many more (docs/classification.md).
+_INTERVAL_WEIGHT = 2.0
+
 
 class FixedKernels(nn.Module):
     """Shares of steps at which fixed kernels respond above a threshold (MiniRocket, Dempster et al. 2021).
@@ -100,8 +104,30 @@ class FixedKernels(nn.Module):
         return F.conv1d(x, weight, dilation=dilation, padding=dilation * (_TAPS // 2))
 
 
+def interval_statistics(x: Tensor, real: Tensor, depth: int) -> Tensor:
+    """Mean and logarithm of the standard deviation of each channel over the series, its halves, quarters and so on.
+
+    The kernels have no mean and so do not see a series' level. Maps x [B, C, L] and real [B, L], whose real steps are
+    counted from the first to the last one, to [B, 2 · C · (2^depth − 1)].
+    """
+    steps = torch.arange(x.shape[2], device=x.device)
+    lengths = (real * (steps + 1)).amax(1, keepdim=True)
+    statistics = []
+    for parts in (2**level for level in range(depth)):
+        for part in range(parts):
+            inside = (steps * parts >= lengths * part) & (steps * parts < lengths * (part + 1)) & real
+            weight = inside.to(x.dtype) / inside.sum(1, keepdim=True).clamp(min=1)
+            mean = torch.einsum("b c l, b l -> b c", x, weight)
+            square = torch.einsum("b c l, b l -> b c", x.square(), weight)
+            statistics += [mean, 0.5 * ((square - mean.square()).clamp(min=0.0) + 1e-4).log()]
+    return torch.cat(statistics, 1)
+
+
 class KernelPath(nn.Module):
-    """Ridge classifier on the shares of two banks of fixed kernels, one for the level and one for the shape of series.
+    """Ridge classifier on fixed features of series.
+
+    The features are the shares of two banks of fixed kernels, one for the level and one for the shape of a series, and
+    the means and deviations over intervals.
 
     It holds buffers only: `fit` sets them in closed form. Before that all classes are equally likely.
 
@@ -121,7 +147,10 @@ class KernelPath(nn.Module):
         self.banks = nn.ModuleList(
             FixedKernels(num_channels, length, num_features // 2, seed=2 * seed + bank) for bank in range(2)
         )
-        size = sum(bank.thresholds.numel() for bank in self.banks)
+        # Four levels of intervals, fewer where there are many channels.
+        self.depth = max(1, min(4, int(math.log2(_INTERVAL_FEATURES / (2 * num_channels) + 1))))
+        self.num_intervals = 2 * num_channels * (2**self.depth - 1)
+        size = sum(bank.thresholds.numel() for bank in self.banks) + self.num_intervals
         self.register_buffer("location", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.zeros(num_classes, size))
@@ -129,7 +158,7 @@ class KernelPath(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series x [B, L, C] and mask to logits [B, K]."""
-        features = self._features(x, mask)
+        features = self.features(x, mask)
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
     @torch.no_grad()
@@ -143,7 +172,8 @@ class KernelPath(nn.Module):
         labels, weights : Tensor, shape (n,)
             Class of each series and what it counts.
         copies : int
-            How many forms of each series there are, the first being the series itself.
+            How many forms of each series there are, the first being the series itself. The classifier is fitted
+            with and without the changed ones, and the better on series that are left out is kept.
         seed : int
             For the series whose responses set the thresholds.
         """
@@ -152,15 +182,22 @@ class KernelPath(nn.Module):
         for bank, view in zip(self.banks, (level, shape), strict=True):
             bank.fit(view[: len(labels)], observed.any(1)[: len(labels)], generator)
         size = max(1, _BATCH_STEPS // x.shape[1])
-        features = torch.cat([self._features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
+        features = torch.cat([self.features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
         self.location.copy_(features.mean(0))
         self.scale.copy_(features.std(0, correction=0) + 1e-4)
+        self.scale[-self.num_intervals :] /= _INTERVAL_WEIGHT
         standard = (features - self.location) / self.scale
-        weight, bias = fit_ridge(standard, labels, weights, num_classes=len(self.bias), copies=copies)
-        self.weight.copy_(weight)
-        self.bias.copy_(bias)
+        ridge = fit_ridge(standard[: len(labels)], labels, weights, num_classes=len(self.bias))
+        if copies > 1:
+            # Copies help where series of a class differ in speed, and harm where the moment of an event counts.
+            warped = fit_ridge(standard, labels, weights, num_classes=len(self.bias), copies=copies)
+            ridge = min(ridge, warped, key=lambda found: found.loss)
+        self.weight.copy_(ridge.weight)
+        self.bias.copy_(ridge.bias)
 
-    def _features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Features [B, P] of series x [B, L, C] and mask, as they are before `location` and `scale`."""
         level, shape, observed = series_views(x, mask)
         real = observed.any(1)
-        return torch.cat([bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)], 1)
+        shares = [bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)]
+        return torch.cat([*shares, interval_statistics(level, real, self.depth)], 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from einops import rearrange
 from torch import Tensor
@@ -11,15 +13,21 @@ _PENALTIES = 10.0 ** torch.arange(-1.0, 6.1, 0.5, dtype=torch.float64)
 _SHARPNESS = torch.logspace(-1, 2, 61, dtype=torch.float64)
 
 
-def fit_ridge(
-    features: Tensor, labels: Tensor, weights: Tensor, *, num_classes: int, copies: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Weight [K, P] and bias [K] of logits whose softmax is calibrated.
+class Ridge(NamedTuple):
+    """Weight [K, P] and bias [K] of logits, and the cross-entropy of series that were left out."""
 
-    The targets are ±1. The penalty has the smallest squared error when each series is left out with all of its copies;
-    then the scores are multiplied by the factor that gives the left-out scores of the series themselves the smallest
-    cross-entropy. All of it follows from one eigendecomposition of the smaller Gram matrix: leaving rows g out changes
-    their residuals from r to (I − H)⁻¹ r, where H is the block of the hat matrix at g.
+    weight: Tensor
+    bias: Tensor
+    loss: float
+
+
+def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes: int, copies: int = 1) -> Ridge:
+    """Logits whose softmax is calibrated.
+
+    The targets are ±1. The scores are multiplied by a factor; it and the penalty have the smallest cross-entropy over
+    the series when each is left out with all of its copies. That follows from one eigendecomposition of the smaller
+    Gram matrix: leaving rows g out changes their residuals from r to (I − H)⁻¹ r, where H is the block of the hat
+    matrix at g.
 
     Parameters
     ----------
@@ -38,8 +46,8 @@ def fit_ridge(
     >>> import torch
     >>> from mvpa_ts.classification.ridge import fit_ridge
     >>> features = torch.tensor([[-1.0], [-0.9], [0.9], [1.0]])
-    >>> weight, bias = fit_ridge(features, torch.tensor([0, 0, 1, 1]), torch.ones(4), num_classes=2)
-    >>> (features @ weight.T + bias).argmax(1).tolist()
+    >>> ridge = fit_ridge(features, torch.tensor([0, 0, 1, 1]), torch.ones(4), num_classes=2)
+    >>> (features @ ridge.weight.T + ridge.bias).argmax(1).tolist()
     [0, 0, 1, 1]
     """
     rows, share = features.double(), (weights / weights.sum() / copies).double().repeat(copies)[:, None]
@@ -67,9 +75,9 @@ def fit_ridge(
         scores = target[first] - residual[:, 0] / root[first].clamp(min=1e-12)
         for factor in _SHARPNESS.tolist():
             losses = F.cross_entropy(scores * factor, labels, reduction="none")
-            if (loss := (losses * share[first, 0]).sum().item()) < smallest:
+            if (loss := (losses * share[first, 0]).sum().item() * copies) < smallest:
                 smallest, penalty, sharpness = loss, candidate, factor
     coefficients = projected / (values + penalty)[:, None]
     weight = X.T @ (basis @ coefficients) if dual else vectors @ (values.sqrt()[:, None] * coefficients)
     bias = target_mean - row_mean @ weight
-    return (weight.T * sharpness).to(features), (bias * sharpness).to(features)
+    return Ridge((weight.T * sharpness).to(features), (bias * sharpness).to(features), smallest)

@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 from torch.nn import functional as F
 
 from mvpa_ts.classification import ridge
-from mvpa_ts.classification.kernels import FixedKernels, KernelPath
+from mvpa_ts.classification.kernels import FixedKernels, KernelPath, interval_statistics
 
 
 def test_shares_against_loops() -> None:
@@ -71,6 +71,22 @@ def test_a_flat_series_responds_nowhere_by_rounding() -> None:
         assert (responses - kernels.thresholds[index]).abs().min() > 1e-6
 
 
+def test_interval_statistics_against_numpy() -> None:
+    torch.manual_seed(0)
+    x, real = torch.randn(2, 3, 11), torch.ones(2, 11, dtype=torch.bool)
+    real[1, 7:] = False
+    found = interval_statistics(x, real, 2)
+    assert found.shape == (2, 2 * 3 * 3)
+    for b, bounds in enumerate([(0, 11, 0, 6, 6, 11), (0, 7, 0, 4, 4, 7)]):
+        expected: list[float] = []
+        for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+            part = x[b, :, start:stop].double().numpy()
+            expected += part.mean(1).tolist() + np.log(np.sqrt(part.var(1) + 1e-4)).tolist()
+        np.testing.assert_allclose(found[b], expected, rtol=1e-4, atol=1e-5)
+    assert KernelPath(963, 2, 50, 500).depth == 1
+    assert KernelPath(3, 2, 50, 500).depth == 4
+
+
 def left_out_scores(
     features: np.ndarray, target: np.ndarray, weights: np.ndarray, penalty: float, copies: int
 ) -> np.ndarray:
@@ -102,12 +118,13 @@ def test_ridge_equals_the_best_of_really_leaving_out(n: int, P: int, copies: int
         for factor in ridge._SHARPNESS.tolist():
             losses = F.cross_entropy(scores * factor, torch.tensor(labels), reduction="none").numpy()
             best = min(best, (float((losses * weights).sum() / weights.sum()), penalty, factor))
-    _, penalty, factor = best
+    smallest, penalty, factor = best
     model = Ridge(alpha=penalty).fit(features, target, sample_weight=rows)
 
-    weight, bias = ridge.fit_ridge(
+    weight, bias, loss = ridge.fit_ridge(
         torch.tensor(features), torch.tensor(labels), torch.tensor(weights), num_classes=3, copies=copies
     )
+    assert loss == pytest.approx(smallest, rel=0.02)
     # Leaving out shifts the intercept too; the closed form treats it as fixed by n, hence the tolerance.
     np.testing.assert_allclose(weight, factor * model.coef_, rtol=0.02, atol=1e-3)
     np.testing.assert_allclose(bias, factor * model.intercept_, rtol=0.02, atol=1e-2)

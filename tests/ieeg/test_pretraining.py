@@ -31,13 +31,14 @@ def data(windows: int = 2, **changes: Any) -> RecordingDataModule:
 
 
 class Losses(pl.Callback):
-    """Every loss, exactly, by the number of the step."""
+    """Every loss, exactly, by the number of the batch."""
 
     def __init__(self) -> None:
-        self.by_step: dict[int, float] = {}
+        self.by_batch: dict[int, float] = {}
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.by_step[trainer.global_step] = outputs["loss"].item()
+        loss = outputs["loss"].item() * trainer.accumulate_grad_batches
+        self.by_batch[module.batches_done] = loss
 
 
 def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
@@ -139,7 +140,7 @@ def test_schedules():
 def test_training_teaches_the_next_segment(tmp_path):
     one, losses = module(learning_rate=3e-3), Losses()
     trainer(tmp_path, 60, losses, val_check_interval=60).fit(one, data())
-    first, last = (sum(losses.by_step[s] for s in steps) / 5 for steps in (range(1, 6), range(56, 61)))
+    first, last = (sum(losses.by_batch[s] for s in steps) / 5 for steps in (range(1, 6), range(56, 61)))
     assert last < first - 0.4
     overall = one.similarity.overall().set_index("state")
     assert overall.loc["all", "true"] > overall.loc["all", "random"]
@@ -196,10 +197,10 @@ def test_resumed_run_is_the_same_run(tmp_path, accumulate):
         accumulate_grad_batches=accumulate,
         data=data(workers=1, in_memory=False),
     )
-    assert sorted(resumed.by_step) == [5, 6, 7, 8, 9]
-    for step, loss in resumed.by_step.items():
-        assert loss == constant.by_step[step], step
-    assert whole.by_step[9] != constant.by_step[9]
+    assert sorted(resumed.by_batch) == list(range(4 * accumulate + 1, 9 * accumulate + 1))
+    for number, loss in resumed.by_batch.items():
+        assert loss == constant.by_batch[number], number
+    assert whole.by_batch[9 * accumulate] != constant.by_batch[9 * accumulate]
     assert two.batches_done == one.batches_done == 9 * accumulate
 
 
@@ -275,5 +276,5 @@ def test_short_spans_are_refused():
 def test_bf16_and_checkpointing_run(tmp_path):
     losses, _ = run(tmp_path, 3, precision="bf16-mixed", module={"gradient_checkpointing": True})
     plain, _ = run(tmp_path, 3)
-    assert losses.by_step[1] == pytest.approx(plain.by_step[1], abs=0.1)
-    assert all(math.isfinite(loss) for loss in losses.by_step.values())
+    assert losses.by_batch[1] == pytest.approx(plain.by_batch[1], abs=0.1)
+    assert all(math.isfinite(loss) for loss in losses.by_batch.values())

@@ -206,6 +206,7 @@ def test_every_parameter_arrives(monkeypatch):
     renamed = {"max_steps": "steps", "validation_fraction": "validation", "validate_every": "evaluate_every"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
     assert not any(told["augmentation"].values())
+    assert told["kernel_copies"] == 0
     assert told["class_weights"] == (1.0, 2.0)
     others = {"augment", "class_weight", "random_state", "verbose"}
     assert set(changes) | others == set(MVPAClassifier.get_param_names())
@@ -218,8 +219,8 @@ def test_silent_unless_verbose(capfd):
     fitted(X, y, verbose=True)
     shown = capfd.readouterr()
     assert shown.out == ""
-    assert "choosing steps" in shown.err
-    assert "network 1/1" in shown.err
+    assert "network 1/2" in shown.err
+    assert "network 2/2: 100%" in shown.err
 
 
 @pytest.mark.parametrize("kind", [str, int, object])

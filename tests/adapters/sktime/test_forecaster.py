@@ -289,6 +289,23 @@ def test_every_parameter_arrives(monkeypatch):
     assert told["horizon"] == 3
 
 
+def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
+    y = waves()
+    forecaster = fitted(y[:-5])
+    told: dict[str, Any] = {}
+
+    def catch(series, config, training, **rest):
+        told.update(dataclasses.asdict(training) | rest)
+        return rest["start"]
+
+    monkeypatch.setattr(module, "fit_forecaster", catch)
+    forecaster.update(y[-5:])
+    assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
+    assert told["steps"] == SMALL["finetune_steps"]
+    assert told["scalings"] == [forecaster._scaling]
+    assert told["start"] is forecaster.fitted_
+
+
 def test_silent_unless_verbose(capfd):
     fitted(waves())
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,162 @@
+"""The classification harness: the honest protocol, resumable tables, and peers against known answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import classification
+import classification_choices
+import classification_models
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from classification_models import MODELS, Problem, run
+from classification_peers import PatchTransformer, StepTransformer, dtw_neighbours
+from torch.nn import functional as F
+
+
+def problem(length: int = 24, unequal: bool = True) -> Problem:
+    """Three frequencies in two channels."""
+    generator = np.random.default_rng(0)
+
+    def panel(labels: np.ndarray) -> list[np.ndarray]:
+        series = []
+        for label in labels:
+            steps = np.arange(length - (generator.integers(0, 6) if unequal else 0))
+            wave = np.sin(steps * (0.4 + 0.5 * label) + generator.uniform(0, 6))
+            series.append(np.stack([wave, -wave]) + 0.2 * generator.normal(size=(2, len(steps))))
+        return series
+
+    train, test = np.arange(18) % 3, np.arange(12) % 3
+    return Problem(panel(train), train, panel(test), test)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "MiniRocket"])
+def test_every_model_gives_one_honest_number(model: str) -> None:
+    outcome, seconds = run(model, problem(), 1, quick=True, report=lambda text: None)
+    assert 0.0 <= outcome.accuracy <= 1.0
+    assert seconds > 0
+    if outcome.steps is not None:
+        assert outcome.selected_on_test is not None
+        assert outcome.selected_on_test >= outcome.accuracy - 1e-9 or model in classification_models.COMPONENTS
+        assert outcome.validation is not None
+
+
+def test_test_labels_change_nothing_but_the_score() -> None:
+    found = problem()
+    wrong = Problem(found.train, found.train_labels, found.test, (found.test_labels + 1) % 3)
+    accuracies = []
+    for labels in range(3):
+        shifted = Problem(found.train, found.train_labels, found.test, (found.test_labels + labels) % 3)
+        accuracies.append(run("PatchTST-style", shifted, 1, quick=True, report=lambda text: None)[0].accuracy)
+    # The predictions are the same each time, so each series is right under exactly one of the three labellings.
+    assert sum(accuracies) == pytest.approx(1.0)
+    assert len(wrong.test) == 12
+
+
+@pytest.mark.parametrize("kind", [PatchTransformer, StepTransformer])
+def test_peers_ignore_padding(kind: type[PatchTransformer] | type[StepTransformer]) -> None:
+    torch.manual_seed(0)
+    network = kind(3, 4, 50).eval()
+    x = torch.randn(2, 40, 3)
+    seen = torch.ones_like(x, dtype=torch.bool)
+    alone = network(x, seen)
+    padded = network(F.pad(x, (0, 0, 0, 17)), F.pad(seen, (0, 0, 0, 17)))
+    torch.testing.assert_close(padded, alone, rtol=1e-4, atol=1e-5)
+    assert network(torch.randn(1, 1, 3), torch.ones(1, 1, 3, dtype=torch.bool)).isfinite().all()
+
+
+def test_dtw_against_the_full_table() -> None:
+    generator = np.random.default_rng(0)
+    train = [generator.normal(size=(2, length)) for length in (7, 9, 12, 8)]
+    test = [generator.normal(size=(2, length)) for length in (10, 6, 8)]
+
+    def distance(a: np.ndarray, b: np.ndarray) -> float:
+        table = np.full((a.shape[1] + 1, b.shape[1] + 1), np.inf)
+        table[0, 0] = 0.0
+        for i in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                cost = float(((a[:, i] - b[:, j]) ** 2).sum())
+                table[i + 1, j + 1] = cost + min(table[i, j], table[i, j + 1], table[i + 1, j])
+        return float(table[-1, -1])
+
+    expected = [int(np.argmin([distance(query, reference) for reference in train])) for query in test]
+    assert dtw_neighbours(train, test).tolist() == expected
+
+
+def test_a_table_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(classification, "load_problem", lambda name: problem())
+    table = tmp_path / "classification.csv"
+    arguments = ["classification.py", "--quick", "--table", str(table), "--models", "Transformer"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    classification.main()
+    monkeypatch.setattr(sys, "argv", [*arguments, "1NN-DTW"])
+    classification.main()
+    assert "[1/1] 1NN-DTW" in capsys.readouterr().out  # the transformer was not run again
+    assert list(pd.read_csv(table)["model"]) == ["Transformer", "1NN-DTW"]
+    assert "| 1NN-DTW |" in table.with_suffix(".md").read_text()
+    assert table.with_suffix(".png").is_file()
+
+
+def test_a_class_that_only_test_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"train": np.array(["a", "b"]), "test": np.array(["a", "c"])}
+    monkeypatch.setattr(classification, "load_uea", lambda name, split: ([np.zeros((1, 4))] * 2, parts[split]))
+    with pytest.raises(ValueError, match=r"TEST has classes that TRAIN has not: c"):
+        classification.load_problem("some")
+
+
+def test_report_means_over_seeds() -> None:
+    rows = pd.DataFrame(
+        {
+            "model": ["MVPA", "MVPA", "1NN-DTW"],
+            "dataset": "Handwriting",
+            "seed": [1, 2, 1],
+            "accuracy": [0.5, 0.6, 0.4],
+            "selected_on_test": [0.6, 0.7, None],
+            "attention_accuracy": [0.4, 0.5, None],
+            "kernel_accuracy": [0.3, 0.3, None],
+            "parameters": [10, 10, None],
+            "processor_seconds": [1.0, 3.0, 1.0],
+            "hardware": "some",
+            "threads": 1,
+            "torch": "2",
+        }
+    )
+    report = classification.markdown_report(rows)
+    assert "| MVPA | 55.0 ± 7.1 | 2 |" in report
+    assert "| MVPA | selected on test | 65.0 ± 7.1 |" in report
+    assert "| 1NN-DTW | 40.0 | 1 |" in report
+    assert "| MVPA | 2 s, 10 |" in report
+
+
+def test_folds_share_every_class() -> None:
+    labels = np.repeat(np.arange(5), [2, 3, 4, 7, 9])
+    folds = classification_choices.dealt(labels, 3, seed=0)
+    for label in range(5):
+        counts = np.bincount(folds[labels == label], minlength=3)
+        assert counts.max() - counts.min() <= 1
+    assert np.bincount(folds).max() - np.bincount(folds).min() <= 1
+
+
+def test_choices_are_resumed_and_never_read_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
+        assert split == "train"
+        found = problem()
+        return found.train, found.train_labels.astype(str)
+
+    monkeypatch.setattr(classification_choices, "load_uea", load)
+    table = tmp_path / "choices.csv"
+    monkeypatch.setattr(sys, "argv", ["classification_choices.py", "--quick", "--table", str(table)])
+    classification_choices.main()
+    rows = pd.read_csv(table)
+    assert len(rows) == 2
+    classification_choices.main()
+    assert len(pd.read_csv(table)) == 2
+    assert "| as chosen |" in table.with_suffix(".md").read_text()
+    assert "both" in capsys.readouterr().out
