@@ -113,7 +113,7 @@ class StreamingDetector:
         self._channels = None if channels is None else tuple(channels)
         self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
         self._size = round(SEGMENT * preprocessing.sfreq)
-        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)  # type: ignore[arg-type]
+        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)
         self._settling = filters.settling_samples(sections)
         self._reach = int(BRIDGE_SECONDS * self._sfreq)
         self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
