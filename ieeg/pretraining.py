@@ -213,6 +213,19 @@ class PretrainingModule(pl.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the whole norm also where a model is divided (FSDP), which Lightning leaves to the root module."""
+        divided = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
+        if divided is not None and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+            divided(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs and must agree with."""
         checkpoint[_RECORD] = self._record() | {"batches_done": self.batches_done}

@@ -110,8 +110,8 @@ class FinalFiles(Callback):
             return
         if self.checkpoint.is_dir():
             warnings.warn(
-                f"{self.checkpoint} is in parts, one a process, and no model/ is written: merge them with 'python -m "
-                "lightning.pytorch.utilities.consolidate_checkpoint', then load_pretrained(…).save_pretrained(…)",
+                f"{self.checkpoint} is in parts, one a process, and no model/ is written: docs/scaling.md says how to "
+                "merge them",
                 stacklevel=2,
             )
             return

@@ -100,7 +100,9 @@ def _quiet() -> Iterator[None]:
 
 def _run(arguments: list[str]) -> None:
     from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+    from lightning.pytorch.strategies import FSDPStrategy
 
+    from mvpa_ts.blocks import ParallelBlock
     from mvpa_ts.ieeg.data.module import RecordingDataModule
     from mvpa_ts.ieeg.pretraining import PretrainingModule
     from mvpa_ts.ieeg.training_files import TrainingFiles
@@ -137,6 +139,11 @@ def _run(arguments: list[str]) -> None:
                 theirs = chosen.get(key)
                 given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
                 kwargs[key] = [*ours, *given] if theirs is not False else False
+            if chosen.strategy in ("fsdp", "fsdp_cpu_offload"):
+                # By its name alone FSDP would divide the model as one piece, which every GPU would then hold whole.
+                kwargs["strategy"] = FSDPStrategy(
+                    auto_wrap_policy={ParallelBlock}, cpu_offload=chosen.strategy == "fsdp_cpu_offload"
+                )
             return super().instantiate_trainer(**kwargs)
 
     PretrainingCLI(

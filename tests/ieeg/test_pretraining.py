@@ -129,6 +129,25 @@ def test_optimizer_decays_matrices_only(tmp_path):
     assert len(decayed) + len(plain) == len(names)
 
 
+def test_clipping_of_a_divided_model_is_the_root_modules(monkeypatch):
+    class Root:
+        clipped = 0.0
+
+        def clip_grad_norm_(self, norm: float) -> None:
+            self.clipped = norm
+
+    class Strategy:
+        model = Root()
+
+    class Owner:
+        strategy = Strategy()
+
+    one = module()
+    monkeypatch.setattr(PretrainingModule, "trainer", Owner())
+    one.configure_gradient_clipping(torch.optim.AdamW(one.parameters()), 1.0, None)
+    assert Strategy.model.clipped == 1.0
+
+
 def test_schedules():
     constant = learning_rate_scale("constant", 4, 0.1, 100)
     assert [constant(step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]

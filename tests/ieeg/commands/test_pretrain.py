@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -180,7 +181,17 @@ def test_two_processes(folder, tmp_path, monkeypatch):
 def test_strategy_reaches_the_trainer(folder, tmp_path, capsys, strategy, message):
     """Neither runs here: FSDP needs a GPU, DeepSpeed a package. That they say so shows that they were asked."""
     assert main(command(folder, tmp_path / "run", "--trainer.strategy", strategy)) == 1
-    assert pytest.importorskip("re").search(message, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_fsdp_divides_the_model_by_blocks(folder, tmp_path, capsys, monkeypatch):
+    def asked(**options: Any) -> None:
+        raise ValueError(f"asked with {options}")
+
+    monkeypatch.setattr("lightning.pytorch.strategies.FSDPStrategy", asked)
+    assert main(command(folder, tmp_path / "run", "--trainer.strategy", "fsdp_cpu_offload")) == 1
+    error = capsys.readouterr().err
+    assert "'auto_wrap_policy': {<class 'mvpa_ts.blocks.ParallelBlock'>}, 'cpu_offload': True" in error
 
 
 @pytest.mark.parametrize(
