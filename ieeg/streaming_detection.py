@@ -210,12 +210,12 @@ class _StreamedSignal(PreprocessedSignal):
         offsets: npt.NDArray[np.float64] | None,
     ) -> None:
         super().__init__(recording, preprocessing, channels)
-        self._given = offsets
+        self._stream_offsets = offsets
 
     def _measure_offsets(self) -> npt.NDArray[np.float64]:
-        assert self._given is not None
-        plus = self._given[self._inputs]
-        return plus if self._minus is None else plus - self._given[self._minus]
+        assert self._stream_offsets is not None
+        plus = self._stream_offsets[self._inputs]
+        return plus if self._minus is None else plus - self._stream_offsets[self._minus]
 
 
 class _Buffer:
