@@ -20,6 +20,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	drop_last.py \
 	zero_shot.py \
 	sweep.py \
+	streaming_benchmark.py \
 	classification.py \
 	classification_choices.py \
 	classification_kernel_choices.py \
