@@ -43,15 +43,15 @@ ABLATIONS = (
 SEEDS = (0, 1, 2)
 CHANNELS = (4, 6, 8)
 EFFORT = Effort(
-    context=12,
-    pretraining_steps=800,
-    finetuning_steps=1500,
+    context=8,
+    pretraining_steps=1500,
+    finetuning_steps=2000,
     pretraining_rate=2e-3,
     finetuning_rate=5e-3,
     full_rate=3e-3,
-    batch_size=8,
-    windows=4,
-    copies=16,
+    batch_size=16,
+    windows=1,
+    copies=32,
     accelerator="cpu",
 )
 QUICK = replace(EFFORT, context=4, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
@@ -102,9 +102,9 @@ def simulated(quick: bool) -> Cohort:
         calibration = simulate_cohort(2, num_channels=CHANNELS, session=1, duration=180.0, num_seizures=1)
         test = simulate_cohort(2, num_channels=CHANNELS, first_subject=4, duration=180.0, num_seizures=1)
     else:
-        train = simulate_cohort(40, num_channels=CHANNELS, duration=1200.0, num_seizures=3)
+        train = simulate_cohort(60, num_channels=CHANNELS, duration=1200.0, num_seizures=3)
         calibration = simulate_cohort(8, num_channels=CHANNELS, session=1, duration=5400.0, num_seizures=3)
-        test = simulate_cohort(10, num_channels=CHANNELS, first_subject=41, duration=5400.0, num_seizures=3)
+        test = simulate_cohort(10, num_channels=CHANNELS, first_subject=61, duration=5400.0, num_seizures=3)
     return Cohort(
         "quick" if quick else "demo",
         {"pretraining": train, "finetuning": train, "calibration": calibration, "unseen": test},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -271,26 +271,18 @@ class MVPFormer(
         ValueError
             A file is damaged, or the weights do not fit the configuration; the message says which.
         """
-        files = {}
-        for name in (CONFIG_NAME, WEIGHTS_NAME):
-            if Path(pretrained_model_name_or_path).is_dir():
-                files[name] = Path(pretrained_model_name_or_path) / name
-                if not files[name].is_file():
-                    raise FileNotFoundError(f"{name} is not in {pretrained_model_name_or_path}")
-            else:
-                files[name] = _from_hub(
-                    pretrained_model_name_or_path,
-                    name,
-                    force_download=force_download,
-                    token=token,
-                    cache_dir=cache_dir,
-                    local_files_only=local_files_only,
-                    revision=revision,
-                )
-        config = MVPFormerConfig.from_dict(read_config(files[CONFIG_NAME]) | changes)
+        options = {
+            "force_download": force_download,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+            "revision": revision,
+        }
+        config = pretrained_config(pretrained_model_name_or_path, changes, **options)
+        weights = _pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
         with torch.device("meta"):  # no memory and no random numbers for weights that come from the file
             model = cls(config)
-        load_strictly(model, read_weights(files[WEIGHTS_NAME]), files[WEIGHTS_NAME])
+        load_strictly(model, read_weights(weights), weights)
         return model.eval()
 
     def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
@@ -326,6 +318,23 @@ def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
 def _segments(signal: Tensor) -> Tensor:
     _checked_shape(signal)
     return rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
+
+
+def pretrained_config(
+    pretrained_model_name_or_path: str | Path, changes: Mapping[str, Any] | None = None, **options: Any
+) -> MVPFormerConfig:
+    """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
+    fields = read_config(_pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
+    return MVPFormerConfig.from_dict(fields | dict(changes or {}))
+
+
+def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
+    if not Path(folder_or_repository).is_dir():
+        return _from_hub(folder_or_repository, name, **options)
+    path = Path(folder_or_repository) / name
+    if not path.is_file():
+        raise FileNotFoundError(f"{name} is not in {folder_or_repository}")
+    return path
 
 
 def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
