@@ -223,9 +223,9 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
 
 
 def test_demo_table_shows_means_and_spread(tmp_path):
-    numbers = {name: 0.5 for name in demo_detect.COLUMNS if name != "row"}
+    numbers = {name: 0.5 for name in demo_detect.COLUMNS if name not in ("row", "rules")} | {"rules": "szcore"}
     shared = {"subjects": 2, "hours": 3.0, "seizures": 4}
     rows = [{"row": "A", "seed": s, **numbers, "event_f1": f1, **shared} for s, f1 in ((0, 0.4), (1, 0.6))]
     text = demo_detect.write_table(rows, tmp_path / "t.md", (0.0, 0.0))
-    assert "| A | 0.500 ± 0.141 |" in text
+    assert "| A | szcore | 0.500 ± 0.141 |" in text
     assert "2 unseen subjects, 3 h, 4 seizures" in text
