@@ -99,7 +99,7 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "adapters"))
-            return get_peft_model(model, lora_config(rank, alpha))  # type: ignore[arg-type]
+            return get_peft_model(model, lora_config(rank, alpha))
     if method == "head":
         model.requires_grad_(False)
         model.head.requires_grad_(True)
@@ -201,7 +201,7 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context")}
     headed = with_head(plain, config.num_classes, **changes)
     try:
-        model = PeftModel.from_pretrained(headed, str(adapter), torch_device="cpu")  # type: ignore[arg-type]
+        model = PeftModel.from_pretrained(headed, str(adapter), torch_device="cpu")
     except (RuntimeError, OSError, SafetensorError) as error:
         raise ValueError(f"the adapter in {adapter} is damaged or does not fit base: {error}") from error
     return merged(model)

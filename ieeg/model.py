@@ -52,7 +52,7 @@ class WaveletEncoder(nn.Module):
         return self.projection(normed.to(precision)).to(precision)
 
 
-class MVPFormer(
+class MVPFormer(  # type: ignore[call-arg]
     nn.Module,
     PyTorchModelHubMixin,
     library_name="mvpa-ts",
@@ -232,7 +232,7 @@ class MVPFormer(
         """Trade time for memory in training: keep one activation per block and compute the others again."""
         self.stack.gradient_checkpointing = enabled
 
-    def save_pretrained(  # type: ignore[override]
+    def save_pretrained(
         self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any
     ) -> str | None:
         """Write config.json and model.safetensors; an interrupted or failed write leaves older files whole.
@@ -244,11 +244,13 @@ class MVPFormer(
         options.pop("model_card_kwargs", None)
         save_model(self, self.config.to_dict(), save_directory)
         if push_to_hub:
-            return self.push_to_hub(repo_id=repo_id or Path(save_directory).name, **options)
+            return self.push_to_hub(  # type: ignore[operator]
+                repo_id=repo_id or Path(save_directory).name, **options
+            )
         return None
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls,
         pretrained_model_name_or_path: str | Path,
         *,

@@ -105,7 +105,7 @@ class FinalFiles(Callback):
             similarity.table().to_csv(table, index=False)
         similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
 
-    def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
         """Last checkpoint, and the weights as safetensors."""
         trainer.save_checkpoint(self.checkpoint)
         if not trainer.is_global_zero:
