@@ -78,7 +78,7 @@ types: $(VENV)/.project
 # The pytest command, not `python -m pytest`, which would put the source folder before the installed wheel. For the same
 # reason tests that start a Python give it -P.
 unit: $(VENV)/.project
-	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
+	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 smoke: $(QUICK)
 
