@@ -136,7 +136,7 @@ def markdown_report(rows: pd.DataFrame) -> str:
     models = sorted(rows["model"].unique(), key=lambda name: order.get(name, len(order)))
     for model in models:
         own = rows[rows["model"] == model]
-        cells = [_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
+        cells = [accuracy_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
         lines.append(f"| {model} | {' | '.join(cells)} | {own['seed'].nunique()} |")
     for source, accuracies in CITED.items():
         lines.append(f"| *{source}* | {' | '.join(str(accuracies.get(name, '–')) for name in datasets)} | |")
@@ -150,7 +150,7 @@ def markdown_report(rows: pd.DataFrame) -> str:
     for model, (column, name) in itertools.product(models, columns.items()):
         own = rows[(rows["model"] == model) & rows[column].notna()]
         if not own.empty and (column != "kernel_accuracy" or model == "MVPA"):
-            cells = [_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
+            cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
     lines += ["", "Processor seconds of training and testing, and parameters that are trained:", ""]
     lines += ["| model | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
@@ -165,7 +165,8 @@ def markdown_report(rows: pd.DataFrame) -> str:
     return "\n".join([*lines, "", machines(rows), ""])
 
 
-def _cell(values: pd.Series) -> str:
+def accuracy_cell(values: pd.Series) -> str:
+    """Mean in per cent, with the standard deviation over several seeds."""
     if values.empty:
         return "–"
     spread = f" ± {100 * values.std():.1f}" if len(values) > 1 else ""

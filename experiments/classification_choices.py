@@ -94,6 +94,7 @@ def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[
     training = replace(training, augmentation=replace(training.augmentation, **change.pop("augmentation", {})))
     if quick:
         training = replace(training, steps=3)
+    training = training.for_panel(len(series))
     config = ClassificationConfig(len(series[0]), len(classes), max(one.shape[1] for one in series), **change)
     assigned = dealt(labels, FOLDS, SEED)
     rows, held = np.flatnonzero(assigned != fold), np.flatnonzero(assigned == fold)
@@ -111,7 +112,7 @@ def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[
         logits = predicted(averaged, rest)
         curve.append((step, round(F.cross_entropy(logits, rest.labels).item(), 4)))
 
-    train_network(network.attention, part, None, training, steps=training.steps, seed=SEED + fold, report=report)
+    train_network(network.attention, part, None, training, steps=training.steps or 0, seed=SEED + fold, report=report)
     attended = predicted(network.attention, rest).softmax(1)
     convolved = torch.full_like(attended, 1.0 / len(classes))
     if network.kernels is not None:

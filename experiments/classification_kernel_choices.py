@@ -67,7 +67,7 @@ def measured(dataset: str, seed: int) -> Iterator[tuple[str, float, float]]:
         copies = ClassificationTraining().kernel_augmentation(x[kept], mask[kept], torch.Generator().manual_seed(seed))
         parts = [(x[kept], mask[kept]), copies, (x[held], mask[held])]
         kept_features, copied, held_features = (_features(path, *part) for part in parts)
-        first = path.banks[0].thresholds.numel()
+        first = path.level_bank.num_features
         last = kept_features.shape[1] - path.num_intervals
         everything = torch.ones(kept_features.shape[1])
         level, shares, equal = everything.clone(), everything.clone(), everything.clone()

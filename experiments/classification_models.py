@@ -94,7 +94,7 @@ def run_mvpa(
     problem: Problem, components: tuple[str, ...], seed: int, *, quick: bool, report: Callable[[str], None]
 ) -> Outcome:
     """The default configuration, but for the components of the attention score."""
-    training = ClassificationTraining()
+    training = ClassificationTraining().for_panel(len(problem.train))
     if quick:
         training = replace(training, steps=3, kernel_copies=0)
     config = ClassificationConfig(
@@ -155,7 +155,7 @@ def run_transformer(
     report: Callable[[str], None],
 ) -> Outcome:
     """A peer, by the same protocol: the number of steps from a validation part, then all of TRAIN, one look at test."""
-    training = replace(_PEER_TRAINING, steps=3) if quick else _PEER_TRAINING
+    training = (replace(_PEER_TRAINING, steps=3) if quick else _PEER_TRAINING).for_panel(len(problem.train))
     K, C = problem.num_classes, len(problem.train[0])
 
     def part(series: list[np.ndarray], labels: np.ndarray, scaler: Scaler) -> Part:
@@ -175,7 +175,7 @@ def run_transformer(
         report(f"validation, step {step}/{steps}")
         seen.append((loss, accuracy))
 
-    _, steps = train(*pick, training.steps, watch_validation)
+    _, steps = train(*pick, training.steps or 0, watch_validation)
     scaler = Scaler.fit(problem.train)
     test = part(problem.test, problem.test_labels, scaler)
     on_the_way: list[float] = []

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from classification import CITED as CITED_CLASSIFIERS
+from classification import DATASETS as CLASSIFICATION_SETS
+from classification import accuracy_cell
+from classification_models import COMPONENTS
+from classification_models import MODELS as CLASSIFIERS
 from forecasting_models import HORIZONS, MODELS
 from forecasting_report import RESULTS, average, machines, read_rows, write_atomically
 
@@ -35,6 +40,7 @@ def filled(text: str) -> str:
     attention = json.loads((RESULTS / "attention_cpu.json").read_text())
     parts = {
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting.csv")),
+        "classification": classification_summary(read_rows(RESULTS / "classification.csv")),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
     for name, part in parts.items():
@@ -61,6 +67,29 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         "",
         "Look-back 96, full test sets (no window dropped), scaled units; settings chosen without test data, "
         f"test data looked at once; {counted}. {machines(shown)} Rows in italics are cited, not run.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def classification_summary(rows: pd.DataFrame) -> str:
+    """Accuracies of MVPA and the peers, without the ablation; empty where nothing was run."""
+    if rows.empty:
+        return ""
+    rows = rows[rows["model"].isin(["MVPA", *(name for name in CLASSIFIERS if name not in COMPONENTS)])]
+    datasets = [name for name in CLASSIFICATION_SETS if name in set(rows["dataset"])]
+    lines = ["| test accuracy % | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
+    for model in [name for name in CLASSIFIERS if name in set(rows["model"])]:
+        found = [rows[(rows["model"] == model) & (rows["dataset"] == dataset)]["accuracy"] for dataset in datasets]
+        lines.append(f"| {model} | {' | '.join(accuracy_cell(values) for values in found)} |")
+    for source, accuracies in CITED_CLASSIFIERS.items():
+        lines.append(f"| *{source}* | {' | '.join(str(accuracies.get(name, '–')) for name in datasets)} |")
+    seeds = rows[rows["model"] == "MVPA"].groupby("dataset")["seed"].nunique()
+    lines += [
+        "",
+        "The archive's TRAIN and TEST files; one configuration for all, chosen by cross-validation inside TRAIN; "
+        f"TEST looked at once; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. {machines(rows)} Rows in "
+        "italics are cited, not run.",
         "",
     ]
     return "\n".join(lines)

@@ -107,7 +107,7 @@ class MVPAClassifier(BaseClassifier):
         head_dropout: float = _DEFAULT.head_dropout,
         kernel_features: int = _DEFAULT.kernel_features,
         kernel_weight: float = _DEFAULT.kernel_weight,
-        max_steps: int = _TRAINING.steps,
+        max_steps: int | None = _TRAINING.steps,
         batch_size: int = _TRAINING.batch_size,
         learning_rate: float = _TRAINING.learning_rate,
         weight_decay: float = _TRAINING.weight_decay,

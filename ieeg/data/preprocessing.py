@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ LINE_FREQUENCIES = (50.0, 60.0)
 LINE_RATIO = 4.0
 """Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
 BRIDGE_SECONDS = 5.0
+PIECE_SECONDS = 180
+"""A chunk of a SWEC file."""
 _GROUP = 16  # channels filtered at a time, so that float64 copies stay small
 
 
@@ -179,6 +182,8 @@ class PreprocessedSignal:
             self._inputs = self._inputs[chosen]
             self._minus = None if self._minus is None else self._minus[chosen]
 
+        every = range(len(recording.channel_names))
+        self._given = None if self._inputs.tolist() == [*every] else self._inputs.tolist()
         self.ratio = filters.rational_ratio(recording.sfreq, settings.sfreq)
         self.num_samples = filters.resampled_length(recording.num_samples, self.ratio)
         self._sections = filters.second_order_sections(settings.sfreq, settings.band, settings.notch)  # type: ignore[arg-type]
@@ -210,19 +215,35 @@ class PreprocessedSignal:
         return signal, bad if bad is not None and bad.any() else None
 
     def _as_it_is(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-        x, bad = self._read_inputs(start, stop)
-        # Only a signal that is flat at an edge of the range can be part of a longer flat stretch beyond it.
-        edge = min(8, x.shape[1])
-        flat_at_edge = (x[:, :edge] == x[:, :1]).all(1).any() or (x[:, -edge:] == x[:, -1:]).all(1).any()
-        if flat_at_edge or self._minus is not None:
-            left, right = min(self._run, start), min(self._run, self.recording.num_samples - stop)
-            _, bad = self._read_inputs(start - left, stop + right)
-            bad = None if bad is None else bad[:, left : left + x.shape[1]]
+        if self._minus is None:
+            x, clean = self._read_by_pieces(start, stop)
+            if clean:
+                return x, None
+        # What is flat at an edge of the range may be part of a longer flat stretch beyond it.
+        left, right = min(self._run, start), min(self._run, self.recording.num_samples - stop)
+        x, bad = self._read_inputs(start - left, stop + right)
+        x = np.ascontiguousarray(x[:, left : left + stop - start])
+        bad = None if bad is None else bad[:, left : left + stop - start]
         if bad is not None and bad.any():
             values = x.astype(np.float64)
             bridge(values, bad, self._reach)
             x = values.astype(np.float32)
         return x, bad
+
+    def _read_by_pieces(self, start: int, stop: int) -> tuple[NDArray[np.float32], bool]:
+        """Samples, and whether none of them can be bad: each piece is looked at while it is in the cache."""
+        x = np.empty((len(self._inputs), stop - start), np.float32)
+        size, clean = int(PIECE_SECONDS * self.recording.sfreq), True
+        bounds = [start, *range((start // size + 1) * size, stop, size), stop]
+        for low, high in itertools.pairwise(bounds):
+            self.recording.read_into(x, low - start, low, high, self._given)
+            piece = x[:, low - start : high - start]
+            edge = min(8, high - low)
+            at_edge = (piece[:, 0] == piece[:, edge - 1]) | (piece[:, -edge] == piece[:, -1])
+            if at_edge.any():
+                at_edge = (piece[:, :edge] == piece[:, :1]).all(1) | (piece[:, -edge:] == piece[:, -1:]).all(1)
+            clean = clean and not at_edge.any() and bad_samples(piece, self._run) is None
+        return x, clean
 
     def _filtered(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         first, last = start - self._settling, stop + self._settling
@@ -258,10 +279,10 @@ class PreprocessedSignal:
 
     def _read_inputs(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples at the recording's rate, after the montage, and which are bad in either contact."""
-        x = self.recording.read(start, stop, self._inputs)  # type: ignore[arg-type]
+        x = self.recording.read(start, stop, self._given)
         bad = bad_samples(x, self._run)
         if self._minus is not None:
-            y = self.recording.read(start, stop, self._minus)
+            y = self.recording.read(start, stop, self._minus.tolist())
             other = bad_samples(y, self._run)
             x = x - y
             bad = other if bad is None else bad if other is None else bad | other

@@ -48,25 +48,32 @@ class SwecSource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
-        pieces: list[Signal] = []
+        x = np.empty((len(channels), stop - start), np.float32)
+        self.read_into(x, 0, start, stop, channels)
+        return x
+
+    def read_into(self, out: Signal, place: int, start: int, stop: int, channels: NDArray[np.intp]) -> None:
+        """Samples [start, stop) into `out` from column `place` on."""
         for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
             part = self.parts[index]
-            low, high = max(start - part.first, 0), min(stop - part.first, part.samples)
-            if low >= high and pieces:
-                break
-            pieces.append(self._read_part(index, low, max(high, low), channels))
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
-
-    def _read_part(self, index: int, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
-        try:
-            # A chunk holds all channels, so nothing is saved by reading fewer.
-            x = np.asarray(self._dataset(index)[:, start:stop], dtype=np.float32)
-        except OSError as error:
-            raise OSError(
-                f"{self.parts[index].path} cannot be read at samples [{start}, {stop}): truncated or damaged ({error})"
-            ) from error
-        everything = len(channels) == len(x) and (channels == np.arange(len(x))).all()
-        return x if everything else x[channels]
+            low, high = max(start, part.first), min(stop, part.first + part.samples)
+            if low >= high:
+                return
+            first = place + low - start
+            target = out[:, first : first + high - low]
+            try:
+                dataset = self._dataset(index)
+                source = np.s_[:, low - part.first : high - part.first]
+                every = len(channels) == dataset.shape[0] and (channels == np.arange(len(channels))).all()
+                if every and dataset.dtype == out.dtype and out.flags.c_contiguous:
+                    dataset.read_direct(out, source, np.s_[:, first : first + high - low])
+                else:  # a chunk holds all channels, so nothing is saved by reading fewer
+                    target[:] = dataset[source][channels]
+            except OSError as error:
+                raise OSError(
+                    f"{part.path} cannot be read at samples [{low - part.first}, {high - part.first}): truncated or "
+                    f"damaged ({error})"
+                ) from error
 
     def _dataset(self, index: int) -> h5py.Dataset:
         if self._process != os.getpid():  # a forked worker must not use its parent's handles

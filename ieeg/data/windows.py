@@ -173,29 +173,34 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     B = len(items)
     C = max(item["token_mask"].shape[1] for item in items)
     S = max(item["token_mask"].shape[0] for item in items)
-    even = all(item["token_mask"].shape == (S, C) for item in items)
-    if B == 1:
-        signal = items[0]["signal"][None]  # fresh memory for a copy would cost more than reading the file
-    else:
-        signal = torch.stack([item["signal"] for item in items]) if even else torch.zeros(B, C, S * size)
-    batch = {
-        "signal": signal,
-        "channel_mask": torch.zeros(B, C, dtype=torch.bool),
-        "token_mask": torch.zeros(B, S, C, dtype=torch.bool),
-        "segment_mask": torch.zeros(B, S, dtype=torch.bool),
-        "ictal": torch.zeros(B, S, dtype=torch.bool),
+    signals = [item["signal"] for item in items]
+    masks = [item["token_mask"] for item in items]
+    ictal = [item["ictal"] for item in items]
+    batch: dict[str, Any] = {
+        "channel_mask": torch.ones(B, C, dtype=torch.bool),
+        "segment_mask": torch.ones(B, S, dtype=torch.bool),
         "subject": [item["subject"] for item in items],
         "recording": [item["recording"] for item in items],
-        "start": torch.zeros(B, dtype=torch.float64),
     }
-    for b, item in enumerate(items):
-        segments, channels = item["token_mask"].shape
-        missing = S - segments
-        if not even:
-            signal[b, :channels, missing * size :] = item["signal"]
-        batch["channel_mask"][b, :channels] = True
-        batch["token_mask"][b, missing:, :channels] = item["token_mask"]
-        batch["segment_mask"][b, missing:] = True
-        batch["ictal"][b, missing:] = item["ictal"]
-        batch["start"][b] = item["start"] - missing * SEGMENT_SECONDS
+    missing = [S - len(mask) for mask in masks]
+    starts = [item["start"] - m * SEGMENT_SECONDS for item, m in zip(items, missing, strict=True)]
+    batch["start"] = torch.tensor(starts, dtype=torch.float64)
+    if B == 1:  # fresh memory for a copy would cost more than reading the file
+        return batch | {"signal": signals[0][None], "token_mask": masks[0][None], "ictal": ictal[0][None]}
+    if all(mask.shape == (S, C) for mask in masks):
+        return batch | {
+            "signal": torch.stack(signals),
+            "token_mask": torch.stack(masks),
+            "ictal": torch.stack(ictal),
+        }
+    batch["signal"] = torch.zeros(B, C, S * size)
+    batch["token_mask"] = torch.zeros(B, S, C, dtype=torch.bool)
+    batch["ictal"] = torch.zeros(B, S, dtype=torch.bool)
+    for b, (first, mask) in enumerate(zip(missing, masks, strict=True)):
+        channels = mask.shape[1]
+        batch["signal"][b, :channels, first * size :] = signals[b]
+        batch["token_mask"][b, first:, :channels] = mask
+        batch["ictal"][b, first:] = ictal[b]
+        batch["channel_mask"][b, channels:] = False
+        batch["segment_mask"][b, :first] = False
     return batch

@@ -144,13 +144,12 @@ class KernelPath(nn.Module):
 
     def __init__(self, num_channels: int, num_classes: int, length: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
-        self.banks = nn.ModuleList(
-            FixedKernels(num_channels, length, num_features // 2, seed=2 * seed + bank) for bank in range(2)
-        )
+        self.level_bank = FixedKernels(num_channels, length, num_features // 2, seed=2 * seed)
+        self.shape_bank = FixedKernels(num_channels, length, num_features // 2, seed=2 * seed + 1)
         # Four levels of intervals, fewer where there are many channels.
         self.depth = max(1, min(4, int(math.log2(_INTERVAL_FEATURES / (2 * num_channels) + 1))))
         self.num_intervals = 2 * num_channels * (2**self.depth - 1)
-        size = sum(bank.thresholds.numel() for bank in self.banks) + self.num_intervals
+        size = self.level_bank.num_features + self.shape_bank.num_features + self.num_intervals
         self.register_buffer("location", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.zeros(num_classes, size))
@@ -179,7 +178,7 @@ class KernelPath(nn.Module):
         """
         generator = torch.Generator().manual_seed(seed)
         level, shape, observed = series_views(x, mask)
-        for bank, view in zip(self.banks, (level, shape), strict=True):
+        for bank, view in ((self.level_bank, level), (self.shape_bank, shape)):
             bank.fit(view[: len(labels)], observed.any(1)[: len(labels)], generator)
         size = max(1, _BATCH_STEPS // x.shape[1])
         features = torch.cat([self.features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
@@ -199,5 +198,5 @@ class KernelPath(nn.Module):
         """Features [B, P] of series x [B, L, C] and mask, as they are before `location` and `scale`."""
         level, shape, observed = series_views(x, mask)
         real = observed.any(1)
-        shares = [bank(view, real) for bank, view in zip(self.banks, (level, shape), strict=True)]
+        shares = self.level_bank(level, real), self.shape_bank(shape, real)
         return torch.cat([*shares, interval_statistics(level, real, self.depth)], 1)

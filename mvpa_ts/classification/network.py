@@ -187,8 +187,11 @@ class TokenEncoder(nn.Module):
         super().__init__()
         self.config = config
         C, W, D = config.channels, config.width, config.dim
+        planes, most = 4 * config.num_channels, 4 * config.token_channels
+        # Many channels are mixed first: convolutions over 963 channels would hold 61 million weights.
+        self.mix = nn.Conv1d(planes, most, 1) if planes > most else nn.Identity()
         self.stem = nn.ModuleList(
-            nn.Conv1d(4 * config.num_channels, C * W, taps, padding=taps // 2) for taps in config.stem_kernels
+            nn.Conv1d(min(planes, most), C * W, taps, padding=taps // 2) for taps in config.stem_kernels
         )
         self.convolutions = nn.ModuleList(
             TokenConvolution(C, W, config.conv_kernel, config.dropout) for _ in range(config.conv_layers)
@@ -215,6 +218,7 @@ class TokenEncoder(nn.Module):
             raise ValueError(f"x must have {config.num_channels} channels, got {level.shape[1]}")
         m = config.segment_stride
         x, real = self._positions(level, shape, mask)
+        x = self.mix(x) * real[:, None]
         x = sum(convolution(x) for convolution in self.stem) * real[:, None]
         for convolution in self.convolutions:
             x = convolution(x, real)

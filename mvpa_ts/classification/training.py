@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ _AUGMENTATION = Augmentation()
 _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
 # Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
 _KERNEL_ROWS = 1024
+_STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
 
@@ -34,8 +36,8 @@ class ClassificationTraining:
 
     Attributes
     ----------
-    steps : int
-        Most optimiser steps of a network.
+    steps : int or None
+        Most optimiser steps of a network. None: 300, or as many as show each series 8 times where that is more.
     batch_size : int
     learning_rate, weight_decay : float
         Of AdamW with a one-cycle schedule.
@@ -62,7 +64,7 @@ class ClassificationTraining:
         "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
     """
 
-    steps: int = 300
+    steps: int | None = None
     batch_size: int = 32
     learning_rate: float = 3e-3
     weight_decay: float = 0.05
@@ -82,7 +84,7 @@ class ClassificationTraining:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every", "patience", "num_networks"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.learning_rate <= 0 or self.clip <= 0:
             raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
@@ -99,6 +101,13 @@ class ClassificationTraining:
                 )
         elif self.class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
+
+    def for_panel(self, size: int) -> ClassificationTraining:
+        """These settings for a panel of that many series: the steps are set, and validations are not too many."""
+        if self.steps is not None:
+            return self
+        steps = max(_STEPS, math.ceil(_EPOCHS * size / self.batch_size))
+        return replace(self, steps=steps, evaluate_every=max(self.evaluate_every, steps // _EVALUATIONS))
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ def fit_classifier(
     """
     arrays, targets = checked_series(series), np.asarray(labels)
     config = _checked_config(arrays, targets, config)
-    training = ClassificationTraining() if training is None else training
+    training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
         raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
@@ -263,7 +272,8 @@ def _fit(
     # One scaler for all networks; it has not seen what the first one is validated on.
     scaler = Scaler.fit([series[row] for row in splits[0][0]])
     whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
-    networks, steps = [], training.steps
+    networks, most = [], training.steps or _STEPS
+    steps = most
     for index, (rows, held) in enumerate(splits):
         own = seed + 1000 * index
         validated = len(held) > 0 and (index == 0 or not training.refit)
@@ -275,7 +285,7 @@ def _fit(
             whole.rows(rows) if validated else whole,
             whole.rows(held) if validated else None,
             training,
-            steps=training.steps if validated else steps,
+            steps=most if validated else steps,
             seed=own,
             report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
         )
@@ -317,7 +327,7 @@ def train_network(
     part, held : Part
         What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
     training : ClassificationTraining
-        Its schedule spans `training.steps`, so that fewer `steps` repeat the beginning of a longer run.
+        Its schedule spans `training.steps` (None: `steps`), so that fewer `steps` repeat the beginning of a longer run.
     steps : int
     seed : int
         For batches and augmentation; dropout follows torch's global random state.
@@ -335,7 +345,7 @@ def train_network(
         ],
         training.learning_rate,
     )
-    total = training.steps + 1
+    total = (training.steps or steps) + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
         training.learning_rate,

@@ -39,13 +39,15 @@ def observed(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 49, 50, 51, 130])
-def test_padding_changes_no_logit(length: int) -> None:
-    network = make()
-    x = torch.randn(2, length, 3)
+@pytest.mark.parametrize("num_channels", [3, 30])  # 30 are mixed before the convolutions
+def test_padding_changes_no_logit(length: int, num_channels: int) -> None:
+    network = make(num_channels)
+    x = torch.randn(2, length, num_channels)
     alone = network(x, observed(x))
     for extra in (1, 3, 64):
-        padded = torch.cat([x, torch.full((2, extra, 3), 1e6)], 1)
-        mask = torch.cat([observed(x), torch.zeros(2, extra, 3, dtype=torch.bool)], 1)
+        more = torch.full((2, extra, num_channels), 1e6)
+        padded = torch.cat([x, more], 1)
+        mask = torch.cat([observed(x), torch.zeros_like(more, dtype=torch.bool)], 1)
         torch.testing.assert_close(network(padded, mask), alone, rtol=1e-4, atol=1e-5)
 
 
@@ -125,6 +127,7 @@ def test_many_channels_and_long_series(num_channels: int, length: int) -> None:
     x = torch.randn(2, length, num_channels)
     network(x).square().sum().backward()
     assert network(x).isfinite().all()
+    assert sum(parameter.numel() for parameter in network.parameters()) < 3e6
 
 
 def test_shape_view_is_free_of_level_and_scale() -> None:

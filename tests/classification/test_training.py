@@ -241,6 +241,14 @@ def test_large_offsets_survive_float32() -> None:
     torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
 
 
+def test_large_panels_take_more_steps() -> None:
+    default = ClassificationTraining()
+    assert default.for_panel(270).steps == 300
+    assert default.for_panel(6400).steps == 1600
+    assert default.for_panel(6400).evaluate_every == 133
+    assert ClassificationTraining(steps=7).for_panel(6400) == ClassificationTraining(steps=7)
+
+
 @pytest.mark.parametrize("warp", [0.0, 0.4])
 def test_augmentation_keeps_masks_and_lengths(warp: float) -> None:
     augmentation = Augmentation(warp=warp, crop=warp, cut=0.0, channel_dropout=0.0)

@@ -24,3 +24,14 @@ def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) 
     summary = readme.forecasting_summary(rows.assign(hardware="some", threads=1, torch="2"))
     assert "| MVPA | 0.250 / 0.500 | 0.250 / 0.500 |" in summary
     assert "Linear" not in summary
+
+
+def test_classification_summary_leaves_the_ablation_out() -> None:
+    runs = [("MVPA", 1, 0.5), ("MVPA", 2, 0.6), ("MVPA none", 1, 0.4), ("1NN-DTW", 1, 0.3)]
+    rows = pd.DataFrame(runs, columns=["model", "seed", "accuracy"]).assign(dataset="Handwriting")
+    summary = readme.classification_summary(rows.assign(hardware="some", threads=1, torch="2"))
+    assert "| MVPA | 55.0 ± 7.1 |" in summary
+    assert "| 1NN-DTW | 30.0 |" in summary
+    assert "none" not in summary
+    assert "| *MVPFormer, as published* | 21 |" in summary
+    assert readme.classification_summary(pd.DataFrame()) == ""
