@@ -20,11 +20,15 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	drop_last.py \
 	zero_shot.py \
 	sweep.py \
+	streaming_benchmark.py \
 	classification.py \
 	classification_choices.py \
 	classification_kernel_choices.py \
 	sktime_forecasting.py \
 	demo_ieeg.py \
+	demo_detect.py \
+	seizure_detection.py \
+	treebank.py \
 	pretraining_comparison.py \
 	scaling.py \
 	))
@@ -35,7 +39,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo demo-ieeg test gpu gpu-forecasting lint types unit smoke format clean $(QUICK)
+.PHONY: help install demo demo-ieeg demo-detect test gpu gpu-forecasting lint types unit smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -47,6 +51,9 @@ demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write de
 
 demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities
 	$(BIN)/python experiments/demo_ieeg.py
+
+demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
+	$(BIN)/python experiments/demo_detect.py
 
 test: lint types unit smoke  ## Lint, types, tests with coverage, and a quick run of every demo
 
@@ -71,7 +78,7 @@ types: $(VENV)/.project
 # The pytest command, not `python -m pytest`, which would put the source folder before the installed wheel. For the same
 # reason tests that start a Python give it -P.
 unit: $(VENV)/.project
-	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
+	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 smoke: $(QUICK)
 
@@ -87,7 +94,7 @@ format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that was built or written, .venv included
-	rm -rf $(VENV) build dist *.egg-info demo_output lightning_logs .coverage .*_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info demo_output demo_detect_output lightning_logs .coverage .*_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch first: its build tools (setuptools) then build the project without another download.

@@ -126,7 +126,7 @@ class Study:
 
     def __init__(self, cohort: Cohort, effort: Effort, folder: Path, seed: int = 0) -> None:
         self.cohort, self.effort, self.folder, self.seed = cohort, effort, folder, seed
-        self._memory: dict[str, list[Recording]] = {}
+        self._memory: dict[str, list[Segments]] = {}
 
     def run(self, configuration: Configuration) -> tuple[dict[str, Any], CohortReport]:
         """Row of the table and full report of a configuration."""
@@ -187,10 +187,10 @@ class Study:
             return model
         folder = self._stage("base", configuration, ("size", "attention", "pretraining"), "pretraining")
         if not (folder / "config.json").is_file():
-            recordings = self._prepared(self.cohort.groups[configuration.pretraining])
+            segments = self._prepared(self.cohort.groups[configuration.pretraining])
             effort = self.effort
             training = self._training(effort.pretraining_steps, effort.pretraining_rate, folder)
-            pretrain(config, recordings, training).save_pretrained(folder)
+            pretrain(config, segments, training).save_pretrained(folder)
         return MVPFormer.from_pretrained(folder)
 
     def finetuned(self, configuration: Configuration) -> MVPFormer:
@@ -240,10 +240,10 @@ class Study:
             found.append((recording, detection.probabilities, detection.starts))
         return found
 
-    def _prepared(self, recordings: Sequence[Recording]) -> list[Recording]:
-        """Recordings for training: as they are, or in memory with augmented copies."""
+    def _prepared(self, recordings: Sequence[Recording]) -> list[Segments]:
+        """Segments for training: read from their files, or in memory with augmented copies."""
         if not self.effort.copies:
-            return [*recordings]
+            return [Segments(recording) for recording in recordings]
         for recording in recordings:
             if recording.name not in self._memory:
                 self._memory[recording.name] = augmented(recording, self.effort.copies, self.seed)

@@ -50,13 +50,13 @@ class Training:
     trainer: dict[str, Any]
 
 
-def pretrain(config: MVPFormerConfig, recordings: Sequence[Recording], training: Training) -> MVPFormer:
+def pretrain(config: MVPFormerConfig, segments: Sequence[Segments], training: Training) -> MVPFormer:
     """Contrastive pretraining."""
     module = PretrainingModule(
         config, learning_rate=training.learning_rate, warmup_steps=max(training.steps // 10, 1), seed=training.seed
     )
     scale_initialisation(module.model)
-    _fit(module, SpanData(recordings, config.context + training.windows, training, "subject"), training)
+    _fit(module, SpanData(segments, config.context + training.windows, training, "subject"), training)
     return module.model
 
 
@@ -129,7 +129,7 @@ class FinetuningModule(pl.LightningModule):
         return self.core if self.model is self.core else self.model.merge_and_unload()
 
 
-def augmented(recording: Recording, copies: int, seed: int) -> list[Recording]:
+def augmented(recording: Recording, copies: int, seed: int) -> list[Segments]:
     """A preprocessed recording in memory, and views of it that begin later and have channels turned upside down.
 
     What an electrode is referenced to, and where the 5 s grid falls, is chance. Segments that begin elsewhere and have
@@ -143,50 +143,46 @@ def augmented(recording: Recording, copies: int, seed: int) -> list[Recording]:
     seed : int
     """
     segments = Segments(recording)
-    blocks, step = [], 36
-    whole = segments.num_segments if segments.num_samples % segments.segment_samples == 0 else segments.num_segments - 1
-    for first in range(0, whole, step):
-        blocks.append(segments.read(first, min(first + step, whole))[0])
-    values = np.concatenate(blocks, axis=1)
-    sfreq = segments.preprocessing.sfreq
+    whole = segments.num_samples // segments.segment_samples
+    signal, valid = segments.read(0, whole)
     generator = np.random.default_rng((seed, *map(ord, recording.name)))
-    views = []
+    views: list[Segments] = []
     for index in range(copies):
         first = 0 if index == 0 else int(generator.integers(1, segments.segment_samples))
-        signs = np.ones(len(values)) if index == 0 else generator.choice([-1.0, 1.0], len(values))
-        shift = first / sfreq
-        views.append(
-            Recording(
-                _View(values, first, signs.astype(np.float32)),
-                sfreq=sfreq,
-                channel_names=segments.channel_names,
-                num_samples=values.shape[1] - first,
-                subject=recording.subject,
-                name=f"{recording.name}-{index}",
-                seizures=[(max(on - shift, 0.0), off - shift) for on, off in recording.seizures if off > shift],
-                preprocessed=True,
-            )
-        )
+        signs = np.ones(len(signal)) if index == 0 else generator.choice([-1.0, 1.0], len(signal))
+        views.append(SegmentsView(segments, signal, valid, first, signs.astype(np.float32)))
     return views
 
 
-class _View:
-    """Samples of a shared array from some place on, by channel times 1 or −1."""
+class SegmentsView(Segments):
+    """Segments of a signal in memory from some sample on, by channel times 1 or −1."""
 
-    def __init__(self, values: np.ndarray, first: int, signs: np.ndarray) -> None:
-        self.values, self.first, self.signs = values, first, signs
+    def __init__(
+        self, segments: Segments, signal: np.ndarray, valid: np.ndarray, first: int, signs: np.ndarray
+    ) -> None:
+        self.__dict__.update(segments.__dict__)
+        self.signal, self.first, self.signs = signal, first, signs
+        # A segment that lies in two of the grid is valid where both are.
+        self.valid = valid if first == 0 else valid[:-1] & valid[1:]
+        self.num_segments = len(self.valid)
+        self.starts = first / self.preprocessing.sfreq + 5.0 * np.arange(self.num_segments)
 
-    def read(self, start: int, stop: int, channels: np.ndarray) -> np.ndarray:
-        """See `mvpa_ts.ieeg.data.recording.Source.read`."""
-        return self.values[channels, self.first + start : self.first + stop] * self.signs[channels, None]
+    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Segments.read`."""
+        size = self.segment_samples
+        part = self.signal[:, self.first + first * size : self.first + last * size] * self.signs[:, None]
+        return part, self.valid[first:last].copy()
+
+    def release(self) -> None:
+        """There is nothing to close."""
 
 
 def finetune(
-    base: MVPFormer, recordings: Sequence[Recording], mode: Literal["lora", "full", "head"], training: Training
+    base: MVPFormer, segments: Sequence[Segments], mode: Literal["lora", "full", "head"], training: Training
 ) -> tuple[MVPFormer, float]:
     """A seizure head and, by `mode`, adapters or all weights; returns the merged model and the share that trained."""
     length = base.config.context + training.windows - 1
-    return _finetuned(base, mode, training, SpanData(recordings, length, training, "ictal"))
+    return _finetuned(base, mode, training, SpanData(segments, length, training, "ictal"))
 
 
 def finetune_on_trials(
@@ -231,10 +227,10 @@ class SpanData(pl.LightningDataModule):
     """Batches of spans without end, the same after a stop; all subjects train, as the number of steps is fixed."""
 
     def __init__(
-        self, recordings: Sequence[Recording], length: int, training: Training, balance: Literal["subject", "ictal"]
+        self, segments: Sequence[Segments], length: int, training: Training, balance: Literal["subject", "ictal"]
     ) -> None:
         super().__init__()
-        self.dataset = SpanDataset([Segments(recording) for recording in recordings], length, length)
+        self.dataset = SpanDataset(segments, length, length)
         # What a span is balanced by are the segments that its windows end with, not those before them.
         labels = [one.labels() for one in self.dataset.segments]
         ends = np.array([labels[s.recording][s.last - training.windows : s.last].any() for s in self.dataset.spans])

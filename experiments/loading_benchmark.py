@@ -1,9 +1,9 @@
 """Reading windows from HDF5: throughput against the plain sequential read of the same file, and peak memory.
 
-Recordings of 8 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment at stride 5 s, as
-every segment is read once. Ways of reading are interleaved, round by round, in one process and one thread, from the
-page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds. Peak memory is that
-of a process of its own that reads a whole recording.
+Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment, at
+stride 5 s, as every segment is read once. Ways of reading are interleaved, round by round, in one process and one
+thread, from the page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds.
+Peak memory is that of a process of its own that reads a whole recording.
 
     python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
     python experiments/loading_benchmark.py --quick    # 12 and 24 minutes of signal, written nowhere
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -33,10 +32,23 @@ from mvpa_ts.ieeg import Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
 from mvpa_ts.ieeg.data.writing import write_swec
 
-CHANNELS, CHUNK = 8, 180 * 512
+CHANNELS, CHUNK = (8, 32), 180 * 512
 
 
 Reader = Callable[[], int]
+# A process that imports no more than reading needs. What getrusage gives a new process begins with the memory of the
+# one that started it, so the kernel is asked for its own.
+PEAK = """
+import re, sys
+from mvpa_ts.ieeg import Segments, read_recording
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+recording = Segments(read_recording(sys.argv[1]))
+before = peak()
+for _ in recording:
+    pass
+print(before, peak())
+"""
 
 
 def plain(folder: Path) -> Reader:
@@ -91,66 +103,80 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="12 and 24 minutes instead of 1 and 24 hours")
-    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # the process whose memory is measured
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.peak:
-        segments(arguments.peak)()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        return
     hours = (0.2, 0.4) if arguments.quick else (1.0, 24.0)
+    rounds = 2 if arguments.quick else arguments.rounds
     with tempfile.TemporaryDirectory(prefix="loading-") as scratch:
-        folders = []
-        for length in hours:
-            made = simulate_recording(f"H{length:.3g}", num_channels=CHANNELS, duration=3600 * length, seed=1)
-            folders.append(write_swec(made, scratch))
-        rates: dict[str, list[float]] = {name: [] for name in WAYS}
-        readers = {name: open_(folders[0]) for name, (_, open_) in WAYS.items()}
-        for _ in range(2 if arguments.quick else arguments.rounds):
-            for name, read in readers.items():
-                started = time.process_time()
-                windows = read()
-                rates[name].append(windows / (time.process_time() - started))
+        short = {channels: _write(scratch, channels, hours[0]) for channels in CHANNELS}
+        rates = {channels: _rates(folder, rounds) for channels, folder in short.items()}
+        folders = [short[CHANNELS[0]], _write(scratch, CHANNELS[0], hours[1])]
         peaks = [_peak(folder) for folder in folders]
     rows = [
         {
+            "channels": channels,
             "way": text,
-            "windows_per_s": statistics.median(rates[name]),
-            "share_of_plain": statistics.median(
-                own / base for own, base in zip(rates[name], rates["plain"], strict=True)
-            ),
+            "windows_per_s": statistics.median(own[name]),
+            "share_of_plain": statistics.median(x / base for x, base in zip(own[name], own["plain"], strict=True)),
         }
+        for channels, own in rates.items()
         for name, (text, _) in WAYS.items()
     ]
-    machine = f"{hardware('cpu')}; one thread, h5py {h5py.__version__}, {len(rates['plain'])} rounds"
+    machine = f"{hardware('cpu')}; one thread, h5py {h5py.__version__}, {rounds} rounds"
     table = "\n".join(
         [
-            f"A recording of {hours[0]:.3g} h, {CHANNELS} channels at 512 Hz, SWEC layout, from the page cache.",
+            f"Recordings of {hours[0]:.3g} h at 512 Hz, SWEC layout, from the page cache.",
             "",
-            "| way | windows per second of processor time | of plain |",
-            "|---|---|---|",
-            *(f"| {row['way']} | {row['windows_per_s']:.0f} | {row['share_of_plain']:.2f} |" for row in rows),
+            "| channels | way | windows per second of processor time | of plain |",
+            "|---|---|---|---|",
+            *(
+                f"| {row['channels']} | {row['way']} | {row['windows_per_s']:.0f} | {row['share_of_plain']:.2f} |"
+                for row in rows
+            ),
             "",
-            "Peak memory of a process that reads a whole recording segment by segment: "
-            + ", ".join(f"{peak / 2**20:.0f} MiB for {length:.3g} h" for peak, length in zip(peaks, hours, strict=True))
+            f"Peak memory of a process that reads a whole recording of {CHANNELS[0]} channels segment by segment: "
+            + ", ".join(
+                f"{after / 2**20:.0f} MiB for {length:.3g} h ({before / 2**20:.0f} MiB when it was opened)"
+                for (before, after), length in zip(peaks, hours, strict=True)
+            )
             + ".",
             "",
-            f"Measured on {machine}.",
+            f"Measured on {machine}, beside other work.",
             "",
         ]
     )
     print(table)
     if not arguments.quick:
-        memory = {f"{length:g} h": peak for length, peak in zip(hours, peaks, strict=True)}
+        memory = {
+            f"{length:g} h": {"opened": peak[0], "read": peak[1]} for length, peak in zip(hours, peaks, strict=True)
+        }
         result = {"machine": machine, "rows": rows, "peak_bytes": memory}
         write_atomically(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
         write_atomically(RESULTS / "loading.md", table)
 
 
-def _peak(folder: Path) -> int:
-    """Bytes of resident memory, at most, of a new process that reads a recording."""
-    command = [sys.executable, __file__, "--peak", str(folder)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+def _write(scratch: str, channels: int, hours: float) -> Path:
+    name = f"H{hours:.3g}C{channels}"
+    return write_swec(simulate_recording(name, num_channels=channels, duration=3600 * hours, seed=1), scratch)
+
+
+def _rates(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Windows per second of processor time of every way, round by round."""
+    readers = {name: prepare(folder) for name, (_, prepare) in WAYS.items()}
+    rates: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(rounds):
+        for name, read in readers.items():
+            started = time.process_time()
+            windows = read()
+            rates[name].append(windows / (time.process_time() - started))
+    return rates
+
+
+def _peak(folder: Path) -> tuple[int, int]:
+    """Bytes of resident memory, at most, of a new process before and after it reads a recording (Linux)."""
+    command = [sys.executable, "-c", PEAK, str(folder)]
+    before, after = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return int(before), int(after)
 
 
 if __name__ == "__main__":

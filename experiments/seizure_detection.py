@@ -71,6 +71,8 @@ QUICK = Effort(
     rules="paper",
 )
 
+QUICK_NAMES = ("mvpformer-s", "mv-llama", "no-pretraining", "8-channels", "noise-30", "pretrained-subjects")
+
 
 def main() -> None:
     """Run what is asked for and write the table."""
@@ -84,7 +86,8 @@ def main() -> None:
     simulated = arguments.simulated or not data.is_dir()
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else arguments.output
     cohort = simulated_cohort(arguments.quick) if simulated else swec_cohort(data)
-    chosen = [c for c in CONFIGURATIONS if not arguments.names or c.name in arguments.names]
+    names = arguments.names or (QUICK_NAMES if arguments.quick else None)
+    chosen = [c for c in CONFIGURATIONS if names is None or c.name in names]
     if simulated:
         # One size fits all: S and M would train for days on a CPU.
         chosen = [as_tiny(configuration) for configuration in chosen]

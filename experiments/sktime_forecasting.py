@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from forecasting import RESULTS, append_row, hardware, machines, read_rows, write_atomically
+from forecasting import hardware
+from forecasting_report import RESULTS, append_row, machines, read_rows, write_atomically
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster

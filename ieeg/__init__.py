@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.similarity import Similarity as Similarity
     from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
     from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording
+    from mvpa_ts.ieeg.streaming_detection import StreamingDetector as StreamingDetector
 
 # Names are loaded on first use, so that a command or a reader does not import what it does not need.
 _LAZY = {
@@ -39,6 +40,7 @@ _LAZY = {
     "RecordingDataModule": "mvpa_ts.ieeg.data.module",
     "Segments": "mvpa_ts.ieeg.data.segments",
     "Similarity": "mvpa_ts.ieeg.similarity",
+    "StreamingDetector": "mvpa_ts.ieeg.streaming_detection",
     "load_released": "mvpa_ts.ieeg.released",
     "mvpformer_m": "mvpa_ts.ieeg.configuration",
     "mvpformer_s": "mvpa_ts.ieeg.configuration",

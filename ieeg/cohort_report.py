@@ -375,7 +375,7 @@ def _summary(
     group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, confidence: float, seed: int
 ) -> list[dict[str, object]]:
     pooled = _pooled(people)
-    extra = [name for person in people[:1] for name in person.similarities]
+    extra = sorted({name for person in people for name in person.similarities})
     everyone = np.arange(len(people))
     interval = partial(bootstrap_interval, resamples=resamples, confidence=confidence, seed=seed)
     rows = []

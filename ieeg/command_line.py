@@ -16,6 +16,7 @@ RESEARCH_USE = "For research use; not a medical device."
 
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
+    "finetune": "teach a pretrained model to tell seizures, from a YAML file",
     "detect": "seizure events, probabilities and a report from recordings",
     "evaluate": "tables and figures of detected against reference seizures",
     "plot": "a figure from a detection, a recording or a model",

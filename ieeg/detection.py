@@ -155,7 +155,7 @@ class Detector:
         if isinstance(model, (str, os.PathLike)):
             from mvpa_ts.ieeg.model import MVPFormer
 
-            model = MVPFormer.from_pretrained(model)
+            model = MVPFormer.from_pretrained(Path(model))
         if model.config.num_classes != 2:
             raise ValueError(
                 f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune it "

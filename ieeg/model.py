@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,7 +52,7 @@ class WaveletEncoder(nn.Module):
         return self.projection(normed.to(precision)).to(precision)
 
 
-class MVPFormer(
+class MVPFormer(  # type: ignore[call-arg]
     nn.Module,
     PyTorchModelHubMixin,
     library_name="mvpa-ts",
@@ -232,7 +232,7 @@ class MVPFormer(
         """Trade time for memory in training: keep one activation per block and compute the others again."""
         self.stack.gradient_checkpointing = enabled
 
-    def save_pretrained(  # type: ignore[override]
+    def save_pretrained(
         self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any
     ) -> str | None:
         """Write config.json and model.safetensors; an interrupted or failed write leaves older files whole.
@@ -244,11 +244,13 @@ class MVPFormer(
         options.pop("model_card_kwargs", None)
         save_model(self, self.config.to_dict(), save_directory)
         if push_to_hub:
-            return self.push_to_hub(repo_id=repo_id or Path(save_directory).name, **options)
+            return self.push_to_hub(  # type: ignore[operator]
+                repo_id=repo_id or Path(save_directory).name, **options
+            )
         return None
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls,
         pretrained_model_name_or_path: str | Path,
         *,
@@ -271,26 +273,18 @@ class MVPFormer(
         ValueError
             A file is damaged, or the weights do not fit the configuration; the message says which.
         """
-        files = {}
-        for name in (CONFIG_NAME, WEIGHTS_NAME):
-            if Path(pretrained_model_name_or_path).is_dir():
-                files[name] = Path(pretrained_model_name_or_path) / name
-                if not files[name].is_file():
-                    raise FileNotFoundError(f"{name} is not in {pretrained_model_name_or_path}")
-            else:
-                files[name] = _from_hub(
-                    pretrained_model_name_or_path,
-                    name,
-                    force_download=force_download,
-                    token=token,
-                    cache_dir=cache_dir,
-                    local_files_only=local_files_only,
-                    revision=revision,
-                )
-        config = MVPFormerConfig.from_dict(read_config(files[CONFIG_NAME]) | changes)
+        options = {
+            "force_download": force_download,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+            "revision": revision,
+        }
+        config = pretrained_config(pretrained_model_name_or_path, changes, **options)
+        weights = _pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
         with torch.device("meta"):  # no memory and no random numbers for weights that come from the file
             model = cls(config)
-        load_strictly(model, read_weights(files[WEIGHTS_NAME]), files[WEIGHTS_NAME])
+        load_strictly(model, read_weights(weights), weights)
         return model.eval()
 
     def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
@@ -326,6 +320,23 @@ def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
 def _segments(signal: Tensor) -> Tensor:
     _checked_shape(signal)
     return rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
+
+
+def pretrained_config(
+    pretrained_model_name_or_path: str | Path, changes: Mapping[str, Any] | None = None, **options: Any
+) -> MVPFormerConfig:
+    """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
+    fields = read_config(_pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
+    return MVPFormerConfig.from_dict(fields | dict(changes or {}))
+
+
+def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
+    if not Path(folder_or_repository).is_dir():
+        return _from_hub(folder_or_repository, name, **options)
+    path = Path(folder_or_repository) / name
+    if not path.is_file():
+        raise FileNotFoundError(f"{name} is not in {folder_or_repository}")
+    return path
 
 
 def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import lightning.pytorch as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_tiny
@@ -18,15 +15,14 @@ from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_of, three_reference_similarity
+from mvpa_ts.ieeg.training_module import RECORD, TrainingModule, stream_seed
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
 
 _TINY = mvpformer_tiny()
-_RECORD = "mvpformer"
-"""Key under which a checkpoint says how it was trained."""
 
 
-class PretrainingModule(pl.LightningModule):
+class PretrainingModule(TrainingModule):
     """Next-segment prediction by InfoNCE, see `mvpa_ts.ieeg.contrastive.info_nce`.
 
     A batch holds spans of S consecutive segments; each is encoded once and its W = S − T windows are cut from the
@@ -69,6 +65,8 @@ class PretrainingModule(pl.LightningModule):
     torch.Size([])
     """
 
+    task = "pretrain"
+
     def __init__(
         self,
         architecture: MVPFormerConfig = _TINY,
@@ -83,31 +81,18 @@ class PretrainingModule(pl.LightningModule):
         gradient_checkpointing: bool = False,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        if schedule not in ("cosine", "constant"):
-            raise ValueError(f"schedule must be 'cosine' or 'constant', got {schedule!r}")
-        if warmup_steps < 0:
-            raise ValueError(f"warmup_steps must be at least 0, got {warmup_steps}")
-        if not 0.0 <= final_rate <= 1.0:
-            raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
+        super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         self.architecture = architecture
         if not self.architecture.prediction_head:
             raise ValueError("pretraining needs an architecture with prediction_head=True")
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.warmup_steps = warmup_steps
-        self.final_rate = final_rate
         self.num_negatives = num_negatives
         self.temperature = temperature
         self.shared_negatives = shared_negatives
-        self.seed = seed
         # The initial weights, too, follow from the seed alone.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "initialisation"))
             self.model = MVPFormer(self.architecture)
         self.model.set_gradient_checkpointing(gradient_checkpointing)
-        self.batches_done = 0
         self._rows: list[Rows] = []
         self.similarity: Similarity | None = None
 
@@ -148,13 +133,9 @@ class PretrainingModule(pl.LightningModule):
         loss = F.cross_entropy(logits, logits.new_zeros(len(logits), dtype=torch.long))
         return loss, (logits[:, 0] > logits[:, 1:].amax(1)).float().mean()
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Seed dropout by the number of the batch."""
-        torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
-
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Loss of a batch; logs ``train/loss`` and ``train/accuracy``."""
-        generator = self._generator("negatives", self.batches_done, self.global_rank)
+        generator = self.generator("negatives", self.batches_done, self.global_rank)
         loss, accuracy = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
         size = batch["signal"].shape[0]
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
@@ -170,7 +151,7 @@ class PretrainingModule(pl.LightningModule):
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Loss and three-reference similarity of the first window of each span."""
         embeddings, prediction, real = predict_windows(self.model, batch, 1)
-        generator = self._generator("validation", batch_idx, self.global_rank)
+        generator = self.generator("validation", batch_idx, self.global_rank)
         loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
         size = len(embeddings)
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
@@ -193,62 +174,15 @@ class PretrainingModule(pl.LightningModule):
                     name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
                     self.log(name, overall[reference][state], rank_zero_only=True)
 
-    def configure_optimizers(self) -> dict[str, Any]:
-        """AdamW, fused where the device has it, and the schedule by steps."""
-        decayed = {id(module.weight) for module in self.modules() if isinstance(module, nn.Linear)}
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        groups = [
-            {"params": [p for p in parameters if id(p) in decayed], "weight_decay": self.weight_decay},
-            {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
-        ]
-        fused = self.device.type in ("cpu", "cuda", "mps")
-        optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
-        # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
-        # if there is one, is undone before clipping, as for any optimizer.
-        optimizer._step_supports_amp_scaling = False
-        steps = self.trainer.estimated_stepping_batches
-        if self.schedule == "cosine" and math.isinf(steps):
-            raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")
-        scale = learning_rate_scale(self.schedule, self.warmup_steps, self.final_rate, steps)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip by the whole norm also where a model is divided (FSDP), which Lightning leaves to the root module."""
-        divided = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
-        if divided is not None and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
-            divided(gradient_clip_val)
-        else:
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what a resumed run needs and must agree with."""
-        checkpoint[_RECORD] = self._record() | {"batches_done": self.batches_done}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another architecture or of other settings."""
-        record = dict(checkpoint.get(_RECORD) or {})
-        if "batches_done" not in record:
-            raise ValueError("the checkpoint was not written by `mvpformer pretrain`")
-        self.batches_done = record.pop("batches_done")
-        own = self._record()
-        different = [name for name in own if record.get(name) != own[name]]
-        if different and self.trainer.training:
-            changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
-            raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
-
-    def _record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
+        """Settings that a continued run must share."""
         names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "num_negatives")
         settings = {name: getattr(self, name) for name in (*names, "temperature", "shared_negatives", "seed")}
         return {"architecture": self.architecture.to_dict(), **settings}
 
-    def _generator(self, *stream: object) -> torch.Generator:
-        return torch.Generator(self.device).manual_seed(stream_seed(self.seed, *stream))
+    def export(self, folder: Path) -> None:
+        """Write the model to ``folder/model``, from the run's last checkpoint."""
+        load_pretrained(folder / "checkpoints" / "last.ckpt").save_pretrained(folder / "model")
 
 
 def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -300,31 +234,6 @@ def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> R
     return rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"])
 
 
-def stream_seed(seed: int, *stream: object) -> int:
-    """A 63-bit seed for one named stream of random numbers, such as ("negatives", batch, rank)."""
-    text = repr((seed, *stream)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
-
-
-def learning_rate_scale(schedule: str, warmup_steps: int, final_rate: float, steps: float) -> Any:
-    """The factor of the learning rate as a function of the step: linear rise, then cosine or constant.
-
-    >>> scale = learning_rate_scale("cosine", warmup_steps=10, final_rate=0.1, steps=110)
-    >>> [round(scale(step), 2) for step in (0, 9, 10, 60, 110, 500)]
-    [0.1, 1.0, 1.0, 0.55, 0.1, 0.1]
-    """
-
-    def scale(step: int) -> float:
-        if step < warmup_steps:
-            return (step + 1) / warmup_steps
-        if schedule == "constant":
-            return 1.0
-        progress = min(1.0, (step - warmup_steps) / max(1.0, steps - warmup_steps))
-        return final_rate + (1.0 - final_rate) * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-    return scale
-
-
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:
     """The model in a training checkpoint of one file, to be saved by `save_pretrained`.
 
@@ -336,9 +245,9 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
     from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 
     content = AtomicCheckpointIO().load_checkpoint(checkpoint)
-    if _RECORD not in content:
+    if RECORD not in content:
         raise ValueError(f"{checkpoint} was not written by `mvpformer pretrain`")
-    model = MVPFormer(MVPFormerConfig.from_dict(content[_RECORD]["architecture"]))
+    model = MVPFormer(MVPFormerConfig.from_dict(content[RECORD]["architecture"]))
     weights = {name.removeprefix("model."): tensor for name, tensor in content["state_dict"].items()}
     try:
         model.load_state_dict(weights, strict=True)

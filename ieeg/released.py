@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -166,7 +167,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix == ".safetensors":
-        weights = read_weights(path)
+        weights: Any = read_weights(path)
     else:
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)

@@ -138,7 +138,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
         for row in csv.DictReader(file, delimiter="\t"):
             starts.append(float(row["onset"]))
             probabilities.append(math.nan if row["probability"] == "n/a" else float(row["probability"]))
-    rules = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
+    rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
     return Detection(
         np.array(probabilities),
         np.array(starts),

@@ -93,7 +93,11 @@ class StreamingMVPFormer:
         self.num_channels = num_channels
         self.context = context
         with torch.inference_mode():
-            self._layers = [_Layer(block, model, num_channels, context) for block in model.stack.blocks]
+            self._layers = [
+                _Layer(block, model, num_channels, context)
+                for block in model.stack.blocks
+                if isinstance(block, ParallelBlock)
+            ]
         self.reset()
 
     def reset(self) -> None:
@@ -186,6 +190,8 @@ class _Layer:
         attention = block.attention
         assert isinstance(attention, MVPAttention)
         self.block, self.attention = block, attention
+        assert model.stack.time_codebook is not None
+        assert model.stack.channel_codebook is not None
         times, channels = model.stack.time_codebook[:context], model.stack.channel_codebook[:num_channels]
         if model.config.row_order == "released":
             times, channels = times.flip(0), channels.flip(0)

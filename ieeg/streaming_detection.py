@@ -113,7 +113,7 @@ class StreamingDetector:
         self._channels = None if channels is None else tuple(channels)
         self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
         self._size = round(SEGMENT * preprocessing.sfreq)
-        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)  # type: ignore[arg-type]
+        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)
         self._settling = filters.settling_samples(sections)
         self._reach = int(BRIDGE_SECONDS * self._sfreq)
         self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
@@ -210,12 +210,12 @@ class _StreamedSignal(PreprocessedSignal):
         offsets: npt.NDArray[np.float64] | None,
     ) -> None:
         super().__init__(recording, preprocessing, channels)
-        self._given = offsets
+        self._stream_offsets = offsets
 
     def _measure_offsets(self) -> npt.NDArray[np.float64]:
-        assert self._given is not None
-        plus = self._given[self._inputs]
-        return plus if self._minus is None else plus - self._given[self._minus]
+        assert self._stream_offsets is not None
+        plus = self._stream_offsets[self._inputs]
+        return plus if self._minus is None else plus - self._stream_offsets[self._minus]
 
 
 class _Buffer:

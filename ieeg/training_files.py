@@ -16,6 +16,8 @@ from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from mvpa_ts.ieeg.training_module import TrainingModule
+
 LAST = "last"
 
 
@@ -84,7 +86,7 @@ class StepProgressBar(TQDMProgressBar):
         super().on_train_epoch_start(trainer, *arguments)
         bar: tqdm[Any] = self.train_progress_bar
         bar.initial = bar.n = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        bar.set_description("pretraining")
+        bar.set_description(getattr(trainer.lightning_module, "task", "training"))
 
 
 class FinalFiles(Callback):
@@ -103,7 +105,7 @@ class FinalFiles(Callback):
             similarity.table().to_csv(table, index=False)
         similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
 
-    def on_fit_end(self, trainer: Trainer, module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
         """Last checkpoint, and the weights as safetensors."""
         trainer.save_checkpoint(self.checkpoint)
         if not trainer.is_global_zero:
@@ -115,6 +117,4 @@ class FinalFiles(Callback):
                 stacklevel=2,
             )
             return
-        from mvpa_ts.ieeg.pretraining import load_pretrained
-
-        load_pretrained(self.checkpoint).save_pretrained(self.folder / "model")
+        module.export(self.folder)

@@ -364,6 +364,9 @@ class PatchEncoder(nn.Module):
             observed = self._patches(observed[..., None], ahead, config.segments)
             tokens = tokens + self.embed_missing(1.0 - observed)
             token_mask = None if mask is None else observed.any(-1)
+        else:
+            # A gradient of zero instead of none: data-parallel training waits for that of every parameter.
+            tokens = tokens + 0.0 * self.embed_missing.weight.sum()
         if historic is not None and config.historic_size:
             tokens = tokens + self.embed_historic(self._patches(historic, ahead, config.segments))
         if future is not None and config.future_size:

@@ -112,6 +112,7 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[tuple[Tensor, T
     total = torch.zeros_like(cycle, dtype=torch.float64)
     count = torch.zeros_like(total[:, :1])
     steps = torch.arange(config.lookback, device=cycle.device)
+    assert config.cycle_length is not None
     for x, _, phase in batches:
         location, scale = location_scale(x, None) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         values = (x - location) / scale

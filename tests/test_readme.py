@@ -33,6 +33,11 @@ def test_core_example(tmp_path):
     run(BLOCKS[1], tmp_path)
 
 
+def test_classifier_example(tmp_path):
+    pytest.importorskip("sktime")
+    assert len(re.findall(r"'(\w+)'", run(BLOCKS[2], tmp_path))) == 4
+
+
 def test_citation_names_the_paper():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     title = "A foundation model with multi-variate parallel attention to generate neuronal activity"

@@ -14,6 +14,7 @@ from sktime.datatypes import update_data
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
+from mvpa_ts.adapters.sktime.frames import columns_of, panel_of, series_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
@@ -40,6 +41,9 @@ class MVPAForecaster(BaseForecaster):
         As in `ForecastingConfig`. The columns of `y` are the channels, in their order.
     sp : int, optional
         Seasonal periodicity: steps of a learnable cycle. None learns none.
+    individual : bool
+        Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
+        to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
     max_steps, batch_size, learning_rate, weight_decay, weight_averaging, validation_fraction, patience
@@ -110,6 +114,7 @@ class MVPAForecaster(BaseForecaster):
         head_dropout: float = _DEFAULT.head_dropout,
         shuffle_channels: bool = _DEFAULT.shuffle_channels,
         sp: int | None = None,
+        individual: bool = False,
         quantiles: Sequence[float] = LEVELS,
         max_steps: int = _TRAINING.steps,
         batch_size: int = _TRAINING.batch_size,
@@ -138,6 +143,7 @@ class MVPAForecaster(BaseForecaster):
         self.head_dropout = head_dropout
         self.shuffle_channels = shuffle_channels
         self.sp = sp
+        self.individual = individual
         self.quantiles = quantiles
         self.max_steps = max_steps
         self.batch_size = batch_size
@@ -165,7 +171,7 @@ class MVPAForecaster(BaseForecaster):
             config = self._network_config([series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit")
             return self
-        _check_pretrained(pretrained, horizon, X)
+        _check_pretrained(pretrained, horizon, y, X)
         if self.finetune_steps:
             _check_rows(len(series.values), pretrained.config.horizon)
         self.fitted_ = self._train([series], pretrained.config, self.finetune_steps, "fit", start=pretrained)
@@ -177,7 +183,7 @@ class MVPAForecaster(BaseForecaster):
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
         horizon = _last_step(fh, None)
-        series = self._panel(y, X)
+        series = panel_of(y, X)
         _check_rows(max(len(one.values) for one in series), horizon)
         self.pretrained_ = self._train(series, self._network_config(series, horizon), self.max_steps, "pretrain")
         return self
@@ -188,8 +194,8 @@ class MVPAForecaster(BaseForecaster):
         start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
         if start is None:
             return self._pretrain(y, X, fh)
-        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh, None), X)
-        self.pretrained_ = self._train(self._panel(y, X), start.config, self.max_steps, "pretrain", start=start)
+        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh, None), y, X)
+        self.pretrained_ = self._train(panel_of(y, X), start.config, self.max_steps, "pretrain", start=start)
         return self
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
@@ -197,7 +203,7 @@ class MVPAForecaster(BaseForecaster):
             raise ValueError(f"X must be given to update: the forecaster was fitted with columns {self._features}")
         self._cur_y = update_data(self._cur_y, y)
         if X is not None:
-            self._cur_X = update_data(self._cur_X, _columns(X, self._features))
+            self._cur_X = update_data(self._cur_X, columns_of(X, self._features))
         if update_params and self.finetune_steps:
             start, series = self.fitted_, self._series(self._cur_y, self._cur_X)
             self.fitted_ = self._train(
@@ -226,7 +232,7 @@ class MVPAForecaster(BaseForecaster):
             raise ValueError(f"fh must not go past the {config.horizon} steps of fit, got step {steps.max()}")
         known: pd.DataFrame | None = self._cur_X
         if X is not None:
-            X = _columns(X, self._features)
+            X = columns_of(X, self._features)
             known = X if known is None else X.combine_first(known)
         ahead = ForecastingHorizon(np.arange(1, config.horizon + 1), freq=fh.freq).to_absolute_index(self.cutoff)
         if known is not None and (missing := index.difference(known.index)).size:
@@ -241,21 +247,7 @@ class MVPAForecaster(BaseForecaster):
         """Rows on their grid; what is missing in between is NaN."""
         end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
         grid = regular(y.index, end, self._frequency)
-        return _series_of(y, X, grid, ahead, position_of(grid, self._frequency))
-
-    def _panel(self, y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
-        """The instances of a panel."""
-        levels: list[Any] = list(range(y.index.nlevels - 1))
-        parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
-        series = []
-        for name, part in y.groupby(level=levels):
-            own = part.droplevel(levels)
-            frequency = frequency_of(own.index)
-            grid = regular(own.index, own.index[-1], frequency)
-            series.append(
-                _series_of(own, None if parts is None else parts[name], grid, None, position_of(grid, frequency))
-            )
-        return series
+        return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
 
     def _network_config(self, series: list[Series], horizon: int) -> ForecastingConfig:
         rows = max(len(one.values) for one in series)
@@ -281,6 +273,7 @@ class MVPAForecaster(BaseForecaster):
             head_dropout=self.head_dropout,
             num_outputs=len(self.quantiles),
             cycle_length=self.sp,
+            individual_channels=series[0].values.shape[1] if self.individual else None,
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=self.shuffle_channels,
         )
@@ -361,37 +354,14 @@ def _check_rows(rows: int, horizon: int) -> None:
         )
 
 
-def _check_pretrained(pretrained: FittedForecaster, horizon: int, X: pd.DataFrame | None) -> None:
+def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None) -> None:
     config = pretrained.config
     if horizon > config.horizon:
         raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
+    if config.individual_channels not in (None, y.shape[1]):
+        raise ValueError(
+            f"y must have the {config.individual_channels} columns of pretrain (individual=True), got {y.shape[1]}"
+        )
     columns = 0 if X is None else X.shape[1]
     if columns != config.future_size:
         raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
-
-
-def _columns(X: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
-    if names is None:
-        raise ValueError("X must be left out: the forecaster was fitted without it; to use it, give it to fit")
-    if missing := [name for name in names if name not in X.columns]:
-        raise ValueError(f"X must have the columns of fit, {names}, got {list(X.columns)} without {missing}")
-    return X[names]
-
-
-def _series_of(
-    y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd.Index | None, position: int
-) -> Series:
-    for name, frame in (("y", y), ("X", X)):
-        if frame is not None and np.isinf(frame.to_numpy(float)).any():
-            columns = [column for column in frame.columns if np.isinf(frame[column].to_numpy(float)).any()]
-            raise ValueError(f"{name} must be finite, or NaN where missing, got inf in columns {columns}")
-    values = y.reindex(grid).to_numpy(float)
-    features = None
-    if X is not None:
-        rows = grid if ahead is None else grid.append(ahead)
-        filled = X.reindex(rows).astype(float).interpolate(limit_direction="both")
-        if filled.isna().any(axis=None):
-            empty = list(filled.columns[filled.isna().any()])
-            raise ValueError(f"X must hold a value of each column, got none of {empty}")
-        features = filled.to_numpy(float)
-    return Series(values, features, position)

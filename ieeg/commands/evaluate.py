@@ -43,7 +43,10 @@ def main(arguments: list[str]) -> None:
     for folder in folders:
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
-    results = [SubjectResult(subject, parts, options.mode) for subject, parts in by_subject.items()]
+    similar = _similarities(options.similarities) if options.similarities else {}
+    results = [
+        SubjectResult(subject, parts, options.mode, similar.get(subject, {})) for subject, parts in by_subject.items()
+    ]
     report = cohort_report(results, swec_groups(by_subject), nan_policy=options.nan_policy, seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)
@@ -69,8 +72,26 @@ def parser() -> ArgumentParser:
     made.add_argument(
         "--nan_policy", type=str, default="omit", help="kappa draws without any seizure: omit, one or propagate"
     )
+    made.add_argument(
+        "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"
+    )
     made.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
     return made
+
+
+def _similarities(path: str) -> dict[str, dict[str, float]]:
+    """Mean similarity of each subject to each reference, over all its segments."""
+    import pandas as pd
+
+    frame = pd.read_csv(path)
+    references = [name for name in ("true", "two_step", "random") if name in frame]
+    if not references or not {"subject", "segments"} <= set(frame):
+        raise CommandError(f"{path} must have the columns subject, segments, true, two_step, random; it has {[*frame]}")
+    found: dict[str, dict[str, float]] = {}
+    for subject, rows in frame.groupby("subject"):
+        weights = rows["segments"] / rows["segments"].sum()
+        found[str(subject)] = {f"similarity_{name}": float((rows[name] * weights).sum()) for name in references}
+    return found
 
 
 def _result(folder: Path, reference: str | None, unannotated: str) -> RecordingResult:

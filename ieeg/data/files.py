@@ -35,12 +35,11 @@ class RawSource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
-        order = np.argsort(channels)  # MNE gives the picked channels in the file's order
         x = np.empty((len(channels), stop - start), np.float32)
         if start < stop:
             files = [str(file) for file in self.raw.filenames if file]
             with _damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
-                x[order] = self.raw.get_data(picks=channels[order], start=start, stop=stop, verbose="error")
+                x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
         x *= self.scale
         return x
 

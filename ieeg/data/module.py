@@ -153,11 +153,19 @@ class RecordingDataModule(pl.LightningDataModule):
             sorted({one.subject for one in held_out}),
             allow_duplicates=self.allow_duplicates,
         )
-        span = self.context + self.windows
-        self.training = SpanDataset(_long(train, span, "training"), span, window=self.context + 1)
+        (span, shared), (held_out_span, held_out_shared) = self._spans()
+        self.training = SpanDataset(_long(train, span, "training"), span, window=shared)
+        held_out = _long(held_out, held_out_span, "validation")
+        self.validation = SpanDataset(held_out, held_out_span, window=held_out_shared)
+
+    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Length of a span, and of the windows that all lie in some span, for training and for validation."""
         # The references reach two minutes past the window; each segment is predicted once.
-        span = self.context + TWO_MINUTES
-        self.validation = SpanDataset(_long(held_out, span, "validation"), span, window=TWO_MINUTES + 1)
+        return (self.context + self.windows, self.context + 1), (self.context + TWO_MINUTES, TWO_MINUTES + 1)
+
+    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
+        """Which spans count as ictal for balance."""
+        return dataset.ictal
 
     def _recordings(self) -> Iterator[Recording]:
         from mvpa_ts.ieeg.data.files import find_recordings, read_recording
@@ -211,7 +219,12 @@ class RecordingDataModule(pl.LightningDataModule):
     def _sampler(self, dataset: SpanDataset) -> SpanSampler:
         rank, world_size = self._process()
         return SpanSampler(
-            dataset.subjects, dataset.ictal, balance=self.balance, seed=self.seed, rank=rank, world_size=world_size
+            dataset.subjects,
+            self._ictal(dataset),
+            balance=self.balance,
+            seed=self.seed,
+            rank=rank,
+            world_size=world_size,
         )
 
     def _process(self) -> tuple[int, int]:
@@ -243,6 +256,22 @@ class RecordingDataModule(pl.LightningDataModule):
         if simulation is not None:
             simulation["channels"] = list(simulation["channels"])
         return {**settings, "simulation": simulation, "validation_subjects": list(self.validation_subjects)}
+
+
+class SeizureDataModule(RecordingDataModule):
+    """Spans for finetuning: `context` + `windows` − 1 segments hold `windows` windows, whose ends are labelled.
+
+    As `RecordingDataModule`, but every window lies in one span alone, and "ictal" balances spans by the last segments
+    of their windows. The first `context` − 1 segments of a recording end no window here; `Detector` scores them too.
+    """
+
+    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        span = self.context + self.windows - 1
+        return (span, self.context), (span, self.context)
+
+    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
+        labels = [one.labels() for one in dataset.segments]
+        return np.array([labels[s.recording][s.first + self.context - 1 : s.last].any() for s in dataset.spans])
 
 
 class EndlessBatches(Sampler[list[int]]):

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 import torch
+from distributed_negatives import draw
 from torch import Tensor
 
 from mvpa_ts.ieeg import contrastive
@@ -288,25 +289,12 @@ def test_sample_of_a_pool():
     assert abs(chi_squared(drawn_rows[real.flatten()])) < 4.0
 
 
-def _rank(rank: int, port: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    B, S, T, C = 2 - rank, 4 - rank, 2, 2 + rank  # ranks differ in every size
-    embeddings = torch.full((B, S, C, 3), float(rank + 1)) + torch.arange(C)[:, None] / 10
-    real = torch.ones(B, S, C, dtype=torch.bool)
-    spans = Spans.of([f"rank {rank} span {b}" for b in range(B)], torch.zeros(B), S)
-    pool = Pool.of(embeddings, real, spans).gathered()
-    anchors = find_anchors(real, T)
-    index, _ = draw_negatives(anchors, real, T, spans, pool, 500, torch.Generator().manual_seed(rank))
-    torch.save({"pool": pool.embeddings, "index": index}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.filterwarnings("error")
 def test_negatives_of_all_ranks(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, args=(port, str(tmp_path)), nprocs=2)
+    torch.multiprocessing.spawn(draw, args=(port, str(tmp_path)), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     assert torch.equal(first["pool"], second["pool"])
     assert first["pool"].shape == (2 * 4 * 2 + 1 * 3 * 3, 3)

@@ -19,7 +19,9 @@ import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import RESEARCH_USE, main
+from mvpa_ts.ieeg.data.writing import write_swec
 from mvpa_ts.ieeg.events import COLUMNS, read_events
+from mvpa_ts.ieeg.positions import electrode_positions
 from mvpa_ts.ieeg.report import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 
 REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"
@@ -92,6 +94,30 @@ def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
     assert page.count("data:image/png;base64,") >= 3
     assert RESEARCH_USE in page
     assert "http" not in page.replace("data:image", "")
+
+
+def test_swec_and_bids_in_one_folder(tmp_path, model_folder):
+    write_swec(simulate_recording("ID19", num_channels=3, duration=40.0, num_seizures=1), tmp_path / "in")
+    bids = tmp_path / "in" / "bids"
+    write_edf(bids / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg.edf", duration=21.0)
+    (bids / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    (bids / "sub-01" / "ieeg" / "sub-01_task-rest_channels.tsv").write_text(
+        "name\ttype\tunits\tstatus\nA1\tSEEG\tuV\tgood\nA2\tSEEG\tuV\tbad\nA3\tSEEG\tuV\tgood\nA4\tSEEG\tuV\tgood\n"
+    )
+    (bids / "sub-01" / "ieeg" / "sub-01_space-ACPC_electrodes.tsv").write_text(
+        "name\tx\ty\tz\nA1\t0\t1\t2\nA3\t1\t1\t2\nA4\t2\t1\tn/a\n"
+    )
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 0
+    swec = json.loads((tmp_path / "out" / "ID19" / RUN).read_text())
+    assert swec["recording"]["subject"] == "ID19"
+    assert swec["preprocessing"] == {**swec["preprocessing"], "band": None, "notch": None, "reference": None}
+    folder = tmp_path / "out" / "bids" / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg"
+    about = json.loads((folder / RUN).read_text())
+    assert about["recording"]["subject"] == "sub-01"
+    assert about["channels"]["used"] == ["A1", "A3", "A4"]
+    assert about["channels"]["dropped"] == {"A2": "marked bad"}
+    positions = electrode_positions(bids / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg.edf")
+    assert positions == {"A1": (0.0, 1.0, 2.0), "A3": (1.0, 1.0, 2.0)}
 
 
 def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import mne
 import numpy as np
@@ -112,6 +113,27 @@ def test_each_segment_is_encoded_once(model, recording, monkeypatch):
     monkeypatch.setattr(MVPFormer, "encode", counting)
     detection = Detector(model).detect(recording)
     assert sum(encoded) == len(detection.probabilities)
+
+
+class NoiseSource:
+    """Noise without end that costs no memory."""
+
+    def read(self, start, stop, channels):
+        return np.random.default_rng(start).normal(0, 50, (len(channels), stop - start)).astype(np.float32)
+
+
+def test_memory_does_not_grow_with_the_recording(model):
+    def peak(minutes):
+        recording = Recording(NoiseSource(), sfreq=512.0, channel_names=["A1", "A2"], num_samples=minutes * 60 * 512)
+        tracemalloc.start()
+        detection = Detector(model, Preprocessing(notch=None), channels="all", batch_size=8).detect(recording)
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(detection.probabilities) == 12 * minutes
+        return size
+
+    peak(8)
+    assert peak(40) < 1.1 * peak(10)
 
 
 def test_events_and_annotations(model, recording):

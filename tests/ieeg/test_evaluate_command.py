@@ -88,6 +88,22 @@ def test_reference_from_elsewhere(results, tmp_path, capsys):
     assert "holds none of S02_session0_events.tsv" in capsys.readouterr().err
 
 
+def test_similarities_stand_in_the_table(results, tmp_path, capsys):
+    root, _ = results
+    rows = [("S01", "ictal", 1, 0.2), ("S01", "interictal", 3, 0.6), ("S02", "interictal", 4, 0.4)]
+    frame = pd.DataFrame(rows, columns=["subject", "state", "segments", "true"])
+    frame.to_csv(tmp_path / "similarity.csv", index=False)
+    options = ["--unannotated", "seizure-free", "--similarities", tmp_path / "similarity.csv"]
+    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 0
+    table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
+    assert table["similarity_true"].tolist()[:2] == pytest.approx([0.5, 0.4])
+    summary = pd.read_csv(tmp_path / "scores" / "summary.csv").set_index("measure")
+    assert summary.loc["similarity_true", "mean"] == pytest.approx(0.45)
+    frame.rename(columns={"true": "other"}).to_csv(tmp_path / "similarity.csv", index=False)
+    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 1
+    assert "must have the columns subject, segments, true" in capsys.readouterr().err
+
+
 def test_empty_folder(tmp_path, capsys):
     assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
     assert "holds no complete detection" in capsys.readouterr().err

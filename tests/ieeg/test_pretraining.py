@@ -15,7 +15,8 @@ from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.contrastive import Spans, info_nce
 from mvpa_ts.ieeg.data.module import RecordingDataModule
-from mvpa_ts.ieeg.pretraining import PretrainingModule, learning_rate_scale, load_pretrained, stream_seed
+from mvpa_ts.ieeg.pretraining import PretrainingModule, load_pretrained
+from mvpa_ts.ieeg.training_module import learning_rate_scale, stream_seed
 
 CONTEXT = 4
 

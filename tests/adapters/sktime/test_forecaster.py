@@ -221,6 +221,9 @@ class TestPretraining:
             forecaster.clone().fit(y, fh=[4])
         with pytest.raises(ValueError, match="X must have the 0 columns of pretrain, got 1"):
             forecaster.clone().fit(y, X=y[["c0"]], fh=[1])
+        individual = MVPAForecaster(**SMALL, individual=True).pretrain(panel(), fh=[1, 2, 3])
+        with pytest.raises(ValueError, match="y must have the 1 columns of pretrain"):
+            individual.fit(y, fh=[1])
 
 
 class TestFiles:
@@ -282,11 +285,14 @@ def test_every_parameter_arrives(monkeypatch):
         "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
     with pytest.raises(InterruptedError):
-        MVPAForecaster(**changes).fit(waves(), fh=[3])
+        MVPAForecaster(**changes, individual=True).fit(waves(), fh=[3])
     renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
-    assert set(changes) | {"finetune_steps", "random_state", "verbose"} == set(MVPAForecaster.get_param_names())
+    assert set(changes) | {"individual", "finetune_steps", "random_state", "verbose"} == set(
+        MVPAForecaster.get_param_names()
+    )
     assert told["horizon"] == 3
+    assert told["individual_channels"] == 2
 
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):

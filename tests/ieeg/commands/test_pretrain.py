@@ -20,8 +20,9 @@ from made_up_recordings import recording
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.command_line import main
-from mvpa_ts.ieeg.commands.pretrain import CONFIGS, with_named_configs
+from mvpa_ts.ieeg.commands.pretrain import CONFIGS
 from mvpa_ts.ieeg.data.writing import write_edf
+from mvpa_ts.ieeg.training_command import with_named_configs
 
 SMALL: dict[str, Any] = {
     "checkpoint_every": 5,
@@ -222,7 +223,7 @@ def test_help_teaches(capsys):
 
 
 def test_names_of_configurations():
-    arguments = with_named_configs(["fit", "--config", "tiny", "--config=s", "--output", "m", "-c", "m"])
+    arguments = with_named_configs(["fit", "--config", "tiny", "--config=s", "--output", "m", "-c", "m"], CONFIGS)
     assert [Path(a.partition("=")[2] or a).name for a in arguments] == [
         "fit",
         "--config",
@@ -237,7 +238,7 @@ def test_names_of_configurations():
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_configurations_are_documented_and_at_the_papers_setting(name):
-    path = Path(with_named_configs(["--config", name])[1])
+    path = Path(with_named_configs(["--config", name], CONFIGS)[1])
     lines = [line for line in path.read_text().splitlines() if ":" in line and not line.lstrip().startswith("#")]
     groups = {"model", "architecture", "data", "trainer"}
     assert not [line for line in lines if "#" not in line and line.strip().rstrip(":") not in groups]

@@ -43,6 +43,17 @@ def test_streamed_equals_whole(rate, reference):
     np.testing.assert_array_equal(np.concatenate(masks, 1), bad)
 
 
+def test_resampling_alone_bridges_across_cuts():
+    x = signal(1024.0, 60) * 0.01 + np.linspace(0, 4000, 61_440)  # a steep drift, so that a bridge needs both edges
+    settings = Preprocessing(band=None, notch=None, reference=None)
+    stream = PreprocessedSignal(recording(x, 1024.0), settings)
+    whole, _ = stream.read(0, stream.num_samples)
+    cut = int(31.5 * 512)  # within the gap of A2
+    pieces = [stream.read(0, cut)[0], stream.read(cut, stream.num_samples)[0]]
+    np.testing.assert_allclose(np.concatenate(pieces, 1), whole, atol=1e-3)
+    np.testing.assert_allclose(whole[1, cut], 4000 * 31.5 / 60 + 30, atol=3)
+
+
 def test_unfiltered_stream_finds_flat_stretches_across_cuts():
     x = signal(512.0, 100)
     stream = PreprocessedSignal(recording(x, 512.0), Preprocessing(band=None, notch=None, reference=None))

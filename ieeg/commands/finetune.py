@@ -1,0 +1,57 @@
+"""``mvpformer finetune``: teach a pretrained model to tell seizures, run and resumed from a YAML file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mvpa_ts.ieeg.training_command import USAGE
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.configuration import MVPFormerConfig
+
+CONFIGS = {"tiny": "finetune-tiny.yaml", "s": "finetune-s.yaml", "m": "finetune-m.yaml"}
+HELP = f"""usage: mvpformer finetune [fit | validate] {USAGE}
+
+Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a seizure.
+
+  mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures
+  mvpformer finetune --config s --model.base s/model --data.recordings '[/data/swec]' \\
+                     --data.validation_subjects '[ID05]' --output runs/s
+  mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
+
+--model.method is lora (adapters of rank 8 on query and value projections, and the head: the paper's), head (nothing
+else is trained) or full. --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
+of it can be given on the command line. 'mvpformer finetune fit --help' lists all keys.
+
+DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses, validation AUROC, average precision, F1,
+kappa), and at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads, and adapter/, as peft
+writes it."""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command; see `HELP`."""
+    if not arguments or arguments in (["-h"], ["--help"]):
+        print(HELP)
+        return
+    from mvpa_ts.ieeg.data.module import SeizureDataModule
+    from mvpa_ts.ieeg.finetuning import FinetuningModule
+    from mvpa_ts.ieeg.training_command import run_training
+
+    run_training(
+        arguments,
+        FinetuningModule,
+        SeizureDataModule,
+        configs=CONFIGS,
+        output="finetuning_output",
+        context_from=("model.base", "model.architecture"),
+        context=_context,
+    )
+
+
+def _context(base: str | None, architecture: MVPFormerConfig | None) -> int:
+    """Segments of a window: those that the model was pretrained with."""
+    from mvpa_ts.ieeg.model import pretrained_config
+
+    if base is None:
+        return 100 if architecture is None else architecture.context
+    return pretrained_config(base).context

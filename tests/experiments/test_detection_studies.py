@@ -1,0 +1,231 @@
+"""The detection studies: thresholds, augmentation, stages that are kept, configurations, tables, made-up data sets."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("peft")
+pytest.importorskip("timescoring")
+
+import demo_detect
+import detection_pipeline
+import seizure_detection
+import treebank
+from detection_pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
+from detection_training import FinetuningModule, Training, augmented, scale_initialisation
+from line_length import line_length
+from scipy.io import savemat
+
+from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
+
+TINY = Effort(
+    context=3,
+    pretraining_steps=2,
+    finetuning_steps=2,
+    batch_size=2,
+    windows=2,
+    copies=2,
+    accelerator="cpu",
+)
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    size = {"duration": 90.0, "num_seizures": 1, "num_channels": (2, 3)}
+    train = simulate_cohort(2, **size)
+    return Cohort(
+        "test",
+        {
+            "pretraining": train,
+            "finetuning": train,
+            "calibration": simulate_cohort(2, session=1, **size),
+            "unseen": simulate_cohort(2, first_subject=3, **size),
+        },
+    )
+
+
+class TestThreshold:
+    def scored(self, probabilities, seizures):
+        starts = 5.0 * np.arange(len(probabilities))
+        recording = Recording.from_array(
+            np.random.default_rng(0).normal(0, 50, (1, 5 * len(probabilities))), 1.0, ["A1"], "µV", seizures=seizures
+        )
+        return recording, np.asarray(probabilities, float), starts
+
+    def test_separates_a_seizure_from_a_weaker_burst(self):
+        probabilities = np.full(400, 0.05)
+        probabilities[50:56] = 0.6
+        probabilities[300:306] = 0.9
+        threshold = best_threshold([self.scored(probabilities, [(1500.0, 1530.0)])], "szcore")
+        assert 0.6 <= threshold < 0.9
+
+    def test_seizures_of_both_strengths_pull_it_down(self):
+        probabilities = np.full(400, 0.05)
+        probabilities[50:56] = 0.6
+        probabilities[300:306] = 0.9
+        scored = self.scored(probabilities, [(250.0, 280.0), (1500.0, 1530.0)])
+        assert 0.05 <= best_threshold([scored], "szcore") < 0.6
+
+
+class TestAugmentation:
+    def test_views_are_shifted_flipped_copies_with_their_labels(self):
+        recording = simulate_recording("S01", num_channels=3, duration=61.0, num_seizures=1)
+        plain, *others = augmented(recording, 4, seed=0)
+        clean = Segments(recording).read(0, 12)[0]
+        np.testing.assert_array_equal(plain.read(0, 12)[0], clean)
+        np.testing.assert_array_equal(plain.labels(), Segments(recording).labels()[:12])
+        ((onset, offset),) = recording.seizures
+        for view in others:
+            shift = round(view.starts[0] * 512)
+            assert 0 < shift < 2560
+            assert view.num_segments == 11
+            x, valid = view.read(2, 5)
+            assert valid.all()
+            expected = clean[:, shift + 2 * 2560 : shift + 5 * 2560]
+            np.testing.assert_array_equal(np.abs(x), np.abs(expected))
+            assert all(len(np.unique(signs[signs != 0])) == 1 for signs in np.sign(x * expected))
+            ictal = [start < offset and start + 5 > onset for start in view.starts]
+            np.testing.assert_array_equal(view.labels(), ictal)
+        assert len({view.starts[0] for view in others}) == 3
+        np.testing.assert_array_equal(augmented(recording, 4, seed=0)[2].read(0, 1)[0], others[1].read(0, 1)[0])
+
+    def test_initialisation_is_scaled_to_the_width(self):
+        with torch.random.fork_rng(devices=[]):
+            model = MVPFormer(mvpformer_tiny())
+        before = model.stack.blocks[0].attention.query.weight.std().item()
+        codebook = model.stack.time_codebook.clone()
+        scale_initialisation(model)
+        assert model.stack.blocks[0].attention.query.weight.std().item() == pytest.approx(5 * before, rel=0.01)
+        torch.testing.assert_close(model.stack.time_codebook, codebook, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["lora", "head", "full"])
+def test_what_trains(mode, tmp_path):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = MVPFormer(mvpformer_tiny(num_classes=2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    module = FinetuningModule(model, mode, Training(1, 1e-2, 1, 1, tmp_path, 0, {}))
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1.0)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        features = module.model(torch.randn(1, 2, 2 * 2560, generator=generator))
+        module.core.classify(features)[0, 0].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = module.merged().state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    expected = {
+        "head": {"head.weight"},
+        "lora": {"head.weight"} | {name for name in before if name.endswith(("query.weight", "value.weight"))},
+        "full": changed,
+    }[mode]
+    assert changed == expected
+    assert mode != "full" or len(changed) > 20
+
+
+class TestStudy:
+    def test_stages_are_kept_and_shared(self, cohort, tmp_path, monkeypatch):
+        study = Study(cohort, TINY, tmp_path)
+        configuration = Configuration("a", "A", size="tiny")
+        row, report = study.run(configuration)
+        assert row["subjects"] == 2
+        assert 0 < row["trained_share"] < 0.2
+        assert set(report.subjects["subject"]) == {"S03", "S04"}
+        for name in ("pretrain", "finetune"):
+            monkeypatch.setattr(detection_pipeline, name, lambda *_: pytest.fail("trained again"))
+        again, _ = study.run(configuration)
+        assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in row.items() if k != "seconds"}
+        noisy, _ = study.run(replace(configuration, name="b", noise=30.0))
+        assert noisy["threshold"] == row["threshold"]
+        with pytest.raises(pytest.fail.Exception):
+            Study(cohort, replace(TINY, finetuning_steps=3), tmp_path).run(configuration)
+
+    def test_line_length_finds_a_loud_stretch(self):
+        x = np.random.default_rng(0).normal(0, 30, (2, 300 * 512))
+        x[1, 150 * 512 : 170 * 512] *= 6
+        recording = Recording.from_array(x, 512.0, ["A1", "A2"], "µV", preprocessed=True)
+        scores, starts = line_length(recording)
+        assert sorted(starts[np.argsort(scores)[-4:]]) == [150.0, 155.0, 160.0, 165.0]
+
+    def test_baseline_row(self, cohort, tmp_path):
+        row, _ = Study(cohort, TINY, tmp_path).line_length()
+        assert row["row"] == "line length"
+        assert row["seizures"] == 2
+
+    def test_channel_numbers(self):
+        recording = simulate_recording("S01", num_channels=12, duration=15.0, num_seizures=0)
+        assert len(with_channels(recording, 8).channel_names) == 8
+        assert with_channels(recording, "auto") is recording
+        assert with_channels(recording, "all") is recording
+
+
+class TestConfigurations:
+    def test_every_row_of_the_paper_has_one(self):
+        names = {configuration.name for configuration in seizure_detection.CONFIGURATIONS}
+        assert len(names) == len(seizure_detection.CONFIGURATIONS)
+        assert names >= {
+            *("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining", "all-channels"),
+            *("noise-30", "noise-40", "noise-50", "noise-60"),
+            *("pretraining-18", "pretraining-58", "pretrained-subjects"),
+        }
+        assert len(seizure_detection.PRETRAINING_58) == 58
+
+    def test_table_marks_what_is_cited(self, tmp_path):
+        rows = [{"row": "A", "seed": 0, "configuration": "a", "seconds": 1.0, "kappa": 0.5}]
+        text = seizure_detection.table(rows, tmp_path / "t", "simulated")
+        assert "| A | 0.500 |" in text
+        assert "Brant-2: cited, not run." in text
+
+
+def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
+    """Five patients of the MAYO layout: the first four finetune, the fifth is scored."""
+    folder = tmp_path / "DATASET_MAYO"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    columns = ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
+    with (folder / "segments.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for index in range(20):
+            writer.writerow([("pathology", "physiology")[index % 2], "c", "d", "M", index % 5 + 1, f"s{index}", "0"])
+            savemat(folder / f"s{index}.mat", {"data": generator.normal(0, 50, (1, 15000))})
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
+    study = Study(cohort, TINY, tmp_path / "out")
+    configuration = Configuration("a", "A", size="tiny", pretraining=None)
+    row = seizure_detection.interictal(study, configuration, 0, quick=False)
+    assert {"DATASET_MAYO F1", "DATASET_MAYO sensitivity", "DATASET_MAYO specificity"} <= set(row)
+    assert 0 <= row["DATASET_MAYO specificity"] <= 1
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "nowhere"))
+    assert seizure_detection.interictal(study, configuration, 0, quick=False) is None
+
+
+def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "speech", "volume"])
+    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
+    treebank.main()
+    rows = pd.read_csv(tmp_path / "treebank.csv")
+    assert set(rows["task"]) == {"speech", "volume"}
+    assert set(rows["channels"]) == {10, 12}
+    assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
+    assert "PopT: cited, not run." in capsys.readouterr().out
+    treebank.main()  # a finished table is not computed again
+    assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
+
+
+def test_demo_table_shows_means_and_spread(tmp_path):
+    numbers = {name: 0.5 for name in demo_detect.COLUMNS if name not in ("row", "rules")} | {"rules": "szcore"}
+    shared = {"subjects": 2, "hours": 3.0, "seizures": 4}
+    rows = [{"row": "A", "seed": s, **numbers, "event_f1": f1, **shared} for s, f1 in ((0, 0.4), (1, 0.6))]
+    text = demo_detect.write_table(rows, tmp_path / "t.md", (0.0, 0.0))
+    assert "| A | szcore | 0.500 ± 0.141 |" in text
+    assert "2 unseen subjects, 3 h, 4 seizures" in text
