@@ -66,7 +66,7 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "Look-back 96, full test sets (no window dropped), scaled units; settings chosen without test data, "
-        f"test data looked at once; {counted}. {machines(shown)} Rows in italics are cited, not run.",
+        f"test data looked at once for each set of settings; {counted}. {machines(shown)} Rows in italics are cited, not run.",
         "",
     ]
     return "\n".join(lines)
@@ -88,7 +88,7 @@ def classification_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "The archive's TRAIN and TEST files; one configuration for all, chosen by cross-validation inside TRAIN; "
-        f"TEST looked at once; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. {machines(rows)} Rows in "
+        f"TEST looked at once for each configuration; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. {machines(rows)} Rows in "
         "italics are cited, not run.",
         "",
     ]
