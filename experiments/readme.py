@@ -66,7 +66,8 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "Look-back 96, full test sets (no window dropped), scaled units; settings chosen without test data, "
-        f"test data looked at once for each set of settings; {counted}. {machines(shown)} Rows in italics are cited, not run.",
+        f"test data looked at once for each set of settings; {counted}. {machines(shown)} Rows in italics are cited, "
+        "not run.",
         "",
     ]
     return "\n".join(lines)
@@ -88,8 +89,8 @@ def classification_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "The archive's TRAIN and TEST files; one configuration for all, chosen by cross-validation inside TRAIN; "
-        f"TEST looked at once for each configuration; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. {machines(rows)} Rows in "
-        "italics are cited, not run.",
+        f"TEST looked at once for each configuration; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. "
+        f"{machines(rows)} Rows in italics are cited, not run.",
         "",
     ]
     return "\n".join(lines)
