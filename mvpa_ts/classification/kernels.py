@@ -161,7 +161,9 @@ class KernelPath(nn.Module):
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
     @torch.no_grad()
-    def fit(self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, *, copies: int = 1, seed: int = 0) -> None:
+    def fit(
+        self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, *, copies: int = 1, seed: int = 0
+    ) -> Tensor:
         """Set thresholds and classifier.
 
         Parameters

@@ -81,4 +81,4 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     coefficients = projected / (values + penalty)[:, None]
     weight = X.T @ (basis @ coefficients) if dual else vectors @ (values.sqrt()[:, None] * coefficients)
     bias = target_mean - row_mean @ weight
-    return Ridge(*(found.to(features) for found in (weight.T * sharpness, bias * sharpness, left_out)), smallest)
+    return Ridge((weight.T * sharpness).to(features), (bias * sharpness).to(features), left_out.to(features), smallest)
