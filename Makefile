@@ -7,9 +7,6 @@ GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Scripts with a --quick form, each run once by `make test`.
-DEMOS := $(wildcard $(addprefix experiments/, demo.py attention_benchmark.py attention_gpu.py \
-	training_step_benchmark.py forecasting.py forecasting_choices.py drop_last.py zero_shot.py sweep.py \
-	classification.py classification_choices.py sktime_forecasting.py loading_benchmark.py))
 DEMOS := $(wildcard $(addprefix experiments/, \
 	demo.py \
 	attention_benchmark.py \
@@ -31,6 +28,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	treebank.py \
 	pretraining_comparison.py \
 	scaling.py \
+	loading_benchmark.py \
 	))
 QUICK := $(DEMOS:=.quick)
 
