@@ -321,7 +321,7 @@ class HeldSegments(Segments):
         self.__dict__.update(segments.__dict__)
         self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
 
-    def read(self, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """See `Segments.read`."""
         if self._held is None:
             self._held = super().read(0, self.num_segments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from typing import Any, Literal
 
@@ -20,8 +19,6 @@ LINE_FREQUENCIES = (50.0, 60.0)
 LINE_RATIO = 4.0
 """Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
 BRIDGE_SECONDS = 5.0
-PIECE_SECONDS = 180
-"""A chunk of a SWEC file."""
 _GROUP = 16  # channels filtered at a time, so that float64 copies stay small
 
 
@@ -193,11 +190,6 @@ class PreprocessedSignal:
         self._filters = self.ratio != 1 or len(self._sections) > 0
         self._offsets: NDArray[np.float64] | None = None
 
-    @property
-    def untouched(self) -> bool:
-        """Whether samples come out as the recording has them, but for bad ones."""
-        return not self._filters and self.preprocessing.reference is None
-
     def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples [start, stop) at the new rate and which of them are bad.
 
@@ -207,43 +199,48 @@ class PreprocessedSignal:
             Bad samples hold a bridge between their neighbours.
         bad : ndarray of bool, shape (C, stop − start), or None when none is
         """
-        signal, bad = self._filtered(start, stop) if self._filters else self._as_it_is(start, stop)
+        if self._filters:
+            signal, bad = self._filtered(start, stop)
+        else:
+            signal = np.empty((len(self._inputs), stop - start), np.float32)
+            bad = self._as_it_is(signal, 0, start, stop)
         if self.preprocessing.reference == "median":
             signal -= _median(signal, bad)
         if self._chosen is not None:
             signal, bad = signal[self._chosen], None if bad is None else bad[self._chosen]
         return signal, bad if bad is not None and bad.any() else None
 
-    def _as_it_is(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    def read_into(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        """Like `read`, into `out` [C, n] from column `place` on, without fresh memory where nothing is to be done."""
+        if not self._filters and self.preprocessing.reference is None:
+            return self._as_it_is(out, place, start, stop)
+        out[:, place : place + stop - start], bad = self.read(start, stop)
+        return bad
+
+    def _as_it_is(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        x = out[:, place : place + stop - start]
         if self._minus is None:
-            x, clean = self._read_by_pieces(start, stop)
-            if clean:
-                return x, None
+            self.recording.read_into(out, place, start, stop, self._given)
+            if self._clean(x):
+                return None
         # What is flat at an edge of the range may be part of a longer flat stretch beyond it.
         left, right = min(self._run, start), min(self._run, self.recording.num_samples - stop)
-        x, bad = self._read_inputs(start - left, stop + right)
-        x = np.ascontiguousarray(x[:, left : left + stop - start])
+        wide, bad = self._read_inputs(start - left, stop + right)
+        x[:] = wide[:, left : left + stop - start]
         bad = None if bad is None else bad[:, left : left + stop - start]
-        if bad is not None and bad.any():
-            values = x.astype(np.float64)
-            bridge(values, bad, self._reach)
-            x = values.astype(np.float32)
-        return x, bad
+        if bad is not None and (rows := bad.any(1)).any():
+            values = x[rows].astype(np.float64)
+            bridge(values, bad[rows], self._reach)
+            x[rows] = values
+        return bad
 
-    def _read_by_pieces(self, start: int, stop: int) -> tuple[NDArray[np.float32], bool]:
-        """Samples, and whether none of them can be bad: each piece is looked at while it is in the cache."""
-        x = np.empty((len(self._inputs), stop - start), np.float32)
-        size, clean = int(PIECE_SECONDS * self.recording.sfreq), True
-        bounds = [start, *range((start // size + 1) * size, stop, size), stop]
-        for low, high in itertools.pairwise(bounds):
-            self.recording.read_into(x, low - start, low, high, self._given)
-            piece = x[:, low - start : high - start]
-            edge = min(8, high - low)
-            at_edge = (piece[:, 0] == piece[:, edge - 1]) | (piece[:, -edge] == piece[:, -1])
-            if at_edge.any():
-                at_edge = (piece[:, :edge] == piece[:, :1]).all(1) | (piece[:, -edge:] == piece[:, -1:]).all(1)
-            clean = clean and not at_edge.any() and bad_samples(piece, self._run) is None
-        return x, clean
+    def _clean(self, x: NDArray[np.float32]) -> bool:
+        """Whether no sample can be bad, whatever lies beyond the range."""
+        edge = min(8, max(self._run // 2, 1), x.shape[1])
+        at_edge = (x[:, 0] == x[:, edge - 1]) | (x[:, -edge] == x[:, -1])
+        if at_edge.any():
+            at_edge = (x[:, :edge] == x[:, :1]).all(1) | (x[:, -edge:] == x[:, -1:]).all(1)
+        return not at_edge.any() and bad_samples(x, self._run) is None
 
     def _filtered(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         first, last = start - self._settling, stop + self._settling

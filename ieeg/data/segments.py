@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -85,14 +86,21 @@ class Segments:
         self.num_segments = len(self._first_samples)
         self.starts = self._first_samples / preprocessing.sfreq
         self._blocks: OrderedDict[int, tuple[NDArray[np.float32], NDArray[np.bool_] | None]] = OrderedDict()
+        self._room = 2  # blocks kept
 
     @property
     def subject(self) -> str:
         """The recording's subject, or its name where none is known."""
         return self.recording.subject or self.recording.name
 
-    def read(self, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Segments [first, last).
+
+        Parameters
+        ----------
+        first, last : int
+        again : int
+            How many of the last segments the next reading begins with: they are kept, and not read twice.
 
         Returns
         -------
@@ -105,66 +113,72 @@ class Segments:
             raise ValueError(
                 f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
             )
-        size = self.segment_samples
-        shape = (last - first, len(self.channel_names))
-        if self._stream.untouched and last - first >= BLOCK_SEGMENTS // 2 and not self._overlapping_tail(last):
-            signal, out = self._stream.read(first * size, last * size)
-            bad = np.zeros(shape) if out is None else out.reshape(shape[1], shape[0], size).sum(2).T
-        else:
-            signal, bad = np.empty((shape[1], shape[0] * size), np.float32), np.zeros(shape)
-            self._gather(signal, bad, first, last)
+        count, size = last - first, self.segment_samples
+        signal = np.empty((len(self.channel_names), count * size), np.float32)
+        bad = np.zeros((count, len(signal)))
+        # A tail may overlap the segment before it; all others follow one another.
+        tail = last == self.num_segments and self._first_samples[-1] % size != 0
+        again = min(max(again, int(tail)), count)
+        kept_from = int(self._first_samples[last - again]) if again else self.num_samples
+        self._room = again // BLOCK_SEGMENTS + 2
+        self._fill(signal, bad, 0, first * size, (last - tail) * size, kept_from)
+        if tail:
+            self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
         valid = bad <= self.preprocessing.max_bad_share * size
         if not valid.all():
             for segment, channel in np.argwhere(~valid):
                 signal[channel, segment * size : (segment + 1) * size] = 0.0
         return signal, valid
 
-    def _overlapping_tail(self, last: int) -> bool:
-        return last == self.num_segments and self._first_samples[-1] % self.segment_samples != 0
+    def _fill(
+        self,
+        signal: NDArray[np.float32],
+        bad: NDArray[np.float64],
+        segment: int,
+        start: int,
+        stop: int,
+        kept_from: int,
+    ) -> None:
+        """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].
 
-    def _gather(self, signal: NDArray[np.float32], bad: NDArray[np.float64], first: int, last: int) -> None:
-        """Copy segments [first, last) out of blocks."""
-        size = self.segment_samples
-        # Runs of segments that follow one another; only the overlapping tail starts a second one.
-        whole = last - self._overlapping_tail(last)
-        runs = [(first, whole)] if whole > first else []
-        for low, high in [*runs, *([(whole, last)] if whole < last else [])]:
-            place = slice((low - first) * size, (high - first) * size)
-            self._fill(signal[:, place], bad[low - first : high - first], int(self._first_samples[low]))
-
-    def _fill(self, signal: NDArray[np.float32], bad: NDArray[np.float64], start: int) -> None:
-        """Copy the samples from `start` on into `signal` and count the bad ones of each segment into `bad` [n, C]."""
-        size = self.segment_samples
-        length, position = signal.shape[1], 0
-        while position < length:
-            block, offset = divmod(start + position, BLOCK_SEGMENTS * size)
-            values, out = self._block(block)
-            count = min(length - position, values.shape[1] - offset)
-            signal[:, position : position + count] = values[:, offset : offset + count]
+        Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached. A whole one is read
+        straight to its place; one that is read in part, or reaches beyond `kept_from`, is kept for the next reading.
+        """
+        size, length = self.segment_samples, BLOCK_SEGMENTS * self.segment_samples
+        shift = segment * size - start
+        while start < stop:
+            index = start // length
+            low, high = index * length, min((index + 1) * length, self.num_samples)
+            end = min(high, stop)
+            place = slice(start + shift, end + shift)
+            if (start, end) == (low, high) and high <= kept_from and index not in self._blocks:
+                out = self._stream.read_into(signal, place.start, low, high)
+            else:
+                values, out = self._block(index, low, high)
+                signal[:, place] = values[:, start - low : end - low]
+                out = None if out is None else out[:, start - low : end - low]
             if out is not None:
-                for segment in range(position // size, -(-(position + count) // size)):
-                    low, high = max(segment * size, position), min((segment + 1) * size, position + count)
-                    bad[segment] += out[:, offset + low - position : offset + high - position].sum(1)
-            position += count
+                bounds = [place.start, *range((place.start // size + 1) * size, place.stop, size), place.stop]
+                for left, right in itertools.pairwise(bounds):
+                    bad[left // size] += out[:, left - place.start : right - place.start].sum(1)
+            start = end
 
-    def _block(self, index: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-        """Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached."""
-        if index in self._blocks:
-            self._blocks.move_to_end(index)
-            return self._blocks[index]
-        start = index * BLOCK_SEGMENTS * self.segment_samples
-        stop = min(start + BLOCK_SEGMENTS * self.segment_samples, self.num_samples)
-        signal, bad = self._stream.read(start, stop)
-        self._blocks[index] = signal, bad
-        while len(self._blocks) > 2:
-            self._blocks.popitem(last=False)
-        return signal, bad
+    def _block(self, index: int, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples [start, stop), which are a block, and which of them are bad."""
+        if index not in self._blocks:
+            while len(self._blocks) >= self._room:
+                self._blocks.popitem(last=False)
+            self._blocks[index] = self._stream.read(start, stop)
+        self._blocks.move_to_end(index)
+        return self._blocks[index]
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_]]]:
         """Index, signal [C, 2560] and valid [C] of each segment in turn."""
-        for index in range(self.num_segments):
-            signal, valid = self.read(index, index + 1)
-            yield index, signal, valid[0]
+        size = self.segment_samples
+        for first in range(0, self.num_segments, BLOCK_SEGMENTS):
+            signal, valid = self.read(first, min(first + BLOCK_SEGMENTS, self.num_segments))
+            for row, ok in enumerate(valid):
+                yield first + row, signal[:, row * size : (row + 1) * size], ok
 
     def __len__(self) -> int:
         return self.num_segments

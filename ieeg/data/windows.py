@@ -116,7 +116,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
     ) -> None:
         if not segments:
             raise ValueError("segments is empty: give at least one recording")
-        self.segments = list(segments)
+        self.segments, self.window = list(segments), window
         self._labels = [s.labels(rule) for s in self.segments]
         spans = []
         for index, one in enumerate(self.segments):
@@ -139,7 +139,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._used.move_to_end(span.recording)
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
-        signal, valid = segments.read(span.first, span.last)
+        signal, valid = segments.read(span.first, span.last, again=self.window - 1)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
