@@ -166,9 +166,12 @@ class Segments:
     def _block(self, index: int, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples [start, stop), which are a block, and which of them are bad."""
         if index not in self._blocks:
-            while len(self._blocks) >= self._room:
-                self._blocks.popitem(last=False)
-            self._blocks[index] = self._stream.read(start, stop)
+            values = None
+            while len(self._blocks) >= self._room:  # their memory is used again
+                values = self._blocks.popitem(last=False)[1][0]
+            if values is None:
+                values = np.empty((len(self.channel_names), BLOCK_SEGMENTS * self.segment_samples), np.float32)
+            self._blocks[index] = values, self._stream.read_into(values, 0, start, stop)
         self._blocks.move_to_end(index)
         return self._blocks[index]
 
