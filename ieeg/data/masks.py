@@ -26,15 +26,18 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
     -------
     ndarray of bool, shape (C, n), or None when all samples are good
     """
-    # Most channels pass on two quick looks. Every flat run holds one of these triples, which touch few cache lines; a
-    # sum of squares shows whether anything is NaN or infinite, and what overflows is looked at too.
-    period = max(run // 2, 1)
-    reach = max(period // 4, 1)
+    # Most channels pass on two quick looks. A sum of squares shows whether anything is NaN or infinite, and what
+    # overflows is looked at too. Of pairs of neighbours at every (run − 1)th sample, each flat run holds one, and
+    # reaches at least half of its length to one side.
     with np.errstate(invalid="ignore", over="ignore"):
-        first = x[:, : max(x.shape[1] - reach, 0) : period]
-        same = first == x[:, reach::period][:, : first.shape[1]]
-        same &= first == x[:, 1::period][:, : first.shape[1]]
-        suspicious = same.any(1) | ~np.isfinite([np.dot(row, row) for row in x])
+        suspicious = ~np.isfinite([np.dot(row, row) for row in x])
+    channels, pairs = np.nonzero(x[:, : -1 : run - 1] == x[:, 1 :: run - 1])
+    if len(channels):
+        left, half = pairs * (run - 1), run // 2 - 1
+        value = x[channels, left]
+        flat = x[channels, np.maximum(left - half, 0)] == value
+        flat |= x[channels, np.minimum(left + 1 + half, x.shape[1] - 1)] == value
+        suspicious[channels[flat]] = True
     bad = None
     for channel in np.flatnonzero(suspicious):
         found = ~np.isfinite(x[channel]) | _flat(x[channel], run)
