@@ -1,8 +1,10 @@
 """Reading windows from HDF5: throughput against the plain sequential read of the same file, and peak memory.
 
-Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. A window is one more 5 s segment, at
-stride 5 s, as every segment is read once. Ways of reading are interleaved, round by round, in one process and one
-thread, from the page cache, so that seconds of the processor are what reading costs; ratios are medians over rounds.
+Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. Every way opens the file, reads all of it
+and gives all its windows; a window is one more 5 s segment, at stride 5 s. Ways are interleaved, round by round, in one
+process and one thread, from the page cache, so that seconds of the processor are what reading costs. Shares are medians
+over rounds: the plain read's seconds over a way's own, for the same file. An hour has fewer windows than segments, by
+T − 1, so a second share goes by windows.
 Peak memory is that of a process of its own that reads a whole recording.
 
     python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
@@ -53,15 +55,15 @@ print(before, peak())
 
 def plain(folder: Path) -> Reader:
     """The file chunk by chunk, nothing done with it."""
-    files = [h5py.File(part) for part in sorted(folder.glob("*_part_*.h5"))]
 
     def read() -> int:
         windows = 0
-        for file in files:
-            data = file["data/ieeg"]
-            for start in range(0, data.shape[1], CHUNK):
-                block = data[:, start : start + CHUNK]
-                windows += block.shape[1] // 2560
+        for part in sorted(folder.glob("*_part_*.h5")):
+            with h5py.File(part) as file:
+                data = file["data/ieeg"]
+                for start in range(0, data.shape[1], CHUNK):
+                    block = data[:, start : start + CHUNK]
+                    windows += block.shape[1] // 2560
         return windows
 
     return read
@@ -80,9 +82,11 @@ def segments(folder: Path) -> Reader:
 
 def batches(folder: Path, length: int, window: int = 1) -> Reader:
     """Collated spans through a DataLoader, overlapping so that all windows are in one of them."""
-    loader = DataLoader(SpanDataset([Segments(read_recording(folder))], length, window), collate_fn=collate)
+    every = Segments(read_recording(folder))
+    loader = DataLoader(SpanDataset([every], length, window), collate_fn=collate)
 
     def read() -> int:
+        every.release()
         return sum(max(batch["segment_mask"].shape[1] - window + 1, 0) for batch in loader)
 
     return read
@@ -109,17 +113,19 @@ def main() -> None:
     rounds = 2 if arguments.quick else arguments.rounds
     with tempfile.TemporaryDirectory(prefix="loading-") as scratch:
         short = {channels: _write(scratch, channels, hours[0]) for channels in CHANNELS}
-        rates = {channels: _rates(folder, rounds) for channels, folder in short.items()}
+        times = {channels: _times(folder, rounds) for channels, folder in short.items()}
         folders = [short[CHANNELS[0]], _write(scratch, CHANNELS[0], hours[1])]
         peaks = [_peak(folder) for folder in folders]
     rows = [
         {
             "channels": channels,
             "way": text,
-            "windows_per_s": statistics.median(own[name]),
-            "share_of_plain": statistics.median(x / base for x, base in zip(own[name], own["plain"], strict=True)),
+            "windows": own[name][0],
+            "windows_per_s": own[name][0] / statistics.median(own[name][1]),
+            "share_of_plain": (share := _share(own["plain"][1], own[name][1])),
+            "share_by_windows": share * own[name][0] / own["plain"][0],
         }
-        for channels, own in rates.items()
+        for channels, own in times.items()
         for name, (text, _) in WAYS.items()
     ]
     machine = f"{hardware('cpu')}; one thread, h5py {h5py.__version__}, {rounds} rounds"
@@ -127,10 +133,11 @@ def main() -> None:
         [
             f"Recordings of {hours[0]:.3g} h at 512 Hz, SWEC layout, from the page cache.",
             "",
-            "| channels | way | windows per second of processor time | of plain |",
-            "|---|---|---|---|",
+            "| channels | way | windows | windows per second of processor time | of plain | of plain, by windows |",
+            "|---|---|---|---|---|---|",
             *(
-                f"| {row['channels']} | {row['way']} | {row['windows_per_s']:.0f} | {row['share_of_plain']:.2f} |"
+                f"| {row['channels']} | {row['way']} | {row['windows']} | {row['windows_per_s']:.0f} | "
+                f"{row['share_of_plain']:.2f} | {row['share_by_windows']:.2f} |"
                 for row in rows
             ),
             "",
@@ -160,16 +167,21 @@ def _write(scratch: str, channels: int, hours: float) -> Path:
     return write_swec(simulate_recording(name, num_channels=channels, duration=3600 * hours, seed=1), scratch)
 
 
-def _rates(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Windows per second of processor time of every way, round by round."""
+def _times(folder: Path, rounds: int) -> dict[str, tuple[int, list[float]]]:
+    """Windows that every way gives, and its seconds of processor time round by round."""
     readers = {name: prepare(folder) for name, (_, prepare) in WAYS.items()}
-    rates: dict[str, list[float]] = {name: [] for name in WAYS}
+    windows: dict[str, int] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(rounds):
         for name, read in readers.items():
             started = time.process_time()
-            windows = read()
-            rates[name].append(windows / (time.process_time() - started))
-    return rates
+            windows[name] = read()
+            seconds[name].append(time.process_time() - started)
+    return {name: (windows[name], seconds[name]) for name in WAYS}
+
+
+def _share(plain: list[float], own: list[float]) -> float:
+    return statistics.median(base / x for base, x in zip(plain, own, strict=True))
 
 
 def _peak(folder: Path) -> tuple[int, int]:

@@ -185,6 +185,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
         preprocessed=True,
     )
     warn_if_implausible(recording)
+    recording.close()  # a cohort that is only opened holds no chunks
     return recording
 
 
