@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts.files import replaced, write_text
 from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, sampled_kappa
-from mvpa_ts.ieeg.atomic import replaced, write_text
 from mvpa_ts.ieeg.events import SEGMENT, SeizureEvents, clip_events, merge_events
 from mvpa_ts.ieeg.scoring import Mode, Scores, score_events, score_seconds, score_segments
 
