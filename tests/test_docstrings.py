@@ -10,7 +10,7 @@ import pkgutil
 import pytest
 import torch
 
-# By name: an editable install keeps adapters and ieeg in folders of their own, which a walk from mvpa_ts does not enter.
+# By name: an editable install keeps adapters and ieeg in folders that a walk from mvpa_ts does not enter.
 PACKAGES = ("mvpa_ts", "mvpa_ts.adapters", "mvpa_ts.ieeg")
 
 
