@@ -18,6 +18,7 @@ import itertools
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -52,9 +53,9 @@ RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
 CHANNELS = (4, 6, 8)
 EFFORT = Effort(
     context=4,
-    pretraining_steps=1500,
+    pretraining_steps=400,
     finetuning_steps=3000,
-    pretraining_rate=2e-3,
+    pretraining_rate=5e-4,
     finetuning_rate=5e-3,
     full_rate=3e-3,
     batch_size=24,
@@ -82,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     parser.add_argument("--ablations", action="store_true", help="all models and three seeds; goes on after a stop")
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="of --ablations (default: 0 1 2)")
     parser.add_argument("--output", type=Path, help="folder of models, stores and reports")
     parser.add_argument("--minutes", type=float, help="with --ablations: begin no row after so long")
     arguments = parser.parse_args()
@@ -91,7 +93,8 @@ def main() -> None:
     cohort = simulated(arguments.quick)
     effort = QUICK if arguments.quick else EFFORT
     if arguments.ablations:
-        ablations(cohort, effort, output, RESULTS if not arguments.quick else output, arguments.minutes)
+        results = output if arguments.quick else RESULTS
+        ablations(cohort, effort, output, results, arguments.seeds, arguments.minutes)
         return
     started = time.process_time(), time.perf_counter()
     rows = []
@@ -135,13 +138,15 @@ def command(model: MVPFormer, cohort: Cohort, output: Path, threshold: float, ru
     detect.main([str(path), "-o", str(output / "detected"), *options])
 
 
-def ablations(cohort: Cohort, effort: Effort, output: Path, results: Path, minutes: float | None) -> None:
+def ablations(
+    cohort: Cohort, effort: Effort, output: Path, results: Path, seeds: Sequence[int], minutes: float | None
+) -> None:
     """Rows of all models and seeds, each appended when it is done; rows that are there are not repeated."""
     path = results / "detection_ablations.csv"
     started = time.process_time(), time.perf_counter()
     rows: list[dict[str, Any]] = pd.read_csv(path).to_dict("records") if path.is_file() else []
     done = {(row["configuration"], row["rules"], row["seed"]) for row in rows}
-    for seed, configuration, rules in itertools.product(SEEDS, (None, *ABLATIONS), RULES):
+    for seed, configuration, rules in itertools.product(seeds, (None, *ABLATIONS), RULES):
         name = "line-length" if configuration is None else configuration.name
         # Nothing about line length depends on a seed.
         if (name, rules, seed) in done or (configuration is None and seed != SEEDS[0]):
