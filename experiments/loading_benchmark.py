@@ -77,7 +77,7 @@ def segments(folder: Path) -> Reader:
     every = Segments(read_recording(folder))
 
     def read() -> int:
-        every.release()
+        every.recording.close()
         return sum(1 for _ in every)
 
     return read
@@ -89,7 +89,7 @@ def batches(folder: Path, length: int, window: int = 1) -> Reader:
     loader = DataLoader(SpanDataset([every], length, window), collate_fn=collate)
 
     def read() -> int:
-        every.release()
+        every.recording.close()
         return sum(max(batch["segment_mask"].shape[1] - window + 1, 0) for batch in loader)
 
     return read
