@@ -129,6 +129,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self.ictal: NDArray[np.bool_] = np.array([self._labels[s.recording][s.first : s.last].any() for s in spans])
         self._used: OrderedDict[int, None] = OrderedDict()
         self._memory = Memory()
+        self._following = 0
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -141,7 +142,10 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._used.move_to_end(span.recording)
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
-        signal, valid = segments.read(span.first, span.last, self.window - 1, self._memory)
+        # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
+        again = self.window - 1 if index in (0, self._following) else 0
+        self._following = index + 1
+        signal, valid = segments.read(span.first, span.last, again, self._memory)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
