@@ -29,8 +29,9 @@ import pandas as pd
 import torch
 from classification_models import COMPONENTS, MODELS, Problem, run
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, machines, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, machines, read_rows
 
+from mvpa_ts.files import write_text
 from mvpa_ts.uea import load_uea
 
 DATASETS = ("JapaneseVowels", "Handwriting", "SelfRegulationSCP1", "BasicMotions")
@@ -70,7 +71,7 @@ def main() -> None:
     if rows.empty:
         raise SystemExit(f"{table} holds no run yet")
     text = markdown_report(rows)
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     plot(rows, table.with_suffix(".png"))
     print(text)
 

@@ -22,13 +22,14 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, read_rows
 from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.classification import ClassificationConfig, ClassificationNetwork, ClassificationTraining
 from mvpa_ts.classification.panel import Scaler
 from mvpa_ts.classification.training import Part, fit_kernels, train_network
+from mvpa_ts.files import write_text
 from mvpa_ts.uea import load_uea
 
 FOLDS, SEED = 3, 1
@@ -81,7 +82,7 @@ def main() -> None:
                     flush=True,
                 )
     text = markdown(read_rows(table))
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     print(text)
 
 

@@ -18,13 +18,14 @@ import pandas as pd
 import torch
 from classification_choices import dealt
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from torch import Tensor
 
 from mvpa_ts.classification import ClassificationTraining
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.panel import Scaler
 from mvpa_ts.classification.ridge import fit_ridge
+from mvpa_ts.files import write_text
 from mvpa_ts.uea import load_uea
 
 FOLDS, SEEDS, FEATURES = 5, (1, 2), 5000
@@ -46,9 +47,9 @@ def main() -> None:
                 rows.append({"dataset": dataset, "seed": seed, "features": group, "accuracy": accuracy, "loss": loss})
                 print(f"{dataset}, seed {seed}, {group}: {accuracy:.1%} ({loss:.3f})", flush=True)
     table = pd.DataFrame(rows)
-    write_atomically(folder / "classification_kernel_choices.csv", table.to_csv(index=False))
+    write_text(folder / "classification_kernel_choices.csv", table.to_csv(index=False))
     text = markdown(table)
-    write_atomically(folder / "classification_kernel_choices.md", text)
+    write_text(folder / "classification_kernel_choices.md", text)
     print(text)
 
 

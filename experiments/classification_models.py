@@ -13,8 +13,9 @@ from classification_peers import PatchTransformer, StepTransformer, dtw_neighbou
 from torch import nn
 
 from mvpa_ts.classification import Augmentation, ClassificationConfig, ClassificationTraining, Progress, fit_classifier
+from mvpa_ts.classification.fitting import stratified_split
 from mvpa_ts.classification.panel import Scaler
-from mvpa_ts.classification.training import Part, stratified_split, train_network
+from mvpa_ts.classification.training import Part, train_network
 
 COMPONENTS = {
     "MVPA": ("content", "time", "channel"),

@@ -26,8 +26,9 @@ import pandas as pd
 import torch
 import yaml
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.commands import pretrain
 from mvpa_ts.ieeg.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.data.module import RecordingDataModule, Simulation
@@ -108,8 +109,8 @@ def write_results(output: Path, results: Path, seconds: dict[str, float]) -> str
         },
     }
     text = markdown(settings, losses, similarities)
-    write_atomically(results / "pretraining_demo.json", json.dumps(content, indent=1) + "\n")
-    write_atomically(results / "pretraining_demo.md", text)
+    write_text(results / "pretraining_demo.json", json.dumps(content, indent=1) + "\n")
+    write_text(results / "pretraining_demo.md", text)
     return text
 
 

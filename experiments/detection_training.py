@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +13,13 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 from quiet import silence
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments
 from mvpa_ts.ieeg.data.module import EndlessBatches
 from mvpa_ts.ieeg.data.sampling import SpanSampler
-from mvpa_ts.ieeg.data.windows import SpanDataset, collate, unfold_windows
+from mvpa_ts.ieeg.data.windows import SpanDataset, collate
+from mvpa_ts.ieeg.finetuning import FinetuningModule, Method, merged, with_head
 from mvpa_ts.ieeg.pretraining import PretrainingModule
 
 
@@ -73,62 +73,6 @@ def scale_initialisation(model: MVPFormer) -> None:
                 parameter.mul_(factor)
 
 
-class FinetuningModule(pl.LightningModule):
-    """Cross-entropy of the windows in a batch's spans."""
-
-    def __init__(self, model: MVPFormer, mode: Literal["lora", "full", "head"], training: Training) -> None:
-        super().__init__()
-        self.training_settings = training
-        self.batches_done = 0
-        if mode == "lora":
-            import peft
-
-            settings = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "value"], modules_to_save=["head"])
-            self.model: Any = peft.get_peft_model(model, settings)
-            self.core: MVPFormer = self.model.base_model.model
-        else:
-            self.model = self.core = model
-            if mode == "head":
-                model.requires_grad_(False)
-                model.head.requires_grad_(True)
-
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> torch.Tensor:
-        """Mean loss of all windows that end in a segment with a signal."""
-        T = self.core.config.context
-        real = batch["token_mask"] & batch["channel_mask"][:, None] & batch["segment_mask"][..., None]
-        embeddings = self.core.encode(batch["signal"], real)
-        windows, mask = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
-        logits = self.core.classify(self.core.decode(windows, token_mask=mask), mask[:, -1])
-        labels = unfold_windows(batch["ictal"], T)[:, :, -1].flatten()
-        scored = mask[:, -1].any(1)
-        loss = F.cross_entropy(logits[scored], labels[scored].long())
-        self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
-        self.batches_done += 1
-        return loss
-
-    def configure_optimizers(self) -> dict[str, Any]:
-        """AdamW with a linear rise and a cosine fall."""
-        settings = self.training_settings
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.05)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, settings.learning_rate, total_steps=settings.steps, pct_start=0.1
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember how many batches were seen."""
-        checkpoint["batches_done"] = self.batches_done
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on after them."""
-        self.batches_done = checkpoint["batches_done"]
-
-    def merged(self) -> MVPFormer:
-        """The plain model, adapters added into its weights."""
-        return self.core if self.model is self.core else self.model.merge_and_unload()
-
-
 def augmented(recording: Recording, copies: int, seed: int) -> list[Segments]:
     """A preprocessed recording in memory, and views of it that begin later and have channels turned upside down.
 
@@ -167,7 +111,7 @@ class SegmentsView(Segments):
         self.num_segments = len(self.valid)
         self.starts = first / self.preprocessing.sfreq + 5.0 * np.arange(self.num_segments)
 
-    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """See `Segments.read`."""
         size = self.segment_samples
         part = self.signal[:, self.first + first * size : self.first + last * size] * self.signs[:, None]
@@ -178,17 +122,17 @@ class SegmentsView(Segments):
 
 
 def finetune(
-    base: MVPFormer, segments: Sequence[Segments], mode: Literal["lora", "full", "head"], training: Training
+    base: MVPFormer, segments: Sequence[Segments], method: Method, training: Training
 ) -> tuple[MVPFormer, float]:
-    """A seizure head and, by `mode`, adapters or all weights; returns the merged model and the share that trained."""
+    """A seizure head and, by `method`, adapters or all weights; returns the merged model and the share that trained."""
     length = base.config.context + training.windows - 1
-    return _finetuned(base, mode, training, SpanData(segments, length, training, "ictal"))
+    return _finetuned(base, method, training, SpanData(segments, length, training, "ictal"))
 
 
 def finetune_on_trials(
     base: MVPFormer,
     dataset: Dataset[dict[str, Any]],
-    mode: Literal["lora", "full", "head"],
+    method: Method,
     training: Training,
     num_channels: int | None = None,
 ) -> tuple[MVPFormer, float]:
@@ -204,23 +148,26 @@ def finetune_on_trials(
     )
     loader = DataLoader(dataset, batch_size=training.batch_size, sampler=order, collate_fn=collate)
     pooling = {} if num_channels is None else {"pooling": "concatenate", "num_channels": num_channels}
-    return _finetuned(base, mode, training, loader, context=1, **pooling)
+    return _finetuned(base, method, training, loader, context=1, **pooling)
 
 
 def _finetuned(
-    base: MVPFormer, mode: Literal["lora", "full", "head"], training: Training, data: Any, **changes: Any
+    base: MVPFormer, method: Method, training: Training, data: Any, **changes: Any
 ) -> tuple[MVPFormer, float]:
-    config = replace(base.config, num_classes=2, **changes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed)
-        model = MVPFormer(config)
-    missing, unexpected = model.load_state_dict(base.state_dict(), strict=False)
-    if unexpected or any(not name.startswith("head") for name in missing):
-        raise ValueError(f"the base model does not fit: missing {missing}, unexpected {unexpected}")
-    module = FinetuningModule(model, mode, training)
+    # As a file, because that is what a run that was stopped begins again from.
+    with_head(base, seed=training.seed, **changes).save_pretrained(training.folder / "base")
+    module = FinetuningModule(
+        training.folder / "base",
+        method=method,
+        learning_rate=training.learning_rate,
+        weight_decay=0.05,
+        warmup_steps=max(training.steps // 10, 1),
+        seed=training.seed,
+    )
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     _fit(module, data, training)
-    return module.merged(), trained / sum(p.numel() for p in model.parameters())
+    model = merged(module.model) if method == "lora" else module.core
+    return model, trained / sum(p.numel() for p in model.parameters())
 
 
 class SpanData(pl.LightningDataModule):

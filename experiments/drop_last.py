@@ -20,11 +20,12 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_models import HORIZONS, LOOKBACK, build
-from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, read_rows
 from torch import Tensor, nn
 from training import train
 
 from mvpa_ts.datasets import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.files import write_text
 
 MODEL, SEED = "Linear", 1
 BATCH_SIZES = (1, 32, 128, 256, 512, 2048)  # 1 drops nothing
@@ -48,7 +49,7 @@ def main() -> None:
                 append_row(table, row)
             print(f"{dataset}, horizon {horizon}: done", flush=True)
     text = markdown(read_rows(table))
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     print(text)
 
 

@@ -24,10 +24,11 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_models import LOOKBACK, mvpa
-from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, read_rows
 from training import train
 
 from mvpa_ts.datasets import FORECASTING_DATASETS, Borders, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.files import write_text
 
 HORIZONS, SEED, BLOCKS = (96, 336), 1, 4
 BASE = "closed form alone"
@@ -82,7 +83,7 @@ def main() -> None:
                 for block in range(BLOCKS)[shortened]:
                     run_once(table, dataset, name, horizon, block, quick=arguments.quick)
     text = markdown(read_rows(table))
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     print(text)
 
 

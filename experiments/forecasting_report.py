@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,10 @@ import pandas as pd
 from forecasting_models import HORIZONS, LOOKBACK, MODELS, PEERS
 
 from mvpa_ts.datasets import FORECASTING_DATASETS
+from mvpa_ts.files import write_text
 
 RESULTS = Path(__file__).parent / "results"
+write_atomically = write_text  # the name demo_detect.py imports
 
 
 def read_rows(table: Path) -> pd.DataFrame:
@@ -22,21 +22,13 @@ def read_rows(table: Path) -> pd.DataFrame:
 
 def append_row(table: Path, row: dict[str, Any]) -> None:
     """Add one row; the file is replaced as a whole, so that a kill leaves the old or the new one."""
-    write_atomically(table, pd.concat([read_rows(table), pd.DataFrame([row])]).to_csv(index=False))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside the file, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=path.suffix, delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
+    write_text(table, pd.concat([read_rows(table), pd.DataFrame([row])]).to_csv(index=False))
 
 
 def write_report(rows: pd.DataFrame, table: Path) -> str:
     """Write the Markdown table and the plots beside the rows; return the table."""
     text = markdown_report(rows)
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     plot(rows, table.with_suffix(".png"))
     plot_cost(rows, table.with_name(f"{table.stem}_cost.png"))
     return text

@@ -28,9 +28,10 @@ import hdf5plugin  # noqa: F401
 import numpy as np
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from torch.utils.data import DataLoader
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
 from mvpa_ts.ieeg.data.writing import write_swec
@@ -161,8 +162,8 @@ def main() -> None:
             f"{length:g} h": {"opened": peak[0], "read": peak[1]} for length, peak in zip(hours, peaks, strict=True)
         }
         result = {"machine": machine, "rows": rows, "peak_bytes": memory}
-        write_atomically(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
-        write_atomically(RESULTS / "loading.md", table)
+        write_text(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
+        write_text(RESULTS / "loading.md", table)
 
 
 def _write(scratch: str, channels: int, hours: float) -> Path:

@@ -24,9 +24,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from quiet import silence
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.configuration import MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.data.module import RecordingDataModule, Simulation
 from mvpa_ts.ieeg.pretraining import PretrainingModule, measure_similarity
@@ -64,7 +65,7 @@ def main() -> None:
             part = parts / f"{name.replace(' ', '-')}.json"
             if not part.exists():
                 data = data or cohort(arguments.quick)
-                write_atomically(part, json.dumps(train(architecture, data, arguments.quick)))
+                write_text(part, json.dumps(train(architecture, data, arguments.quick)))
             finished[name] = json.loads(part.read_text())
         write_results(finished, results)
 
@@ -153,8 +154,8 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
         for name, part in finished.items()
     }
     content["comparison"] = comparison.to_dict("records")
-    write_atomically(results / "pretraining_comparison.json", json.dumps(content, indent=1) + "\n")
-    write_atomically(results / "pretraining_comparison.md", text)
+    write_text(results / "pretraining_comparison.json", json.dumps(content, indent=1) + "\n")
+    write_text(results / "pretraining_comparison.md", text)
     figure, axes = plt.subplots(figsize=(7, 4))
     for name, part in finished.items():
         smooth = pd.Series(part["losses"]).rolling(15, min_periods=1).mean()

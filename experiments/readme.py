@@ -17,9 +17,10 @@ from classification import accuracy_cell
 from classification_models import COMPONENTS
 from classification_models import MODELS as CLASSIFIERS
 from forecasting_models import HORIZONS, MODELS
-from forecasting_report import RESULTS, average, machines, read_rows, write_atomically
+from forecasting_report import RESULTS, average, machines, read_rows
 
 from mvpa_ts.datasets import FORECASTING_DATASETS
+from mvpa_ts.files import write_text
 
 README = Path(__file__).parents[1] / "README.md"
 # Averages over the four horizons as printed by their authors; not run here.
@@ -31,7 +32,7 @@ CITED = {
 
 def main() -> None:
     """Rewrite the README."""
-    write_atomically(README, filled(README.read_text()))
+    write_text(README, filled(README.read_text()))
 
 
 def filled(text: str) -> str:

@@ -21,10 +21,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_m, mvpformer_s
 from mvpa_ts.ieeg.contrastive import info_nce
 from mvpa_ts.ieeg.model import MVPFormer
@@ -86,9 +87,9 @@ def main() -> None:
     print(report)
     if not arguments.quick:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
-        write_atomically(RESULTS / "scaling.json", json.dumps(content, indent=1) + "\n")
-        write_atomically(RESULTS / "scaling.md", report)
-        write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
+        write_text(RESULTS / "scaling.json", json.dumps(content, indent=1) + "\n")
+        write_text(RESULTS / "scaling.md", report)
+        write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
 
 
 def filled(page: str, report: str) -> str:

@@ -25,9 +25,10 @@ import pandas as pd
 import torch
 from detection_pipeline import Cohort, Configuration, Effort, Study
 from detection_training import Training, finetune_on_trials
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from torch.utils.data import DataLoader
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import read_recording, simulate_cohort
 from mvpa_ts.ieeg.cohort_report import markdown_table
 from mvpa_ts.ieeg.data.cohort import PAPER_TEST, PAPER_TRAIN
@@ -113,7 +114,7 @@ def main() -> None:
         print(table(rows, folder / "seizure_detection", cohort.name))
     if others:
         text = markdown_table(pd.DataFrame(others))
-        write_atomically(folder / "interictal.md", text)
+        write_text(folder / "interictal.md", text)
         print(text)
 
 
@@ -203,7 +204,7 @@ def table(rows: list[dict[str, object]], path: Path, data: str) -> str:
         f"kappa is the mean over subjects.\n\n{markdown_table(mean)}\n"
         + "".join(f"{name}: cited, not run.\n" for name in CITED)
     )
-    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_text(path.with_suffix(".md"), text)
     return text
 
 

@@ -23,11 +23,12 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, machines, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, machines, read_rows
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.datasets import Borders, load_forecasting_frame
+from mvpa_ts.files import write_text
 
 KEY = ["case", "horizon", "model", "seed"]
 COVERAGES = (0.5, 0.9)
@@ -177,7 +178,7 @@ def main() -> None:
                 append_row(table, row)
                 print(f"{name}, horizon {horizon}, {model}, seed {seed}: MAE {row['mae']:.4f}, {row['seconds']:.0f} s")
     page = report(read_rows(table))
-    write_atomically(table.with_suffix(".md"), page)
+    write_text(table.with_suffix(".md"), page)
     print(page)
 
 

@@ -17,8 +17,9 @@ import time
 
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.streaming import StreamingMVPFormer
 
@@ -92,8 +93,8 @@ def main() -> None:
     record = {"model": name, "hardware": hardware("cpu"), "torch": torch.__version__, "load": load, "rows": rows}
     print(table(record))
     if not arguments.quick:
-        write_atomically(RESULTS / "streaming.json", json.dumps(record, indent=1) + "\n")
-        write_atomically(RESULTS / "streaming.md", table(record))
+        write_text(RESULTS / "streaming.json", json.dumps(record, indent=1) + "\n")
+        write_text(RESULTS / "streaming.md", table(record))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ Writes <output>/sweep-<dataset>-<horizon>.json (best arguments), -history.png an
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from quiet import silence
+
+from mvpa_ts.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -147,7 +148,7 @@ def main() -> None:
         "trials": sum(trial.state.name == "COMPLETE" for trial in study.trials),
         "arguments": study.best_trial.user_attrs["ALL_PARAMS"],
     }
-    Path(f"{stem}.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
+    write_json(f"{stem}.json", best)
     draw(study, stem)
     print(f"best validation MAE {study.best_value:.4f} after {best['trials']} trials; see {stem}.json")
 

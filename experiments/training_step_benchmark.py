@@ -17,8 +17,10 @@ import time
 import torch
 from forecasting import hardware
 from forecasting_models import LOOKBACK, build
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from torch import nn
+
+from mvpa_ts.files import write_text
 
 MODELS = ("MVPA", "Linear", "PatchTST", "iTransformer", "TimeMixer", "TimeXer", "VanillaTransformer")
 BATCH, CHANNELS, HORIZON = 32, 7, 96
@@ -72,10 +74,8 @@ def main() -> None:
     )
     print(table)
     if not arguments.quick:
-        write_atomically(
-            RESULTS / "training_step.json", json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n"
-        )
-        write_atomically(RESULTS / "training_step.md", table)
+        write_text(RESULTS / "training_step.json", json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        write_text(RESULTS / "training_step.md", table)
 
 
 class _Step:

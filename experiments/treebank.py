@@ -30,10 +30,11 @@ import numpy as np
 import pandas as pd
 import torch
 from detection_training import Training, finetune_on_trials
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.cohort_report import markdown_table
 from mvpa_ts.ieeg.data.treebank import read_treebank, read_words
@@ -89,8 +90,8 @@ def main() -> None:
             found = finetuned_scores(model, signals[:, best], examples.labels, split, arguments.finetuning, training)
             rows.append({**known, "channels": len(best), **found})
         print(f"{path.stem}, {task}, {protocol}: {len(examples)} windows, {signals.shape[1]} channels", flush=True)
-        write_atomically(table, pd.DataFrame(rows).to_csv(index=False))
-        write_atomically(output / "treebank.md", report(rows))
+        write_text(table, pd.DataFrame(rows).to_csv(index=False))
+        write_text(output / "treebank.md", report(rows))
     print(report(rows))
 
 

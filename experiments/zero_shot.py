@@ -21,11 +21,12 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from forecasting_report import RESULTS, append_row, read_rows, write_atomically
+from forecasting_report import RESULTS, append_row, read_rows
 from torch import Tensor, nn
 from training import evaluate, train
 
 from mvpa_ts.datasets import WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.files import write_text
 
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
 # What belongs to the channels of the source is left out.
@@ -59,7 +60,7 @@ def main() -> None:
             append_row(table, row)
         print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
     text = markdown(read_rows(table))
-    write_atomically(table.with_suffix(".md"), text)
+    write_text(table.with_suffix(".md"), text)
     print(text)
 
 

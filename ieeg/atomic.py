@@ -1,55 +1,5 @@
-"""Files that appear whole or not at all."""
+"""The name under which experiments/detection_pipeline.py imports `mvpa_ts.files.write_json`."""
 
-from __future__ import annotations
+from mvpa_ts.files import write_json
 
-import json
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-
-@contextmanager
-def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and goes away when it does not.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replaced(Path(folder) / "table.tsv") as temporary:
-    ...         _ = temporary.write_text("onset\\n")
-    ...     print([file.name for file in Path(folder).iterdir()])
-    ['table.tsv']
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, because matplotlib, MNE and numpy choose the format by it.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text as UTF-8, by way of a temporary file."""
-    with replaced(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write indented JSON, by way of a temporary file; NaN is refused, because JSON has none."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+__all__ = ["write_json"]

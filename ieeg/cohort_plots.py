@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 import numpy as np
 
+from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, convergence
-from mvpa_ts.ieeg.atomic import replaced
 from mvpa_ts.ieeg.cohort_report import QUIET, REGRESSORS, CohortReport
 
 if TYPE_CHECKING:

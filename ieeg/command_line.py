@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from mvpa_ts import __version__
 
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "--version":
         print(f"mvpformer {__version__}")
         return 0
+    if arguments is None:
+        warnings.showwarning = _show_warning
     if name not in COMMANDS:
         print(f"mvpformer: unknown command {name!r}: choose one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
@@ -65,6 +68,19 @@ def command_parser(name: str, description: str) -> ArgumentParser:
         """Lines as written, and the defaults."""
 
     return ArgumentParser(prog=f"mvpformer {name}", description=description, formatter_class=Formatter)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What concerns the recording or the settings as one line, without the place in the code."""
+    place = "" if issubclass(category, UserWarning) else f" ({filename}:{lineno})"
+    print(f"mvpformer: {message}{place}", file=sys.stderr if file is None else file)
 
 
 def _help() -> str:

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.ieeg.atomic import write_text
+from mvpa_ts.files import write_text
 
 SEGMENT = 5.0
 """Seconds of a segment, one decision each."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, BinaryCohenKappa, BinaryF1Score
 
-from mvpa_ts.ieeg.atomic import replaced
+from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_tiny
-from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce
+from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_of, three_reference_similarity
@@ -128,10 +127,8 @@ class PretrainingModule(TrainingModule):
             temperature=self.temperature,
             generator=generator,
         )
-        if len(logits) == 0:
-            return prediction[..., :0].sum(), logits.new_zeros(())
-        loss = F.cross_entropy(logits, logits.new_zeros(len(logits), dtype=torch.long))
-        return loss, (logits[:, 0] > logits[:, 1:].amax(1)).float().mean()
+        right = logits[:, 0] > logits[:, 1:].amax(1)
+        return mean_loss(logits, prediction), right.sum() / max(1, len(right))
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Loss of a batch; logs ``train/loss`` and ``train/accuracy``."""

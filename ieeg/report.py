@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvpa_ts.ieeg.atomic import replaced, write_json, write_text
-from mvpa_ts.ieeg.cohort_report import RecordingResult
+from mvpa_ts.files import replaced, write_json, write_text
 from mvpa_ts.ieeg.command_line import RESEARCH_USE
 from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, read_events, write_events
+from mvpa_ts.ieeg.results import RecordingResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

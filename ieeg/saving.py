@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mvpa_ts.ieeg.atomic import replaced
+from mvpa_ts.files import replaced
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"

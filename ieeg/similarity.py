@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg.atomic import replaced
+from mvpa_ts.files import replaced
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -161,6 +161,7 @@ def _quiet() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Processes of a distributed run are started with sys.argv, which is the same command line.
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")  # continuing
             warnings.filterwarnings("ignore", message=".*(isinstance.treespec|LeafSpec|Starting from v1.9.0).*")
             yield
     finally:

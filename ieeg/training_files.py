@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from mvpa_ts.ieeg.atomic import replaced
+from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 
 if TYPE_CHECKING:

@@ -1,21 +1,62 @@
-"""Files that are whole or not there."""
+"""Files that appear whole or not at all: who reads one meanwhile, or after a kill, finds the old one or the new one."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the file, then rename: who reads it meanwhile, or after a kill, finds the old one or the new one."""
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well, and goes away when it does not.
+
+    The parent folder is made; the file gets the permissions that any new file of this process has.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replaced(Path(folder) / "table.tsv") as temporary:
+    ...         _ = temporary.write_text("onset\\n")
+    ...     print([file.name for file in Path(folder).iterdir()])
+    ['table.tsv']
+    """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.chmod(file.name, 0o644)  # a temporary file is its owner's alone
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    # The suffix stays, because matplotlib, MNE and numpy choose the format by it.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())  # a temporary file is its owner's alone
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write bytes, by way of a temporary file."""
+    with replaced(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write text as UTF-8, by way of a temporary file."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write indented JSON, by way of a temporary file; NaN is refused, because JSON has none."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.averaging import WeightAverage
-from mvpa_ts.files import write_whole
+from mvpa_ts.files import write_bytes
 from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
-from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting import ForecastingNetwork
+from mvpa_ts.forecasting_config import ForecastingConfig
 from mvpa_ts.quantiles import checked_levels, in_order, pinball_loss, start_in_order
 
 _FORMAT = "mvpa-ts forecaster 1"
@@ -131,8 +132,8 @@ class FittedForecaster:
             else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
         }
         weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
-        write_whole(Path(folder) / "forecaster.safetensors", save(weights))
-        write_whole(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+        write_bytes(Path(folder) / "forecaster.safetensors", save(weights))
+        write_bytes(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedForecaster:
@@ -207,7 +208,7 @@ def fit_forecaster(
     --------
     >>> import numpy as np
     >>> from mvpa_ts.forecast_fitting import LEVELS, ForecasterTraining, Series, fit_forecaster
-    >>> from mvpa_ts.forecasting import ForecastingConfig
+    >>> from mvpa_ts import ForecastingConfig
     >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
     >>> config = ForecastingConfig(12, 48, num_outputs=len(LEVELS))
     >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))

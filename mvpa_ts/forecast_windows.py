@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvpa_ts.forecasting import ForecastingConfig
+from mvpa_ts.forecasting_config import ForecastingConfig
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,24 @@ import pkgutil
 import pytest
 import torch
 
-import mvpa_ts
+# By name: an editable install keeps adapters and ieeg in folders that a walk from mvpa_ts does not enter.
+PACKAGES = ("mvpa_ts", "mvpa_ts.adapters", "mvpa_ts.ieeg")
 
-MODULES = ["mvpa_ts", *(module.name for module in pkgutil.walk_packages(mvpa_ts.__path__, "mvpa_ts."))]
+
+def modules() -> list[str]:
+    found = set(PACKAGES)
+    for package in PACKAGES:
+        path = importlib.import_module(package).__path__
+        found.update(module.name for module in pkgutil.walk_packages(path, f"{package}."))
+    return sorted(found)
+
+
+MODULES = modules()
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def test_every_module_is_looked_at():
+    assert {"mvpa_ts.blocks", "mvpa_ts.adapters.sktime.forecaster", "mvpa_ts.ieeg.data.swec"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
-from mvpa_ts.files import write_whole
+from mvpa_ts.files import replaced, write_bytes, write_json, write_text
 
 
 def test_replaces_and_makes_folders(tmp_path):
     path = tmp_path / "new" / "file"
-    write_whole(path, b"first")
-    write_whole(path, b"second")
+    write_bytes(path, b"first")
+    write_bytes(path, b"second")
     assert path.read_bytes() == b"second"
     assert os.listdir(path.parent) == ["file"]
 
 
-def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("place", "step"), [(Path, "write_bytes"), (os, "replace")])
+def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, place, step):
     path = tmp_path / "file"
-    write_whole(path, b"old")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
-    with pytest.raises(OSError, match="disk"):
-        write_whole(path, b"new")
+    write_text(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, step, fail)
+        with pytest.raises(OSError, match="disk"):
+            write_text(path, "new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_temporary_file_lies_beside_and_keeps_the_suffix(tmp_path):
+    with replaced(tmp_path / "plot.png") as temporary:
+        assert (temporary.parent, temporary.suffix) == (tmp_path, ".png")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_permissions_are_those_of_any_new_file(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "file", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_text_is_utf8_with_unchanged_line_ends(tmp_path):
+    write_text(tmp_path / "file", "µV\n")
+    assert (tmp_path / "file").read_bytes() == b"\xc2\xb5V\n"
+
+
+def test_json_refuses_nan(tmp_path):
+    write_json(tmp_path / "file", {"a": [1, None]})
+    assert json.loads((tmp_path / "file").read_text()) == {"a": [1, None]}
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "file", {"a": float("nan")})
+    assert json.loads((tmp_path / "file").read_text()) == {"a": [1, None]}

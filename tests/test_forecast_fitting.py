@@ -11,7 +11,7 @@ import torch
 
 from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
 from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
-from mvpa_ts.forecasting import ForecastingConfig
+from mvpa_ts.forecasting_config import ForecastingConfig
 
 L, H = 8, 3
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.forecasting import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting import ForecastingNetwork
+from mvpa_ts.forecasting_config import ForecastingConfig
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _HOST_NAMES = {  # of ForecastingConfig's fields

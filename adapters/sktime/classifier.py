@@ -22,7 +22,7 @@ from mvpa_ts.classification import (
     Progress,
     fit_classifier,
 )
-from mvpa_ts.files import write_whole
+from mvpa_ts.files import write_bytes
 
 _DEFAULT = ClassificationConfig(1, 2, 1)
 _TRAINING = ClassificationTraining()
@@ -241,7 +241,7 @@ class MVPAClassifier(BaseClassifier):
         fitted = self._one_classifier("to_files")
         fitted.to_files(folder)
         classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
-        write_whole(Path(folder) / "classes.json", json.dumps(classes).encode())
+        write_bytes(Path(folder) / "classes.json", json.dumps(classes).encode())
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:

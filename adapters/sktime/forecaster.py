@@ -19,7 +19,7 @@ from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
 from mvpa_ts.forecast_windows import Scaling, Series
-from mvpa_ts.forecasting import ForecastingConfig
+from mvpa_ts.forecasting_config import ForecastingConfig
 from mvpa_ts.quantiles import quantiles_at
 
 _DEFAULT = ForecastingConfig(1, 48)

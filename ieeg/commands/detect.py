@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,19 +48,19 @@ def main(arguments: list[str]) -> None:
     channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
     detector = Detector(
         options.model,
-        _preprocessing(options.preprocessing),
         threshold=options.threshold,
         rules=options.rules,
         channels=channels,
         batch_size=options.batch_size,
         device=options.device,
     )
+    changes = _preprocessing_changes(options.preprocessing)
     k, n = _k_of_n(options.online)
     online = OnlineRule(k, n, options.threshold)
     failed = []
     for file, folder in _folders(path, files, Path(options.output)):
         try:
-            _detect(detector, file, folder, online, options)
+            _detect(detector, file, folder, online, changes, options)
         # One damaged file must not keep the others from being scored; it is reported and the command fails at its end.
         except (ValueError, OSError) as error:
             if len(files) == 1:
@@ -94,8 +95,11 @@ def parser() -> ArgumentParser:
     return made
 
 
-def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, options: Any) -> None:
+def _detect(
+    detector: Detector, file: Path, folder: Path, online: OnlineRule, changes: dict[str, Any], options: Any
+) -> None:
     from mvpa_ts.ieeg.data.files import read_recording
+    from mvpa_ts.ieeg.data.preprocessing import default_preprocessing
     from mvpa_ts.ieeg.noise import add_noise
     from mvpa_ts.ieeg.positions import electrode_positions
     from mvpa_ts.ieeg.report import save_detection
@@ -103,13 +107,15 @@ def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, op
     recording = read_recording(file, unit=options.unit)
     if options.noise is not None:
         recording = add_noise(recording, options.noise)
+    detector.preprocessing = replace(default_preprocessing(recording), **changes)
     segments = detector.segments(recording)
     detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
     save_detection(folder, detection, segments, online=online, positions=electrode_positions(file))
     skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
+    count = len(detection.events)
     print(
-        f"{recording.name}: {len(detection.events)} events in {detection.duration:.0f} s, {skipped:.0f} s skipped; "
-        f"see {folder}"
+        f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} s "
+        f"skipped; see {folder}"
     )
 
 
@@ -126,15 +132,17 @@ def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path
         yield file, folder
 
 
-def _preprocessing(text: str | None) -> Any:
+def _preprocessing_changes(text: str | None) -> dict[str, Any]:
     if text is None:
-        return None
+        return {}
     from mvpa_ts.ieeg.data.preprocessing import Preprocessing
 
     try:
-        return Preprocessing(**json.loads(text))
+        changes = json.loads(text)
+        Preprocessing(**changes)
     except (TypeError, json.JSONDecodeError) as error:
         raise CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {text}: {error}') from None
+    return dict(changes)
 
 
 def _k_of_n(text: str) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from mvpa_ts.ieeg.command_line import CommandError, command_parser
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from mvpa_ts.ieeg.cohort_report import RecordingResult
     from mvpa_ts.ieeg.events import SeizureEvents
+    from mvpa_ts.ieeg.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
 
@@ -32,8 +32,9 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = parser().parse_args(arguments)
     from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
-    from mvpa_ts.ieeg.cohort_report import SubjectResult, cohort_report, markdown_table, swec_groups
+    from mvpa_ts.ieeg.cohort_report import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.report import RUN
+    from mvpa_ts.ieeg.results import SubjectResult
 
     root = Path(options.detections)
     folders = sorted(path.parent for path in root.rglob(RUN))

@@ -66,7 +66,7 @@ def write_cohort(
     from mvpa_ts.ieeg.simulator import simulate_cohort
 
     recordings = simulate_cohort(**cohort)
-    targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.name}.edf") for r in recordings]
+    targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")
     out.mkdir(parents=True, exist_ok=True)

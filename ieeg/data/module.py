@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -197,8 +197,7 @@ class RecordingDataModule(pl.LightningDataModule):
         sampler = self._sampler(self.training)
         if self._state is not None:
             sampler.load_state_dict(self._state["sampler"])
-        done = 0 if self._state is None else self._state["batches"]
-        return self._loader(self.training, EndlessBatches(sampler, self.batch_size, done))
+        return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         """Spans of the validation subjects in an order that is always the same."""
@@ -228,6 +227,11 @@ class RecordingDataModule(pl.LightningDataModule):
             world_size=world_size,
         )
 
+    def _batches_done(self) -> int:
+        if self.trainer is not None:
+            return self.trainer.lightning_module.batches_done
+        return 0 if self._state is None else self._state["batches"]
+
     def _process(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
@@ -237,7 +241,7 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.training is not None
         return {
             "sampler": self._sampler(self.training).state_dict(),
-            "batches": self.trainer.lightning_module.batches_done,
+            "batches": self._batches_done(),
             "settings": self._settings(),
         }
 
@@ -276,16 +280,26 @@ class SeizureDataModule(RecordingDataModule):
 
 
 class EndlessBatches(Sampler[list[int]]):
-    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before."""
+    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before.
 
-    def __init__(self, sampler: SpanSampler, batch_size: int, done: int = 0) -> None:
+    Parameters
+    ----------
+    sampler : SpanSampler
+    batch_size : int
+    done : int or function
+        Batches that training is done with. A function is asked whenever the batches are begun: `limit_train_batches`
+        begins them several times in a run, and workers draw ahead, so what was drawn does not tell.
+    """
+
+    def __init__(self, sampler: SpanSampler, batch_size: int, done: int | Callable[[], int] = 0) -> None:
         self.sampler = sampler
         self.batch_size = batch_size
         self.done = done
 
     def __iter__(self) -> Iterator[list[int]]:
         """Lists of `batch_size` indices; a batch may reach into the next epoch."""
-        epoch, position = divmod(self.done * self.batch_size, len(self.sampler))
+        done = self.done if isinstance(self.done, int) else self.done()
+        epoch, position = divmod(done * self.batch_size, len(self.sampler))
         batch: list[int] = []
         while True:
             self.sampler.epoch, self.sampler.position = epoch, position

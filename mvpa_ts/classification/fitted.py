@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
-from mvpa_ts.files import write_whole
+from mvpa_ts.files import write_bytes
 
 _FORMAT = "mvpa-ts classifier 1"
 
@@ -74,8 +74,8 @@ class FittedClassifier:
             for index, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        write_whole(folder / "classifier.safetensors", save(tensors))
-        write_whole(folder / "classifier.json", json.dumps(description, indent=1).encode())
+        write_bytes(folder / "classifier.safetensors", save(tensors))
+        write_bytes(folder / "classifier.json", json.dumps(description, indent=1).encode())
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedClassifier:

@@ -1,11 +1,10 @@
-"""Train classification networks on a panel, with a validation part held out of it, and keep them with their scaler."""
+"""Train one classification network on a part of a panel."""
 
 from __future__ import annotations
 
 import copy
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,17 +15,13 @@ from torch.nn import functional as F
 
 from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.classification.augmentation import Augmentation, mixed
-from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.kernels import KernelPath
-from mvpa_ts.classification.network import AttentionPath, ClassificationConfig, ClassificationNetwork
-from mvpa_ts.classification.panel import Scaler, checked_series
 
 _AUGMENTATION = Augmentation()
 _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
 # Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
 _KERNEL_ROWS = 1024
 _STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
-_PRIOR = 4.0
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
 
@@ -112,36 +107,6 @@ class ClassificationTraining:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a progress callback is told every `evaluate_every` steps, and at the end of each network.
-
-    Attributes
-    ----------
-    stage : {"validation", "final"}
-        Whether the network holds out a validation part or is trained on all series.
-    network, num_networks : int
-        Counted from 1.
-    step, steps : int
-    loss : float
-        Of the last batch.
-    validation_loss, validation_accuracy : float or None
-        Of the averaged weights; None where nothing is held out.
-    averaged : nn.Module
-        The path that is being trained, with its averaged weights; to be read only.
-    """
-
-    stage: Literal["validation", "final"]
-    network: int
-    num_networks: int
-    step: int
-    steps: int
-    loss: float
-    validation_loss: float | None
-    validation_accuracy: float | None
-    averaged: nn.Module
-
-
-@dataclass(frozen=True)
 class Part:
     """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
 
@@ -163,158 +128,6 @@ class Part:
         return (
             len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
         )
-
-
-def fit_classifier(
-    series: Sequence[np.ndarray],
-    labels: Sequence[int] | np.ndarray,
-    *,
-    config: ClassificationConfig | None = None,
-    training: ClassificationTraining | None = None,
-    seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
-    device: str = "cpu",
-) -> FittedClassifier:
-    """Train on a panel; only what is given here is looked at.
-
-    On a CPU the result depends on the arguments and the number of threads alone, to the bit; the caller's random
-    state is left as it was.
-
-    Parameters
-    ----------
-    series : sequence of float arrays, each of shape (C, L_i)
-        NaN = missing. Lengths may differ.
-    labels : sequence of int, shape (n,)
-        Classes 0 … K−1; each of them occurs.
-    config : ClassificationConfig, optional
-        Default: the sizes of the panel and the defaults for all else.
-    training : ClassificationTraining, optional
-    seed : int
-    progress : callable, optional
-        Told a `Progress` at each validation and at the end of each network.
-    device : str
-        Where the networks are trained and stay.
-
-    Returns
-    -------
-    FittedClassifier
-
-    Raises
-    ------
-    ValueError
-        The panel is empty or malformed (see `checked_series`), labels do not fit, there is one class only, or `config`
-        is for another number of channels or classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
-    >>> steps = np.arange(24)
-    >>> series = [np.sin(steps * (0.5 + row % 2))[None] for row in range(12)]  # two frequencies
-    >>> labels = [row % 2 for row in range(12)]
-    >>> fitted = fit_classifier(series, labels, training=ClassificationTraining(steps=5))
-    >>> fitted.predict_proba(series).argmax(1).tolist() == labels
-    True
-    """
-    arrays, targets = checked_series(series), np.asarray(labels)
-    config = _checked_config(arrays, targets, config)
-    training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
-    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
-        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
-
-
-def _silent(progress: Progress) -> None:
-    """Say nothing."""
-
-
-def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows held out: `share` of each class, at least one where it has two or more; none at 0."""
-    generator = np.random.default_rng(seed)
-    held_out: list[int] = []
-    for label in np.unique(labels) if share else ():
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
-    held = np.array(sorted(held_out), dtype=np.int64)
-    return np.setdiff1d(np.arange(len(labels)), held), held
-
-
-def _checked_config(
-    series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
-) -> ClassificationConfig:
-    if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels must be {len(series)} integers, one a series, got {labels.dtype} of {labels.shape}")
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
-    if not np.array_equal(classes, np.arange(len(classes))):
-        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
-    if config is None:
-        length = max(one.shape[1] for one in series)
-        return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
-    if config.num_channels != len(series[0]):
-        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(series[0])})")
-    if config.num_classes != len(classes):
-        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of the labels ({len(classes)})")
-    return config
-
-
-def _fit(
-    series: list[np.ndarray],
-    labels: np.ndarray,
-    config: ClassificationConfig,
-    training: ClassificationTraining,
-    seed: int,
-    progress: Callable[[Progress], None],
-    device: str,
-) -> FittedClassifier:
-    splits = [stratified_split(labels, training.validation, seed + index) for index in range(training.num_networks)]
-    # One scaler for all networks; it has not seen what the first one is validated on.
-    scaler = Scaler.fit([series[row] for row in splits[0][0]])
-    whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
-    networks, most = [], training.steps or _STEPS
-    steps, share = most, None
-    for index, (rows, held) in enumerate(splits):
-        own = seed + 1000 * index
-        validated = len(held) > 0 and (index == 0 or not training.refit)
-        stage: Literal["validation", "final"] = "validation" if validated else "final"
-        torch.manual_seed(own)
-        network = ClassificationNetwork(config, own).to(device)
-        best = train_network(
-            network.attention,
-            whole.rows(rows) if validated else whole,
-            whole.rows(held) if validated else None,
-            training,
-            steps=most if validated else steps,
-            seed=own,
-            report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
-        )
-        steps = best if index == 0 else steps
-        if network.kernels is not None:
-            left_out = fit_kernels(network.kernels, whole, training, own)
-            if config.kernel_weight is None and index == 0 and validated:
-                share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
-            if share is not None:
-                network.kernel_share.fill_(share)
-        networks.append(network)
-    return FittedClassifier(config, scaler, networks)
-
-
-def kernel_share(
-    path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
-) -> float:
-    """Share of the fixed-kernel path with the smallest cross-entropy over what was held out.
-
-    Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
-    logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
-    """
-    weight = held.class_weights(training.class_weights)[held.labels]
-    probabilities = _logits(path, held).softmax(1), left_out.cpu().softmax(1)
-    attended, convolved = (one.gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for one in probabilities)
-    shares = torch.arange(1, 20) / 20
-    losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
-    return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
 
 
 def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> Tensor:
@@ -411,30 +224,16 @@ def train_network(
     return best_step or steps
 
 
-def _tell(
-    progress: Callable[[Progress], None],
-    stage: Literal["validation", "final"],
-    network: int,
-    num_networks: int,
-    step: int,
-    steps: int,
-    loss: float,
-    validation_loss: float | None,
-    validation_accuracy: float | None,
-    averaged: nn.Module,
-) -> None:
-    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
-
-
 def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
     """Cross-entropy and accuracy."""
-    logits = _logits(network, part)
-    loss = F.cross_entropy(logits, part.labels, class_weights).item()
-    return loss, (logits.argmax(1) == part.labels).double().mean().item()
+    outputs = logits(network, part)
+    loss = F.cross_entropy(outputs, part.labels, class_weights).item()
+    return loss, (outputs.argmax(1) == part.labels).double().mean().item()
 
 
 @torch.no_grad()
-def _logits(network: nn.Module, part: Part) -> Tensor:
+def logits(network: nn.Module, part: Part) -> Tensor:
+    """What a network says of every series of a part, [n, K], on the CPU."""
     device = next(network.parameters()).device
     parts = zip(part.x.split(64), part.mask.split(64), strict=True)
     return torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])

@@ -22,7 +22,7 @@ from neuralforecast.utils import PredictionIntervals
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.model import register
-from mvpa_ts.forecasting import ForecastingConfig
+from mvpa_ts.forecasting_config import ForecastingConfig
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import detection_pipeline
 import seizure_detection
 import treebank
 from detection_pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
-from detection_training import FinetuningModule, Training, augmented, scale_initialisation
+from detection_training import augmented, scale_initialisation
 from line_length import line_length
 from scipy.io import savemat
 
@@ -104,32 +104,6 @@ class TestAugmentation:
         scale_initialisation(model)
         assert model.stack.blocks[0].attention.query.weight.std().item() == pytest.approx(5 * before, rel=0.01)
         torch.testing.assert_close(model.stack.time_codebook, codebook, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("mode", ["lora", "head", "full"])
-def test_what_trains(mode, tmp_path):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = MVPFormer(mvpformer_tiny(num_classes=2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    module = FinetuningModule(model, mode, Training(1, 1e-2, 1, 1, tmp_path, 0, {}))
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=1.0)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        features = module.model(torch.randn(1, 2, 2 * 2560, generator=generator))
-        module.core.classify(features)[0, 0].backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    after = module.merged().state_dict()
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    expected = {
-        "head": {"head.weight"},
-        "lora": {"head.weight"} | {name for name in before if name.endswith(("query.weight", "value.weight"))},
-        "full": changed,
-    }[mode]
-    assert changed == expected
-    assert mode != "full" or len(changed) > 20
 
 
 class TestStudy:

@@ -152,7 +152,7 @@ def test_a_table_is_resumed_and_never_half_written(
     assert table.with_suffix(".png").is_file()
 
     before = table.read_bytes()
-    monkeypatch.setattr(forecasting_report.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         forecasting_report.append_row(table, {"model": "x"})
     assert table.read_bytes() == before

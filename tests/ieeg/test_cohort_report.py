@@ -10,16 +10,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from mvpa_ts.ieeg.cohort_plots import COHORT_PLOTS, save_cohort_plots
-from mvpa_ts.ieeg.cohort_report import (
-    RecordingResult,
-    SubjectResult,
-    bootstrap_interval,
-    cohort_report,
-    markdown_table,
-    segment_labels,
-    swec_groups,
-)
+from mvpa_ts.ieeg.cohort_report import bootstrap_interval, cohort_report, markdown_table, swec_groups
 from mvpa_ts.ieeg.events import probabilities_to_events
+from mvpa_ts.ieeg.results import RecordingResult, SubjectResult, segment_labels
 
 
 def recording(subject, segments, seizures, seed, error=0.02, name="1"):

@@ -67,7 +67,7 @@ def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
     captured = capsys.readouterr()
     assert RESEARCH_USE in captured.err
     assert "100%" in captured.err  # the progress bar
-    assert captured.out.count("events in") == 2
+    assert captured.out.count(" in ") == 2
 
     folder = tmp_path / "out" / "sub" / "a"
     assert {path.name for path in folder.iterdir()} == {
@@ -177,6 +177,29 @@ def test_damaged_file_does_not_stop_the_others(tmp_path, model_folder, capsys):
     assert "bad.edf is truncated" in captured.err
     assert "1 of 2 recordings failed: bad.edf" in captured.err
     assert (tmp_path / "out" / "good" / RUN).is_file()
+
+
+def test_preprocessing_changes_each_recordings_default(tmp_path, model_folder):
+    write_swec(simulate_recording("ID19", num_channels=3, duration=11.0, num_seizures=0), tmp_path / "in")
+    write_edf(tmp_path / "in" / "raw.edf", duration=11.0)
+    changes = '{"max_bad_share": 0.3}'
+    options = ["-o", tmp_path / "out", "--model", model_folder, "--preprocessing", changes]
+    assert run("detect", tmp_path / "in", *options) == 0
+    swec, raw = (json.loads((tmp_path / "out" / n / RUN).read_text())["preprocessing"] for n in ("ID19", "raw"))
+    assert (swec["max_bad_share"], swec["band"], swec["reference"]) == (0.3, None, None)
+    assert (raw["max_bad_share"], raw["band"], raw["reference"]) == (0.3, [0.5, 120.0], "median")
+
+
+def test_warnings_are_one_line(tmp_path, model_folder):
+    recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
+    x = recording.read(0, recording.num_samples).astype(np.float64)
+    signals = [edfio.EdfSignal(row, 512.0, label=n, physical_dimension="uV") for n, row in zip("ABCD", x, strict=True)]
+    edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(tmp_path / "x.edf")
+    code = "import sys; from mvpa_ts.ieeg.command_line import main; sys.exit(main())"
+    options = ["detect", tmp_path / "x.edf", "--model", model_folder, "-o", tmp_path / "out"]
+    result = subprocess.run([sys.executable, "-P", "-c", code, *options], capture_output=True, text=True, check=True)
+    assert "\nmvpformer: x: the seizure at 3 s has no end; it is taken to last 8 s\n" in result.stderr
+    assert "UserWarning" not in result.stderr
 
 
 @pytest.mark.parametrize(

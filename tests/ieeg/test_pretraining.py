@@ -224,6 +224,20 @@ def test_resumed_run_is_the_same_run(tmp_path, accumulate):
     assert two.batches_done == one.batches_done == 9 * accumulate
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
+    whole, _ = run(tmp_path, 6, val_check_interval=None, limit_val_batches=0)
+    short, _ = run(
+        tmp_path,
+        6,
+        val_check_interval=None,
+        limit_val_batches=0,
+        limit_train_batches=2,
+        data=data(workers=workers, in_memory=False),
+    )
+    assert short.by_batch == whole.by_batch
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -161,4 +161,4 @@ def test_command(tmp_path, capsys):
     assert main(arguments) == 1
     assert "exists already: pass --overwrite" in capsys.readouterr().err
     assert main([*arguments, "--overwrite", "--format=edf", "--difficulty.line_frequency=60"]) == 0
-    assert read_recording(out / "S01_session0.edf").channel_names == ("A1", "A2", "A3", "A4")
+    assert read_recording(out / "S01.edf").channel_names == ("A1", "A2", "A3", "A4")

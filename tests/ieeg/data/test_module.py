@@ -66,6 +66,16 @@ def test_batches_from_any_place_are_the_same(workers):
     assert [batch["start"].tolist() for batch in first_batches(made.train_dataloader(), 4)] == plain
 
 
+def test_batches_begun_again_go_on_where_training_is():
+    sampler = SpanSampler(["a"] * 5 + ["b"] * 2, balance="subject", seed=3)
+    whole = list(itertools.islice(EndlessBatches(sampler, 3), 9))
+    done = 0
+    batches = EndlessBatches(sampler, 3, lambda: done)
+    for done in (0, 4, 7):
+        ahead = list(itertools.islice(batches, 5))  # as workers do, more than training will be done with
+        assert ahead[:2] == whole[done : done + 2]
+
+
 def test_every_span_is_drawn_once_an_epoch():
     sampler = SpanSampler(["a"] * 7, balance="none", seed=0)
     indices = [index for batch in itertools.islice(EndlessBatches(sampler, 2), 7) for index in batch]

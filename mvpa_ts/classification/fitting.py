@@ -1,0 +1,217 @@
+"""Fit a classifier to a panel: networks with a validation part held out, and the share of their two paths."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvpa_ts.classification.fitted import FittedClassifier
+from mvpa_ts.classification.network import AttentionPath, ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.panel import Scaler, checked_series
+from mvpa_ts.classification.training import ClassificationTraining, Part, fit_kernels, logits, train_network
+
+_PRIOR = 4.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress callback is told every `evaluate_every` steps, and at the end of each network.
+
+    Attributes
+    ----------
+    stage : {"validation", "final"}
+        Whether the network holds out a validation part or is trained on all series.
+    network, num_networks : int
+        Counted from 1.
+    step, steps : int
+    loss : float
+        Of the last batch.
+    validation_loss, validation_accuracy : float or None
+        Of the averaged weights; None where nothing is held out.
+    averaged : nn.Module
+        The path that is being trained, with its averaged weights; to be read only.
+    """
+
+    stage: Literal["validation", "final"]
+    network: int
+    num_networks: int
+    step: int
+    steps: int
+    loss: float
+    validation_loss: float | None
+    validation_accuracy: float | None
+    averaged: nn.Module
+
+
+def fit_classifier(
+    series: Sequence[np.ndarray],
+    labels: Sequence[int] | np.ndarray,
+    *,
+    config: ClassificationConfig | None = None,
+    training: ClassificationTraining | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    device: str = "cpu",
+) -> FittedClassifier:
+    """Train on a panel; only what is given here is looked at.
+
+    On a CPU the result depends on the arguments and the number of threads alone, to the bit; the caller's random
+    state is left as it was.
+
+    Parameters
+    ----------
+    series : sequence of float arrays, each of shape (C, L_i)
+        NaN = missing. Lengths may differ.
+    labels : sequence of int, shape (n,)
+        Classes 0 … K−1; each of them occurs.
+    config : ClassificationConfig, optional
+        Default: the sizes of the panel and the defaults for all else.
+    training : ClassificationTraining, optional
+    seed : int
+    progress : callable, optional
+        Told a `Progress` at each validation and at the end of each network.
+    device : str
+        Where the networks are trained and stay.
+
+    Returns
+    -------
+    FittedClassifier
+
+    Raises
+    ------
+    ValueError
+        The panel is empty or malformed (see `checked_series`), labels do not fit, there is one class only, or `config`
+        is for another number of channels or classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    >>> steps = np.arange(24)
+    >>> series = [np.sin(steps * (0.5 + row % 2))[None] for row in range(12)]  # two frequencies
+    >>> labels = [row % 2 for row in range(12)]
+    >>> fitted = fit_classifier(series, labels, training=ClassificationTraining(steps=5))
+    >>> fitted.predict_proba(series).argmax(1).tolist() == labels
+    True
+    """
+    arrays, targets = checked_series(series), np.asarray(labels)
+    config = _checked_config(arrays, targets, config)
+    training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
+    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
+        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
+
+
+def _silent(progress: Progress) -> None:
+    """Say nothing."""
+
+
+def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows held out: `share` of each class, at least one where it has two or more; none at 0."""
+    generator = np.random.default_rng(seed)
+    held_out: list[int] = []
+    for label in np.unique(labels) if share else ():
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
+    held = np.array(sorted(held_out), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _checked_config(
+    series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
+) -> ClassificationConfig:
+    if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be {len(series)} integers, one a series, got {labels.dtype} of {labels.shape}")
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
+    if not np.array_equal(classes, np.arange(len(classes))):
+        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
+    if config is None:
+        length = max(one.shape[1] for one in series)
+        return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
+    if config.num_channels != len(series[0]):
+        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(series[0])})")
+    if config.num_classes != len(classes):
+        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of the labels ({len(classes)})")
+    return config
+
+
+def _fit(
+    series: list[np.ndarray],
+    labels: np.ndarray,
+    config: ClassificationConfig,
+    training: ClassificationTraining,
+    seed: int,
+    progress: Callable[[Progress], None],
+    device: str,
+) -> FittedClassifier:
+    splits = [stratified_split(labels, training.validation, seed + index) for index in range(training.num_networks)]
+    # One scaler for all networks; it has not seen what the first one is validated on.
+    scaler = Scaler.fit([series[row] for row in splits[0][0]])
+    whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
+    assert training.steps is not None  # set by `for_panel`
+    networks, most = [], training.steps
+    steps, share = most, None
+    for index, (rows, held) in enumerate(splits):
+        own = seed + 1000 * index
+        validated = len(held) > 0 and (index == 0 or not training.refit)
+        stage: Literal["validation", "final"] = "validation" if validated else "final"
+        torch.manual_seed(own)
+        network = ClassificationNetwork(config, own).to(device)
+        best = train_network(
+            network.attention,
+            whole.rows(rows) if validated else whole,
+            whole.rows(held) if validated else None,
+            training,
+            steps=most if validated else steps,
+            seed=own,
+            report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
+        )
+        steps = best if index == 0 else steps
+        if network.kernels is not None:
+            left_out = fit_kernels(network.kernels, whole, training, own)
+            if config.kernel_weight is None and index == 0 and validated:
+                share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
+            if share is not None:
+                network.kernel_share.fill_(share)
+        networks.append(network)
+    return FittedClassifier(config, scaler, networks)
+
+
+def kernel_share(
+    path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
+) -> float:
+    """Share of the fixed-kernel path with the smallest cross-entropy over what was held out.
+
+    Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
+    logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
+    """
+    weight = held.class_weights(training.class_weights)[held.labels]
+    probabilities = logits(path, held).softmax(1), left_out.cpu().softmax(1)
+    attended, convolved = (one.gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for one in probabilities)
+    shares = torch.arange(1, 20) / 20
+    losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
+    return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
+
+
+def _tell(
+    progress: Callable[[Progress], None],
+    stage: Literal["validation", "final"],
+    network: int,
+    num_networks: int,
+    step: int,
+    steps: int,
+    loss: float,
+    validation_loss: float | None,
+    validation_accuracy: float | None,
+    averaged: nn.Module,
+) -> None:
+    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))
