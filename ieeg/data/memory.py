@@ -16,7 +16,7 @@ class Memory:
     """Empty arrays, in the memory of earlier ones that nobody holds any more.
 
     The system fills fresh pages with zeros when they are first touched. For arrays of many megabytes, which the C
-    library hands back at once, that takes a third of the time of reading a compressed file into them.
+    library hands back at once, that takes up to a quarter of the time of reading a compressed file into them.
 
     Examples
     --------
