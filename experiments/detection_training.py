@@ -16,6 +16,7 @@ from quiet import silence
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments
+from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.module import EndlessBatches
 from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
@@ -111,7 +112,9 @@ class SegmentsView(Segments):
         self.num_segments = len(self.valid)
         self.starts = first / self.preprocessing.sfreq + 5.0 * np.arange(self.num_segments)
 
-    def read(self, first: int, last: int, again: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def read(
+        self, first: int, last: int, again: int = 0, memory: Memory | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See `Segments.read`."""
         size = self.segment_samples
         part = self.signal[:, self.first + first * size : self.first + last * size] * self.signs[:, None]

@@ -3,8 +3,8 @@
 Recordings of 8 and of 32 channels at 512 Hz in the SWEC layout are simulated. Every way opens the file, reads all of it
 and gives all its windows; a window is one more 5 s segment, at stride 5 s. Ways are interleaved, round by round, in one
 process and one thread, from the page cache, so that seconds of the processor are what reading costs. Shares are medians
-over rounds: the plain read's seconds over a way's own, for the same file. An hour has fewer windows than segments, by
-T − 1, so a second share goes by windows.
+over rounds: the plain read's seconds over a way's own, for the same file; the plain read is the one that needs no fresh
+memory. An hour has fewer windows than segments, by T − 1, so a second share goes by windows.
 Peak memory is that of a process of its own that reads a whole recording.
 
     python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
@@ -25,6 +25,7 @@ from pathlib import Path
 
 import h5py
 import hdf5plugin  # noqa: F401
+import numpy as np
 import torch
 from forecasting import hardware
 from forecasting_report import RESULTS
@@ -54,17 +55,22 @@ print(before, peak())
 """
 
 
-def plain(folder: Path) -> Reader:
-    """The file chunk by chunk, nothing done with it."""
+def plain(folder: Path, fresh: bool = False) -> Reader:
+    """The file chunk by chunk, nothing done with it: into the same memory, or each into an array of its own."""
 
     def read() -> int:
         windows = 0
         for part in sorted(folder.glob("*_part_*.h5")):
             with h5py.File(part) as file:
                 data = file["data/ieeg"]
+                block = np.empty((data.shape[0], CHUNK), data.dtype)
                 for start in range(0, data.shape[1], CHUNK):
-                    block = data[:, start : start + CHUNK]
-                    windows += block.shape[1] // 2560
+                    length = min(CHUNK, data.shape[1] - start)
+                    if fresh:
+                        block = data[:, start : start + length]
+                    else:
+                        data.read_direct(block, np.s_[:, start : start + length], np.s_[:, :length])
+                    windows += length // 2560
         return windows
 
     return read
@@ -75,7 +81,7 @@ def segments(folder: Path) -> Reader:
     every = Segments(read_recording(folder))
 
     def read() -> int:
-        every.release()
+        every.recording.close()
         return sum(1 for _ in every)
 
     return read
@@ -87,14 +93,15 @@ def batches(folder: Path, length: int, window: int = 1) -> Reader:
     loader = DataLoader(SpanDataset([every], length, window), collate_fn=collate)
 
     def read() -> int:
-        every.release()
+        every.recording.close()
         return sum(max(batch["segment_mask"].shape[1] - window + 1, 0) for batch in loader)
 
     return read
 
 
 WAYS: dict[str, tuple[str, Callable[[Path], Reader]]] = {
-    "plain": ("plain sequential read, whole chunks", plain),
+    "plain": ("plain sequential read, whole chunks into the same memory", plain),
+    "arrays": ("plain sequential read, whole chunks as arrays", lambda folder: plain(folder, fresh=True)),
     "segments": ("segments one by one", segments),
     "spans 36": ("batches, spans of 36 segments side by side", lambda folder: batches(folder, 36)),
     "spans 144": ("batches, spans of 144 segments side by side", lambda folder: batches(folder, 144)),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from mvpa_ts.ieeg.data.cohort import split_subjects
+from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.segments import Segments
@@ -335,7 +336,9 @@ class HeldSegments(Segments):
         self.__dict__.update(segments.__dict__)
         self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
 
-    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(
+        self, first: int, last: int, again: int = 0, memory: Memory | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """See `Segments.read`."""
         if self._held is None:
             self._held = super().read(0, self.num_segments)

@@ -87,7 +87,7 @@ class SwecSource:
             if not whole or (index, number) in self._chunks:
                 out[target] = self._chunk(index, number)[channels, left - number * width : right - number * width]
             elif direct:
-                dataset.read_direct(out, np.s_[:, left:right], target)
+                _read_direct(dataset, out, first, left, right)
             else:  # a chunk holds all channels, so nothing is saved by reading fewer
                 out[target] = dataset[:, left:right][channels]
 
@@ -121,6 +121,16 @@ class SwecSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
+
+
+def _read_direct(dataset: h5py.Dataset, out: Signal, place: int, start: int, stop: int) -> None:
+    """`Dataset.read_direct` of columns, without its parsing of selections."""
+    import h5py
+
+    source, target = dataset.id.get_space(), h5py.h5s.create_simple(out.shape)
+    source.select_hyperslab((0, start), (len(out), stop - start))
+    target.select_hyperslab((0, place), (len(out), stop - start))
+    dataset.id.read(target, source, out)
 
 
 def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.preprocessing import SEGMENT_SECONDS
 from mvpa_ts.ieeg.data.segments import Segments
 
@@ -127,6 +128,8 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
         self.ictal: NDArray[np.bool_] = np.array([self._labels[s.recording][s.first : s.last].any() for s in spans])
         self._used: OrderedDict[int, None] = OrderedDict()
+        self._memory = Memory()
+        self._following = 0
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -139,7 +142,10 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._used.move_to_end(span.recording)
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
-        signal, valid = segments.read(span.first, span.last, again=self.window - 1)
+        # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
+        again = self.window - 1 if index in (0, self._following) else 0
+        self._following = index + 1
+        signal, valid = segments.read(span.first, span.last, again, self._memory)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
@@ -151,7 +157,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_used": OrderedDict()}
+        return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
