@@ -111,7 +111,7 @@ class SegmentsView(Segments):
         self.num_segments = len(self.valid)
         self.starts = first / self.preprocessing.sfreq + 5.0 * np.arange(self.num_segments)
 
-    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """See `Segments.read`."""
         size = self.segment_samples
         part = self.signal[:, self.first + first * size : self.first + last * size] * self.signs[:, None]
