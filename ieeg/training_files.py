@@ -81,10 +81,21 @@ class StepProgressBar(TQDMProgressBar):
         steps = self.trainer.max_steps
         return steps * self.trainer.accumulate_grad_batches if steps > 0 else super().total_train_batches
 
+    def on_train_start(self, trainer: Trainer, *arguments: Any) -> None:
+        """A continued run begins within an epoch, whose start is not announced again."""
+        super().on_train_start(trainer, *arguments)
+        self._place(trainer)
+
     def on_train_epoch_start(self, trainer: Trainer, *arguments: Any) -> None:
-        """Start at the step that a checkpoint was written at."""
+        """Begin the bar; the total stays that of the training."""
         super().on_train_epoch_start(trainer, *arguments)
+        self._place(trainer)
+
+    def _place(self, trainer: Trainer) -> None:
+        """At the step that a checkpoint was written at."""
         bar: tqdm[Any] = self.train_progress_bar
+        total = self.total_train_batches
+        bar.total = None if total == float("inf") else total
         bar.initial = bar.n = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         bar.set_description(getattr(trainer.lightning_module, "task", "training"))
 
