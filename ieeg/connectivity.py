@@ -19,6 +19,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
+from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,9 @@ class ComponentMaps:
 
 @torch.no_grad()
 def component_maps(
-    model: MVPFormer, signals: Iterable[Tensor], channel_names: Iterable[str] | None = None
+    model: MVPFormer,
+    signals: Iterable[Tensor | tuple[Tensor, Tensor]],
+    channel_names: Iterable[str] | None = None,
 ) -> ComponentMaps:
     """Average the channel and time terms of every layer and head over the queries of some windows.
 
@@ -56,7 +59,8 @@ def component_maps(
     model : MVPFormer
         With MVPA attention; rows of its codebooks counted by distance.
     signals : iterable of Tensor, shape (B, C, T·2560)
-        µV at 512 Hz, all of one shape but for the batch; read one after the other.
+        µV at 512 Hz, all of one shape but for the batch; read one after the other. Or pairs of a signal and its
+        token_mask [B, T, C]: what is missing asks no query, and the map of a channel that always is is NaN.
     channel_names : iterable of str, optional
 
     Raises
@@ -76,13 +80,14 @@ def component_maps(
     if not layers:
         raise ValueError("model has no MVPA attention: a Llama model has no channel and time terms")
     sums: list[tuple[Tensor, Tensor] | None] = [None] * len(layers)
-    weight = 0
+    queries: Tensor | None = None  # real ones of each segment and channel, [T, C]
+    real = torch.empty(0)
 
     def watch(place: int) -> Any:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             assert isinstance(module, MVPAttention)
             x, time_codebook, channel_codebook = inputs[:3]
-            terms = _terms(module, x, time_codebook, channel_codebook)
+            terms = _terms(module, x, time_codebook, channel_codebook, real)
             earlier = sums[place]
             sums[place] = terms if earlier is None else (earlier[0] + terms[0], earlier[1] + terms[1])
 
@@ -93,16 +98,23 @@ def component_maps(
     model.eval()
     try:
         for signal in signals:
-            weight += len(signal)
-            model(signal)
+            x, mask = signal if isinstance(signal, tuple) else (signal, None)
+            B, C, samples = x.shape
+            real = torch.ones(B, samples // SEGMENT_SAMPLES, C, device=x.device) if mask is None else mask
+            real = real.to(x.dtype)
+            queries = real.sum(0) if queries is None else queries + real.sum(0)
+            model(x, token_mask=mask)
     finally:
         model.train(training)
         for handle in handles:
             handle.remove()
     kept = [total for total in sums if total is not None]
-    if not kept:
+    if queries is None or not kept:
         raise ValueError("signals hold no window")
-    channel, time = (torch.stack([pair[i] for pair in kept]).double().cpu().numpy() / weight for i in (0, 1))
+    channel, time = (
+        (torch.stack([pair[i] for pair in kept]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
+        for i in (0, 1)
+    )
     future = np.triu(np.ones(time.shape[-2:], bool), 1)
     time[..., future] = np.nan
     names = tuple(channel_names) if channel_names is not None else tuple(map(str, range(channel.shape[-1])))
@@ -112,9 +124,9 @@ def component_maps(
 
 
 def _terms(
-    attention: MVPAttention, x: Tensor, time_codebook: Tensor, channel_codebook: Tensor
+    attention: MVPAttention, x: Tensor, time_codebook: Tensor, channel_codebook: Tensor, real: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the batch."""
+    """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the real queries of the batch."""
     T, C = x.shape[1:3]
     if attention.row_order == "released":
         time_rows, channel_rows = T - 1 - torch.arange(T), C - 1 - torch.arange(C)
@@ -134,8 +146,8 @@ def _terms(
     channels, segments = torch.arange(C, device=x.device), torch.arange(T, device=x.device)
     distance = (channels[:, None] - channels).abs()
     lag = (segments[:, None] - segments).clamp(min=0)
-    of_channels = rearrange(by_distance.mean(1).sum(0), "c h r -> h c r")
-    of_segments = rearrange(by_lag.mean(2).sum(0), "t h r -> h t r")
+    of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)
+    of_segments = torch.einsum("btchr,btc->htr", by_lag, real)
     heads = of_channels.shape[0]
     return (
         of_channels.gather(2, distance.expand(heads, C, C)),

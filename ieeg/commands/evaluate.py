@@ -31,6 +31,8 @@ Example: mvpformer evaluate results -o scores --mode paper
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = parser().parse_args(arguments)
+    from tqdm import tqdm
+
     from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
     from mvpa_ts.ieeg.cohort_report import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.report import RUN
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> None:
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it)")
     by_subject: dict[str, list[RecordingResult]] = {}
-    for folder in folders:
+    for folder in tqdm(folders, desc="evaluate", unit="recording"):
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
     similar = _similarities(options.similarities) if options.similarities else {}

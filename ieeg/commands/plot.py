@@ -120,7 +120,8 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
     if first + length > segments.num_segments:
         raise CommandError(f"a window of {length * 5} s from --onset {options.onset} does not fit into the recording")
-    signals = (torch.from_numpy(segments.read(start, start + length)[0])[None] for start in starts)
+    windows = (segments.read(start, start + length) for start in starts)
+    signals = ((torch.from_numpy(signal)[None], torch.from_numpy(valid)[None]) for signal, valid in windows)
     return component_maps(model, signals, segments.channel_names)
 
 

@@ -246,12 +246,13 @@ class RecordingDataModule(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on after the batches of a checkpoint; a ValueError where the data are not the same."""
-        own = self._settings()
-        different = [name for name in own if state_dict["settings"].get(name) != own[name]]
-        if different:
-            changes = "; ".join(f"{n}: {state_dict['settings'].get(n)!r} there, {own[n]!r} here" for n in different)
-            raise ValueError(f"the checkpoint belongs to a run on other data ({changes})")
+        """Go on after the batches of a checkpoint; a ValueError where training would go on with other data."""
+        own, theirs = self._settings(), state_dict["settings"]
+        different = [name for name in {**own, **theirs} if theirs.get(name) != own.get(name)]
+        if different and (self.trainer is None or self.trainer.training):
+            changes = [f"{name}: {theirs.get(name)!r} there, {own.get(name)!r} here" for name in different]
+            rest = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{rest})")
         self._state = dict(state_dict)
 
     def _settings(self) -> dict[str, Any]:
@@ -260,7 +261,14 @@ class RecordingDataModule(pl.LightningDataModule):
         simulation = None if self.simulation is None else {**asdict(self.simulation)}
         if simulation is not None:
             simulation["channels"] = list(simulation["channels"])
-        return {**settings, "simulation": simulation, "validation_subjects": list(self.validation_subjects)}
+        settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
+        # By number, because the order of the recordings decides what an index of the sampler means.
+        for use, dataset in (("training", self.training), ("validation", self.validation)):
+            assert dataset is not None
+            for number, one in enumerate(dataset.segments, 1):
+                size = f"{one.num_segments} segments of {len(one.channel_names)} channels"
+                settings[f"{use} recording {number}"] = f"{one.recording.name}, {size}"
+        return settings
 
 
 class SeizureDataModule(RecordingDataModule):

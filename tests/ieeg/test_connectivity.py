@@ -71,6 +71,20 @@ def test_maps_are_means_of_scores_counted_one_by_one(model):
         np.testing.assert_allclose(maps.time[layer], time, atol=1e-10)
 
 
+def test_what_is_missing_asks_no_query(model):
+    generator = torch.Generator().manual_seed(0)
+    signal = torch.randn(2, 3, 4 * 2560, generator=generator).double()
+    mask = torch.ones(2, 4, 3, dtype=torch.bool)
+    mask[..., 2] = False
+    alone = component_maps(model, [signal[:, :2]])
+    signal[:, 2] = torch.nan
+    nothing = torch.zeros_like(mask)
+    masked = component_maps(model, [(signal, mask), (signal, nothing)])
+    np.testing.assert_allclose(masked.channel[..., :2, :2], alone.channel, atol=1e-12)
+    np.testing.assert_allclose(masked.time, alone.time, atol=1e-12)
+    assert np.isnan(masked.channel[..., 2, :]).all()
+
+
 def test_released_row_order_reads_rows_from_the_end(model):
     released = MVPFormer(mvpformer_tiny(row_order="released")).double().eval()
     released.load_state_dict(model.state_dict())

@@ -26,9 +26,15 @@ def architecture(**changes: Any):
 
 
 def data(windows: int = 2, **changes: Any) -> RecordingDataModule:
-    recordings = [recording(f"S{n}", seed=n, channels=2 + n % 2) for n in range(4)]
-    arguments: dict[str, Any] = {"batch_size": 4, "in_memory": True, "seed": 3, "validation_subjects": ["S3"]}
-    return RecordingDataModule(recordings, windows=windows, **({"context": CONTEXT} | arguments | changes))
+    arguments: dict[str, Any] = {
+        "recordings": [recording(f"S{n}", seed=n, channels=2 + n % 2) for n in range(4)],
+        "validation_subjects": ["S3"],
+        "context": CONTEXT,
+        "batch_size": 4,
+        "in_memory": True,
+        "seed": 3,
+    }
+    return RecordingDataModule(windows=windows, **(arguments | changes))
 
 
 class Losses(pl.Callback):
@@ -244,6 +250,10 @@ def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
         ({"module": {"learning_rate": 5e-3}}, "other settings .*learning_rate: 0.001 there, 0.005 here"),
         ({"module": {"seed": 6}}, "other settings .*seed: 5 there, 6 here"),
         ({"data": data(batch_size=3)}, "other data .*batch_size: 4 there, 3 here"),
+        (
+            {"data": data(recordings=[recording(f"S{n}", seed=n, channels=2 + n % 2) for n in (0, 2, 1, 3)])},
+            "recording 2: 'S1_made_up, 40 segments of 3 channels' there, 'S2_made_up, 40 segments of 2 channels' here",
+        ),
         ({"data": data(seed=4)}, "cannot resume: seed was 3, it is 4 now"),
     ],
 )
@@ -254,6 +264,15 @@ def test_checkpoint_of_another_run_is_refused(tmp_path, change, message):
     one.save_checkpoint(path)
     with pytest.raises(ValueError, match=message):
         run(tmp_path, 2, path, **change)
+
+
+def test_a_checkpoint_is_validated_on_other_data(tmp_path):
+    one = trainer(tmp_path, 1, limit_val_batches=0)
+    one.fit(module(), data())
+    one.save_checkpoint(tmp_path / "last.ckpt")
+    others = data(recordings=[recording(f"S{n}", seed=n) for n in (7, 8)], validation_subjects=["S8"])
+    (values,) = trainer(tmp_path, 1).validate(module(), others, ckpt_path=tmp_path / "last.ckpt", verbose=False)
+    assert math.isfinite(values["validation/loss"])
 
 
 def test_exported_weights_are_those_of_the_checkpoint(tmp_path):

@@ -67,7 +67,7 @@ def losses(output: Path) -> dict[int, str]:
     return found
 
 
-def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path):
+def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     endless = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000")
     process = subprocess.Popen(
@@ -88,7 +88,10 @@ def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path):
     saved = torch.load(checkpoint, weights_only=True)["global_step"]
     assert saved % 5 == 0
     steps = ["--trainer.max_steps", str(saved + 6), "--trainer.val_check_interval", "50000"]
-    assert main(command(folder, stopped, *steps, "--ckpt_path", "last")) == 0
+    continued = (*steps, "--ckpt_path", "last", "--trainer.enable_progress_bar", "true")
+    assert main(command(folder, stopped, *continued)) == 0
+    bar = rf"pretrain: .* {saved + 5}/{saved + 6} \[\d\d:\d\d<\d\d:\d\d"  # of all steps, with the remaining time
+    assert re.search(bar, capfd.readouterr().out)
     assert main(command(folder, whole, *steps, "--data.workers", "1")) == 0
     expected = losses(whole)
     assert sorted(expected) == list(range(saved + 6))
