@@ -27,8 +27,9 @@ import pandas as pd
 import torch
 from detection_pipeline import Cohort, Configuration, Effort, Study
 from forecasting import hardware
-from forecasting_report import RESULTS, write_atomically
+from forecasting_report import RESULTS
 
+from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, simulate_cohort
 from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
 from mvpa_ts.ieeg.cohort_report import markdown_table
@@ -157,7 +158,7 @@ def ablations(
         study = Study(cohort, replace(effort, rules=rules), output, seed)
         row, _ = study.line_length() if configuration is None else study.run(configuration)
         rows.append(row | {"rules": rules, "hardware": hardware("cpu")})
-        write_atomically(path, pd.DataFrame(rows).to_csv(index=False))
+        write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
         write_table(rows, path.with_suffix(".md"), started)
 
@@ -182,7 +183,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         f"{cpu:.0f} s of processor time, {wall:.0f} s by the clock (load {os.getloadavg()[0]:.0f}): "
         f"{hardware('cpu')}; 1 thread, torch {torch.__version__}.\n"
     )
-    write_atomically(path, text)
+    write_text(path, text)
     return text
 
 

@@ -20,13 +20,14 @@ import torch
 from detection_training import Training, augmented, finetune, pretrain, scale_initialisation
 from line_length import as_probability, line_length
 
+from mvpa_ts.files import write_json
 from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
-from mvpa_ts.ieeg.atomic import write_json
-from mvpa_ts.ieeg.cohort_report import CohortReport, RecordingResult, SubjectResult, cohort_report, swec_groups
+from mvpa_ts.ieeg.cohort_report import CohortReport, cohort_report, swec_groups
 from mvpa_ts.ieeg.data.channels import select_channels
 from mvpa_ts.ieeg.data.segments import Segments
 from mvpa_ts.ieeg.events import RuleName, probabilities_to_events
 from mvpa_ts.ieeg.noise import add_noise
+from mvpa_ts.ieeg.results import RecordingResult, SubjectResult
 from mvpa_ts.ieeg.scoring import Mode, Scores, score_seconds
 
 SIZES: dict[str, Callable[..., MVPFormerConfig]] = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}

@@ -189,9 +189,9 @@ class SpanData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         """From the batch after those that the module has done."""
-        assert self.trainer is not None
-        done = self.trainer.lightning_module.batches_done
-        batches = EndlessBatches(self.sampler, self.batch_size, done)
+        trainer = self.trainer
+        assert trainer is not None
+        batches = EndlessBatches(self.sampler, self.batch_size, lambda: trainer.lightning_module.batches_done)
         return DataLoader(self.dataset, batch_sampler=batches, collate_fn=collate)
 
 

@@ -12,7 +12,6 @@ from mvpa_ts.datasets import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
 
 RESULTS = Path(__file__).parent / "results"
-write_atomically = write_text  # the name demo_detect.py imports
 
 
 def read_rows(table: Path) -> pd.DataFrame:

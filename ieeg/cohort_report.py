@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from mvpa_ts.files import replaced, write_text
 from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, sampled_kappa
-from mvpa_ts.ieeg.results import RecordingResult as RecordingResult  # experiments/detection_pipeline.py asks here
 from mvpa_ts.ieeg.results import SubjectResult
 from mvpa_ts.ieeg.scoring import Scores
 
