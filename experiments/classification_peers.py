@@ -22,9 +22,11 @@ def _pooled(tokens: Tensor, real: Tensor) -> Tensor:
 
 
 class PatchTransformer(nn.Module):
-    """PatchTST for classification (Nie et al. 2023): patches of each channel by itself, channels joined in the head.
+    """PatchTST for classification (Nie et al. 2023): patches of each channel by itself, all joined in the head.
 
-    Channels are normalised per series; patches of 16 steps every 8, fewer where series are short; width 64, two layers.
+    Patches of 16 steps every 8, fewer where series are short; width 64, two layers. Series are not normalised one by
+    one as in forecasting, because classes may differ in level. What a test series has beyond the longest training
+    series is added to its last patch.
     """
 
     def __init__(self, num_channels: int, num_classes: int, length: int, dim: int = 64) -> None:
@@ -35,14 +37,11 @@ class PatchTransformer(nn.Module):
         self.positions = nn.Parameter(torch.randn(math.ceil(length / self.stride), dim) * 0.02)
         self.encoder = _encoder(dim, 4, 2)
         self.dropout = nn.Dropout(0.1)
-        self.head = nn.Linear(num_channels * dim, num_classes)
+        self.head = nn.Linear(num_channels * len(self.positions) * dim, num_classes)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Map x [B, L, C] and mask to logits [B, K]."""
         B, L, C = x.shape
-        count = mask.sum(1, keepdim=True).clamp(min=1)
-        centred = (x - x.sum(1, keepdim=True) / count) * mask
-        x = centred / (centred.square().sum(1, keepdim=True) / count + 1e-5).sqrt()
         short = (math.ceil(L / self.stride) - 1) * self.stride + self.patch - L  # a patch starts at every stride
         patches = F.pad(x.mT, (0, short)).unfold(2, self.patch, self.stride)
         real = F.pad(mask.mT, (0, short)).unfold(2, self.patch, self.stride).any(-1)
@@ -51,8 +50,8 @@ class PatchTransformer(nn.Module):
         tokens = self.embed(rearrange(patches, "b c n p -> (b c) n p")) + self.positions[rows]
         attended = real | ~real.any(1, keepdim=True)  # a channel without any value attends to its empty patches
         tokens = self.encoder(tokens, src_key_padding_mask=~attended)
-        features = rearrange(_pooled(tokens, real), "(b c) d -> b (c d)", b=B, c=C)
-        return self.head(self.dropout(features))
+        places = tokens.new_zeros(B * C, *self.positions.shape).index_add(1, rows, tokens * real[..., None])
+        return self.head(self.dropout(rearrange(places, "(b c) n d -> b (c n d)", b=B)))
 
 
 class StepTransformer(nn.Module):
