@@ -80,6 +80,8 @@ def plot_traces(
     _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
     axis.set(xlabel="time (s)", xlim=(onset, offset), ylim=(-len(rows) * step, step))
     axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize="small")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return figure
 
 
