@@ -194,7 +194,7 @@ def _share(plain: list[float], own: list[float]) -> float:
 
 def _peak(folder: Path) -> tuple[int, int]:
     """Bytes of resident memory, at most, of a new process before and after it reads a recording (Linux)."""
-    command = [sys.executable, "-c", PEAK, str(folder)]
+    command = [sys.executable, "-P", "-c", PEAK, str(folder)]
     before, after = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     return int(before), int(after)
 
