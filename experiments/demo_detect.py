@@ -144,7 +144,7 @@ def ablations(
 ) -> None:
     """Rows of all models and seeds, each appended when it is done; rows that are there are not repeated."""
     path = results / "detection_ablations.csv"
-    started = time.process_time(), time.perf_counter()
+    started = time.perf_counter()
     rows: list[dict[str, Any]] = pd.read_csv(path).to_dict("records") if path.is_file() else []
     done = {(row["configuration"], row["rules"], row["seed"]) for row in rows}
     for seed, configuration, rules in itertools.product(seeds, (None, *ABLATIONS), RULES):
@@ -152,18 +152,18 @@ def ablations(
         # Nothing about line length depends on a seed.
         if (name, rules, seed) in done or (configuration is None and seed != SEEDS[0]):
             continue
-        if minutes is not None and time.perf_counter() - started[1] > 60 * minutes:
+        if minutes is not None and time.perf_counter() - started > 60 * minutes:
             print("time is up: start the same command again", flush=True)
-            return
+            break
         study = Study(cohort, replace(effort, rules=rules), output, seed)
         row, _ = study.line_length() if configuration is None else study.run(configuration)
         rows.append(row | {"rules": rules, "hardware": hardware("cpu")})
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
-        write_table(rows, path.with_suffix(".md"), started)
+    write_table(rows, path.with_suffix(".md"))
 
 
-def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float]) -> str:
+def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float] | None = None) -> str:
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
     keys = ["row", "rules"]
@@ -175,13 +175,16 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         lines.append([*key, *shown, len(group)])
     table = markdown_table(pd.DataFrame(lines, columns=[*(COLUMNS[c] for c in (*keys, *numbers)), "seeds"]))
     first = frame.iloc[0]
-    cpu, wall = time.process_time() - started[0], time.perf_counter() - started[1]
+    if started is None:
+        spent = f"{sum(row['seconds'] for row in rows):.0f} s by the clock, beside other work"
+    else:
+        cpu, wall = time.process_time() - started[0], time.perf_counter() - started[1]
+        spent = f"{cpu:.0f} s of processor time, {wall:.0f} s by the clock (load {os.getloadavg()[0]:.0f})"
     text = (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappa is the mean over subjects "
         f"of 250 draws of 300 segments.\n\n{table}\n"
-        f"{cpu:.0f} s of processor time, {wall:.0f} s by the clock (load {os.getloadavg()[0]:.0f}): "
-        f"{hardware('cpu')}; 1 thread, torch {torch.__version__}.\n"
+        f"{spent}: {hardware('cpu')}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)
     return text

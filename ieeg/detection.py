@@ -75,7 +75,7 @@ class Detection:
     threshold : float
     rules : EventRules
     settings : mapping
-        What the probabilities depend on, for ``run.json``.
+        What the probabilities depend on and how channels were selected, for ``run.json``.
     """
 
     probabilities: npt.NDArray[np.float64]
@@ -270,7 +270,7 @@ class Detector:
             segments.channel_names,
             self.threshold,
             self.rules,
-            settings or {},
+            (settings or {}) | {"selection": self.channels if isinstance(self.channels, str) else "list"},
         )
 
     def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:

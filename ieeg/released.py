@@ -127,8 +127,9 @@ def convert_released(
     *,
     context: int | None = None,
     lora_alpha: float = LORA_ALPHA,
+    progress: bool = False,
 ) -> tuple[MVPFormer, Conversion]:
-    """`load_released`, and an account of what became of every tensor."""
+    """`load_released`, and an account of what became of every tensor; with `progress`, a bar over the layers."""
     base = _read(Path(base_path))
     extra = {} if head_path is None else _read(Path(head_path))
     if head_path is not None and _HEAD not in extra:
@@ -152,7 +153,7 @@ def convert_released(
     _check(weights, config, base_path)
     merged = _merge_adapters(weights, adapters, config, lora_alpha)
 
-    state = _renamed(weights, config)
+    state = _renamed(weights, config, progress)
     for head in heads:
         state["prediction_head.weight" if head.shape[0] == config.dim else "head.weight"] = head.float()
     with torch.device("meta"):
@@ -296,9 +297,11 @@ def _merge_adapters(
     return len(targets)
 
 
-def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig) -> dict[str, Tensor]:
+def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: bool) -> dict[str, Tensor]:
+    from tqdm import tqdm
+
     state = {ours: weights[released].float() for released, ours in _OTHER_KEYS.items()}
-    for i in range(config.num_layers):
+    for i in tqdm(range(config.num_layers), desc="convert", unit="layer", disable=not progress):
         released, ours = f"mvpformer.h.{i}", f"stack.blocks.{i}"
         for name, our_name in _BLOCK_KEYS.items():
             state[f"{ours}.{our_name}"] = weights[f"{released}.{name}"].float()

@@ -40,6 +40,13 @@ _MARGIN = 10.0  # seconds before and after an event in its figure
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
 
 
+NOT_SELECTED = {
+    "auto": "not selected: other channels rank higher by variance / (1 + kurtosis)",
+    "list": "not selected: not in the list of channels",
+}
+"""Why a channel was not used, by the way of selection."""
+
+
 def save_detection(
     folder: str | os.PathLike[str],
     detection: Detection,
@@ -89,7 +96,8 @@ def describe_run(detection: Detection, segments: Segments, online: OnlineRule) -
     used = set(segments.channel_names)
     dropped = dict(recording.dropped)
     if segments.preprocessing.reference != "bipolar":
-        dropped |= {name: "not selected" for name in recording.channel_names if name not in used}
+        reason = NOT_SELECTED.get(detection.settings.get("selection", ""), "not selected")
+        dropped |= {name: reason for name in recording.channel_names if name not in used}
     rules = {name: "none" if value == math.inf else value for name, value in vars(detection.rules).items()} | {
         "threshold": detection.threshold
     }

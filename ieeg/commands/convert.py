@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
     size = options.size
     config = size if size in ("s", "m") else MVPFormerConfig.from_dict(read_config(Path(size)))
     model, conversion = convert_released(
-        options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha
+        options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha, progress=True
     )
     model.save_pretrained(options.output)
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -109,6 +109,7 @@ def _connectivity(options: Any) -> Figure:
 
 def _maps(options: Any, folder: str) -> ComponentMaps:
     import torch
+    from tqdm import tqdm
 
     from mvpa_ts.ieeg.connectivity import component_maps
     from mvpa_ts.ieeg.model import MVPFormer
@@ -120,7 +121,7 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
     if first + length > segments.num_segments:
         raise CommandError(f"a window of {length * 5} s from --onset {options.onset} does not fit into the recording")
-    windows = (segments.read(start, start + length) for start in starts)
+    windows = (segments.read(start, start + length) for start in tqdm(starts, desc=Path(folder).name, unit="window"))
     signals = ((torch.from_numpy(signal)[None], torch.from_numpy(valid)[None]) for signal, valid in windows)
     return component_maps(model, signals, segments.channel_names)
 

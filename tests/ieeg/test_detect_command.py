@@ -243,3 +243,12 @@ def test_real_recordings_go_through_whole(tmp_path, model_folder, name, channels
     table = pd.read_csv(tmp_path / name / PROBABILITIES, sep="\t")
     assert table["onset"].iloc[-1] + 5 == pytest.approx(about["recording"]["duration"], abs=2e-3)
     assert (tmp_path / name / REPORT).stat().st_size > 100_000
+
+
+def test_run_says_why_a_channel_was_not_used(tmp_path, model_folder):
+    write_edf(tmp_path / "in" / "patient.edf", duration=21.0)
+    options = ["--model", model_folder, "--channels", "A1,A3"]
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", *options) == 0
+    about = json.loads((tmp_path / "out" / "patient" / RUN).read_text())
+    assert about["channels"]["used"] == ["A1", "A3"]
+    assert set(about["channels"]["dropped"].values()) == {"not selected: not in the list of channels"}
