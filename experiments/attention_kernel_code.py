@@ -116,11 +116,11 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
     options = launch.Options(s.causal, s.window, s.dense_last_segment)
-    statistics = empty(B, H, T * C, dtype=torch.float32)
+    results = query, *2 * [empty(B, H, T * C, dtype=torch.float32)]
     found: list[tuple[str, Any, dict[str, Any]]] = []
     with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
-        launch.forward(*inputs, options)
-        launch.backward(query, *inputs, query, statistics, statistics, options)
+        launch.forward(*inputs, options, results)
+        launch.backward(query, *inputs, results, options, (query, key, value))
     return found
 
 

@@ -39,15 +39,19 @@ class Case:
         """Tokens of a sample."""
         return self.segments * self.channels
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the eight tensors of MVPA."""
+        B, T, C, H, H_kv, d = self.batch, self.segments, self.channels, self.heads, self.kv_heads, self.head_dim
+        tokens = [(B, T, C, H, d), *2 * [(B, T, C, H_kv, d)]]
+        return dict(zip(INPUTS, [*tokens, (T, H_kv, d), (C, H_kv, d), *3 * [(H_kv, d)]], strict=True))
+
     def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
-        """The eight tensors of MVPA, with gradients; values of a size that a trained model has."""
-        B, T, C, H, d = self.batch, self.segments, self.channels, self.heads, self.head_dim
-        shapes = [(B, T, C, H, d), *2 * [(B, T, C, self.kv_heads, d)]]
-        shapes += [(T, self.kv_heads, d), (C, self.kv_heads, d), *3 * [(self.kv_heads, d)]]
+        """The eight tensors, with gradients; values of a size that a trained model has."""
         generator = torch.Generator(device).manual_seed(seed)
         return {
             name: torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype).requires_grad_()
-            for name, shape in zip(INPUTS, shapes, strict=True)
+            for name, shape in self.shapes.items()
         }
 
 
