@@ -137,14 +137,11 @@ def forward(
 ) -> None:
     """Fill in the results: output, log-sum-exp and largest far time score, the last two in base 2, [B, H, N]."""
     B, T, C, H, _ = query.shape
-    common = _common(query, key, content_bias, time_score, channel_score, real, options)
+    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
     output, lse, time_max = results
 
     def run(blocks: Blocks) -> None:
         forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output=output,
             p_lse=lse,
             p_time_max=time_max,
@@ -175,7 +172,7 @@ def backward(
     Every element is written by one program, in a fixed order: results are the same each time.
     """
     B, T, C, H, _ = query.shape
-    common = _common(query, key, content_bias, time_score, channel_score, real, options)
+    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
     output, lse, time_max = results
     query_gradient, key_gradient, value_gradient = gradients
     delta = like(lse)
@@ -196,9 +193,6 @@ def backward(
 
     def run_query(blocks: Blocks) -> None:
         query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output=output,
             p_output_gradient=output_gradient,
             p_lse=lse,
@@ -215,9 +209,6 @@ def backward(
     def run_key(blocks: Blocks) -> None:
         programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
         key_gradient_kernel[(programs,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output_gradient=output_gradient,
             p_lse=lse,
             p_time_max=time_max,
@@ -242,6 +233,7 @@ def backward(
 def _common(
     query: Tensor,
     key: Tensor,
+    value: Tensor,
     content_bias: Tensor | None,
     time_score: Tensor | None,
     channel_score: Tensor | None,
@@ -262,6 +254,9 @@ def _common(
             "p_holes": holes.view(torch.int8),
         }
     return masks | {
+        "p_query": query,
+        "p_key": key,
+        "p_value": value,
         "p_content_bias": query if content_bias is None else content_bias,
         "p_time": query if time_score is None else time_score,
         "p_channel": query if channel_score is None else channel_score,
