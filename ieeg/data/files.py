@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
-from mvpa_ts.ieeg.data.channels import natural_order, not_eeg
+from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def recording_from_raw(
     bad = set(raw.info["bads"])
     dropped, kept = {}, []
     for i, (channel, kind) in enumerate(zip(raw.ch_names, kinds, strict=True)):
-        reason = f"type {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
         if reason is None and channel in bad:
             reason = "marked bad"
         if reason is None:
