@@ -117,7 +117,7 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files and SWEC subject folders below a folder that `read_recording` reads, sorted; split FIF parts once."""
     folder = Path(folder)
     if not folder.exists():
-        raise FileNotFoundError(f"no folder {folder}")
+        raise FileNotFoundError(f"no file or folder {folder}")
     if folder.is_file() or _is_swec(folder):
         return [folder]
     found: set[Path] = set()
@@ -250,8 +250,9 @@ def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]  # some hold the file's own bytes
         raise ValueError(
-            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({error})"
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({said})"
         ) from error
 
 
