@@ -1,9 +1,10 @@
 """Check and time FlashMVPA on a GPU, against its peers on the same tokens.
 
-First correctness at full sizes against float64; a kernel that fails is not timed. Then the grid of sizes: forward and
-forward + backward, time and peak memory, in one process, so that ratios are of one run. Running out of memory is a
-result. What was measured is written after each size, and a run that is started again goes on where it stopped.
-Needs torch with CUDA, triton, numpy and einops; matplotlib for the plot.
+First correctness at full sizes against float64; kernels that fail in the precision that is timed are not timed. Then
+the grid of sizes: forward and forward + backward, time and peak memory, in one process, so that ratios are of one run.
+Running out of memory is a result. What was measured is written at once, and a run that is started again goes on where
+it stopped; other failures are tried again then. Needs torch with CUDA, triton, numpy and einops; matplotlib for the
+plot. With TRITON_INTERPRET=1, --quick runs the kernels on the CPU.
 
     PYTHONPATH=. python experiments/attention_gpu.py --minutes 10
 """
@@ -11,33 +12,28 @@ Needs torch with CUDA, triton, numpy and einops; matplotlib for the plot.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
-from attention_peers import Attend, Case, contenders
-from torch import Tensor
+from attention_accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
+from attention_peers import Attend, Case, FlexMVPA, contenders
 
-from mvpa_ts import mvpa_attention
+import mvpa_ts
+from mvpa_ts.attention.triton import why_unavailable
 
 RESULTS = Path(__file__).parent / "results"
 PAPER_SIZES = (1, 10, 20, 30, 40, 50)
 # Dense 16-bit TFLOP/s and TB/s of the data sheets: what a floor is computed from, not what a kernel reaches.
 DATA_SHEETS = {"H200": (989.0, 4.8), "H100": (989.0, 3.35), "A100": (312.0, 2.0)}
 PASSES = ("forward", "forward + backward")
-# Error over that of the reference in the same precision. In float32 the log-sum-exp, from which the backward pass
-# starts, costs one more rounding of the logits.
-LIMITS = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
-# All block sizes that a kernel may choose from are checked; they are at most this many.
-MOST_CANDIDATES = 3
+OUT_OF_MEMORY = "out of memory"
 
 
 def cases(quick: bool) -> Iterator[Case]:
@@ -85,81 +81,6 @@ def work(case: Case, backward: bool, element_bytes: int = 2) -> Work:
     return Work(flop, moved * element_bytes / 1e9)
 
 
-def check(device: torch.device, impl: str, quick: bool) -> dict[str, Any]:
-    """Errors (root mean square) of output and gradients against float64, over those of the reference."""
-    full = [
-        Case(50, 50, batch=1, heads=2, kv_heads=1),
-        Case(100, 64, batch=1, heads=1, kv_heads=1),
-        Case(50, 7, batch=2, heads=2, kv_heads=1, window=3),
-        Case(100, 88, batch=1, heads=1, kv_heads=1, head_dim=128, dense_last_segment=False),
-    ]
-    found: dict[str, Any] = {}
-    dtypes = (torch.float32,) if quick else (torch.bfloat16, torch.float16, torch.float32)
-    for case in list(cases(True)) if quick else full:
-        generator = torch.Generator().manual_seed(3)
-        token_mask = (torch.rand(case.batch, case.segments, case.channels, generator=generator) < 0.9).to(device)
-        channel_mask = (torch.rand(case.batch, case.channels, generator=generator) < 0.8).to(device)
-        keep = tuple(
-            (torch.rand(case.batch, size, generator=generator) < 0.8).to(device)
-            for size in (case.segments, case.channels)
-        )
-        variants: dict[str, dict[str, Any]] = {
-            "plain": {},
-            "channels masked, dropout": {"channel_mask": channel_mask, "dropout": 0.3, "dropout_masks": keep},
-            "tokens masked": {"token_mask": token_mask},
-        }
-        for name, extra in variants.items():
-            options = {"window": case.window, "dense_last_segment": case.dense_last_segment} | extra
-            for dtype in dtypes:
-                ratios = error_ratios(case, impl, device, dtype, options)
-                precision = str(dtype).removeprefix("torch.")
-                worst = max(ratios.values())
-                found[f"{case}, {name}, {precision}"] = {
-                    "passes": worst <= LIMITS[precision],
-                    "ratios": {tensor: round(ratio, 3) for tensor, ratio in ratios.items()},
-                }
-                print(f"{case}, {name}, {precision}: error {worst:.2f}× that of the reference", flush=True)
-    return found
-
-
-def error_ratios(
-    case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict[str, Any]
-) -> dict[str, float]:
-    """For the output and every gradient: error over the error of the reference, the worst of all block sizes."""
-
-    def evaluate(which: str, precision: torch.dtype) -> list[Tensor]:
-        # All start from the same numbers, those of the low precision.
-        inputs = [x.detach().to(precision).requires_grad_() for x in case.inputs(device, dtype).values()]
-        output = mvpa_attention(*inputs, impl=which, **options)  # type: ignore[arg-type]
-        generator = torch.Generator(device).manual_seed(1)
-        cotangent = torch.randn(output.shape, generator=generator, device=device, dtype=torch.float32)
-        gradients = torch.autograd.grad(output, inputs, cotangent.to(dtype).to(precision))
-        return [output.detach().double(), *(gradient.double() for gradient in gradients)]
-
-    exact, reference = evaluate("reference", torch.float64), evaluate("reference", dtype)
-    names = ("output", *case.inputs(torch.device("cpu"), dtype))
-    ratios = dict.fromkeys(names, 0.0)
-    for position in range(MOST_CANDIDATES if impl == "triton" else 1):
-        with blocks_at(position) if impl == "triton" else nullcontext():
-            actual = evaluate(impl, dtype)
-        for name, true, standard, got in zip(names, exact, reference, actual, strict=True):
-            rounding = torch.finfo(dtype).eps * true.abs().max().item() / 2
-            allowed = max((standard - true).square().mean().sqrt().item(), rounding)
-            error = (got - true).square().mean().sqrt().item()
-            ratios[name] = max(ratios[name], error / allowed if math.isfinite(error) else math.inf)
-    return ratios
-
-
-def blocks_at(position: int) -> AbstractContextManager[Any]:
-    """Kernels take their candidate at this position, or their last, instead of the fastest one."""
-    from mvpa_ts.attention.triton import launch
-
-    def take(_kernel: Any, candidates: Sequence[launch.Blocks], *_: Any) -> launch.Blocks:
-        return candidates[min(position, len(candidates) - 1)]
-
-    return mock.patch.object(launch, "fastest", take)
-
-
 def measure(attend: Attend, case: Case, device: torch.device, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
     """Median milliseconds and peak GiB beyond the inputs, of both passes; or why there are none."""
     found: dict[str, Any] = {}
@@ -179,7 +100,7 @@ def measure(attend: Attend, case: Case, device: torch.device, dtype: torch.dtype
         for name, run in zip(PASSES, (forward, both), strict=True):
             found[name] = timed(run, device, seconds)
     except torch.OutOfMemoryError:
-        found["failed"] = "out of memory"
+        found["failed"] = OUT_OF_MEMORY
     except Exception as error:  # a peer that cannot run is a result, and its reason is kept
         found["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     return found
@@ -195,19 +116,25 @@ def timed(run: Callable[[], None], device: torch.device, seconds: float) -> dict
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    run()
-    torch.cuda.synchronize()
+    once = _milliseconds(run, 1)
     peak = (torch.cuda.max_memory_allocated() - before) / 2**30
+    # Several runs between two events, so that the host works ahead as it does in training.
+    together = max(1, min(20, round(5.0 / once)))
     times: list[float] = []
     start_of_all = time.perf_counter()
     while len(times) < 3 or (time.perf_counter() - start_of_all < seconds and len(times) < 100):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+        times.append(_milliseconds(run, together))
+    return {"ms": statistics.median(times), "GiB": peak, "runs": len(times) * together}
+
+
+def _milliseconds(run: Callable[[], None], repetitions: int) -> float:
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repetitions):
         run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop))
-    return {"ms": statistics.median(times), "GiB": peak, "runs": len(times)}
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / repetitions
 
 
 def main() -> None:
@@ -217,28 +144,38 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() and not arguments.quick else "cpu")
     if device.type == "cpu" and not arguments.quick:
         raise SystemExit("no CUDA device is there; --quick runs what a CPU can")
+    interpreted = device.type == "cpu" and why_unavailable(torch.empty(1, 1, 1, 1, 1)) is None
+    impl = "triton" if device.type == "cuda" or interpreted else "separable"
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     path = Path(arguments.output) / "attention_gpu.json"
     record = start_record(path, device, arguments)
     if "checks" not in record:
-        record["checks"] = check(device, "separable" if device.type == "cpu" else "triton", arguments.quick)
-        record["correct"] = all(found["passes"] for found in record["checks"].values())
+        checked = configurations(list(cases(True)), (dtype,))
+        if not arguments.quick:
+            checked = configurations(FULL_SIZES, (dtype, torch.float32, torch.float16))
+            compile_ahead(checked, device)
+        record["checks"] = check(checked, device, impl)
+        record["correct"] = all(x["passes"] for x in record["checks"].values() if x["precision"] == name_of(dtype))
         save(path, record, arguments.quick)
     for case in cases(arguments.quick):
         row = record["cases"].setdefault(str(case), {"size": vars(case), "measured": {}})
+        row["floor"] = floors(case, record["data sheet"])
         for name, attend in contenders(case).items():
             if name in row["measured"] or (name == "FlashMVPA" and device.type == "cuda" and not record["correct"]):
                 continue
             if time.monotonic() - begun > arguments.minutes * 60:
                 print("time is over; start again to go on")
-                save(path, record, arguments.quick)
+                draw(path, record, arguments.quick)
                 return
-            row["measured"][name] = measure(attend, case, device, dtype, arguments.seconds)
+            found = measure(attend, case, device, dtype, arguments.seconds)
+            if found.get("failed") not in (None, OUT_OF_MEMORY) and isinstance(attend, FlexMVPA):
+                found = measure(FlexMVPA(case, dynamic=False), case, device, dtype, arguments.seconds)
+            row["measured"][name] = found
+            save(path, record, arguments.quick)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-        row["floor"] = floors(case, record["data sheet"])
         print(describe(str(case), row), flush=True)
-        save(path, record, arguments.quick)
+    draw(path, record, arguments.quick)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -253,17 +190,21 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def start_record(path: Path, device: torch.device, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What an earlier run on the same kind of device and software left, or an empty record."""
+    """What an earlier run on the same kind of device, software and kernels left, or an empty record."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     sheet = next((rates for key, rates in DATA_SHEETS.items() if key in name), None)
     software = {"torch": torch.__version__}
     if device.type == "cuda":
         import triton
 
-        software["triton"] = triton.__version__
+        sources = sorted((Path(mvpa_ts.__file__).parent / "attention").rglob("*.py"))
+        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
+        software |= {"triton": triton.__version__, "sources of the attention": digest}
     if path.exists() and not arguments.fresh and not arguments.quick:
         record = json.loads(path.read_text())
         if (record["device"], record["software"]) == (name, software):
+            for row in record["cases"].values():
+                row["measured"] = {k: v for k, v in row["measured"].items() if v.get("failed") in (None, OUT_OF_MEMORY)}
             return record
     return {"device": name, "data sheet": sheet, "software": software, "cases": {}}
 
@@ -292,13 +233,21 @@ def describe(title: str, row: dict[str, Any]) -> str:
 
 
 def save(path: Path, record: dict[str, Any], quick: bool) -> None:
-    """Write the record, the table and the plot."""
+    """Write the record and the table."""
     text = table(record)
     if quick:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    path.with_suffix(".md").write_text(text)
+    for file, content in ((path, json.dumps(record, indent=1) + "\n"), (path.with_suffix(".md"), text)):
+        unfinished = file.with_name(file.name + ".part")
+        unfinished.write_text(content)
+        unfinished.replace(file)
+
+
+def draw(path: Path, record: dict[str, Any], quick: bool) -> None:
+    """The plot, where matplotlib is."""
+    if quick:
+        return
     try:
         plot(record, path.with_suffix(".png"))
     except ImportError:
@@ -314,9 +263,14 @@ def table(record: dict[str, Any]) -> str:
         "",
     ]
     if checks := record.get("checks"):
-        worst = max(ratio for found in checks.values() for ratio in found["ratios"].values())
-        verdict = "passes" if record["correct"] else "FAILS, and was not timed"
-        lines += [f"Largest error: {worst:.2f} times that of the reference in the same precision; it {verdict}.", ""]
+        worst: dict[str, float] = {}
+        for found in checks.values():
+            precision = found["precision"]
+            worst[precision] = max(worst.get(precision, 0.0), *found["ratios"].values())
+        errors = ", ".join(f"{ratio:.2f} in {precision}" for precision, ratio in worst.items())
+        lines += [f"Largest error, over that of the reference in the same precision: {errors}.", ""]
+        lines += [f"FAILS: {title}.\n" for title, found in checks.items() if not found["passes"]]
+        lines += [] if record["correct"] else ["The kernels were not timed.", ""]
     for pass_name in PASSES:
         lines += [f"## {pass_name}", "", "| case | mechanism | ms | × | GiB | TFLOP/s | floor |", "|" + " --- |" * 7]
         for title, row in record["cases"].items():

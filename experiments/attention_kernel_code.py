@@ -116,11 +116,11 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
     options = launch.Options(s.causal, s.window, s.dense_last_segment)
-    statistics = empty(B, H, T * C, dtype=torch.float32)
+    results = query, *2 * [empty(B, H, T * C, dtype=torch.float32)]
     found: list[tuple[str, Any, dict[str, Any]]] = []
     with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
-        launch.forward(*inputs, options)
-        launch.backward(query, *inputs, query, statistics, statistics, options)
+        launch.forward(*inputs, options, results)
+        launch.backward(query, *inputs, results, options, (query, key, value))
     return found
 
 
@@ -141,17 +141,18 @@ def compiled(name: str, kernel: Any, arguments: dict[str, Any], capability: int)
     signature, constants, attributes = {}, {}, {}
     for position, parameter in enumerate(kernel.arg_names):
         given = arguments[parameter]
+        special = not kernel.params[position].do_not_specialize
         if isinstance(given, Tensor):
             signature[parameter] = "*" + _TYPES[given.dtype]
             attributes[(position,)] = [["tt.divisibility", 16]]
         elif isinstance(given, float):
             signature[parameter] = "fp32"
-        elif parameter.isupper() or given == 1:
+        elif parameter.isupper() or (given == 1 and special):
             signature[parameter] = "constexpr"
             constants[parameter] = given
         else:
             signature[parameter] = "i32"
-            if given % 16 == 0:
+            if given % 16 == 0 and special:
                 attributes[(position,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
     result = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from einops import rearrange
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import adaptive_avg_pool1d, scaled_dot_product_attention
 
 from mvpa_ts import mvpa_attention
@@ -39,15 +41,19 @@ class Case:
         """Tokens of a sample."""
         return self.segments * self.channels
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the eight tensors of MVPA."""
+        B, T, C, H, H_kv, d = self.batch, self.segments, self.channels, self.heads, self.kv_heads, self.head_dim
+        tokens = [(B, T, C, H, d), *2 * [(B, T, C, H_kv, d)]]
+        return dict(zip(INPUTS, [*tokens, (T, H_kv, d), (C, H_kv, d), *3 * [(H_kv, d)]], strict=True))
+
     def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
-        """The eight tensors of MVPA, with gradients; values of a size that a trained model has."""
-        B, T, C, H, d = self.batch, self.segments, self.channels, self.heads, self.head_dim
-        shapes = [(B, T, C, H, d), *2 * [(B, T, C, self.kv_heads, d)]]
-        shapes += [(T, self.kv_heads, d), (C, self.kv_heads, d), *3 * [(self.kv_heads, d)]]
+        """The eight tensors, with gradients; values of a size that a trained model has."""
         generator = torch.Generator(device).manual_seed(seed)
         return {
             name: torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype).requires_grad_()
-            for name, shape in zip(INPUTS, shapes, strict=True)
+            for name, shape in self.shapes.items()
         }
 
 
@@ -65,7 +71,7 @@ def contenders(case: Case) -> dict[str, Attend]:
         "FlashMVPA": mvpa("triton"),
         "MVPA separable": mvpa("separable"),
         "MVPA reference": mvpa("reference"),
-        "MVPA FlexAttention": _FlexMVPA(case),
+        "MVPA FlexAttention": FlexMVPA(case),
         "flash SDPA causal": lambda x: _flash(x, causal=True),
         "flash SDPA": lambda x: _flash(x, causal=False),
         "softmax attention": _softmax_attention,
@@ -133,28 +139,32 @@ def _pseudo_inverse(matrix: Tensor, iterations: int) -> Tensor:
     return inverse.to(matrix.dtype)
 
 
-class _FlexMVPA:
+class FlexMVPA:
     """MVPA as a score modification of FlexAttention: what one would write without kernels of one's own.
 
-    Sizes are tensors and shapes are dynamic, so that a compiled kernel serves several sizes.
+    Sizes are tensors and shapes are dynamic, so that a compiled kernel serves several sizes; where that fails, a
+    kernel of its own is compiled for each size.
     """
 
-    compiled: Callable[..., Tensor] | None = None
+    compiled: ClassVar[dict[bool, Callable[..., Tensor]]] = {}
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.mask = None
+    def __init__(self, case: Case, dynamic: bool = True) -> None:
+        self.case, self.dynamic = case, dynamic
+        self.prepared: tuple[list[Tensor], BlockMask] | None = None
+
+    def prepare(self, device: torch.device) -> tuple[list[Tensor], BlockMask]:
+        """Sizes on the device and the causal mask, which do not change from call to call."""
+        case, N = self.case, self.case.tokens
+        numbers = (case.channels, case.segments - 1, case.window, case.dense_last_segment)
+        sizes = [torch.tensor(number, device=device) for number in numbers]
+        C = sizes[0]
+        return sizes, create_block_mask(lambda b, h, q, k: k // C <= q // C, None, None, N, N, device=device)
 
     def __call__(self, x: dict[str, Tensor]) -> Tensor:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
         case, device = self.case, x["query"].device
-        N = case.tokens
-        C, last = torch.tensor(case.channels, device=device), torch.tensor(case.segments - 1, device=device)
-        window = torch.tensor(case.window, device=device)
-        dense = torch.tensor(case.dense_last_segment, device=device)
-        if self.mask is None:
-            self.mask = create_block_mask(lambda b, h, q, k: k // C <= q // C, None, None, N, N, device=device)
+        if self.prepared is None:
+            self.prepared = self.prepare(device)
+        (C, last, window, dense), mask = self.prepared
         query, key, value = tokens_first(x)
         groups = case.heads // case.kv_heads
         scale = case.head_dim**-0.5
@@ -173,7 +183,11 @@ class _FlexMVPA:
             past = torch.where(lag < 0, 0, lag)
             return torch.where(near, content, 0.0) + by_lag[b, h, q, past] + by_distance[b, h, q, distance]
 
-        if _FlexMVPA.compiled is None:
-            _FlexMVPA.compiled = torch.compile(flex_attention, dynamic=True)
-        attend = flex_attention if device.type == "cpu" else _FlexMVPA.compiled
-        return attend(query + u, key, value, score_mod=score, block_mask=self.mask, enable_gqa=groups > 1)
+        if self.dynamic not in self.compiled:
+            # Precisions, groups, lengths and passes each compile once. Past its limit torch would go on uncompiled,
+            # with all weights in memory, which is not what is timed here.
+            torch._dynamo.config.recompile_limit = 256
+            torch._dynamo.config.fail_on_recompile_limit_hit = True
+            self.compiled[self.dynamic] = torch.compile(flex_attention, dynamic=self.dynamic)
+        attend = flex_attention if device.type == "cpu" else self.compiled[self.dynamic]
+        return attend(query + u, key, value, score_mod=score, block_mask=mask, enable_gqa=groups > 1)

@@ -132,15 +132,17 @@ MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, ENSEMBLE, *PEERS)
 
 
 class Core(nn.Module):
-    """A network of this library; the first row of a window is its phase."""
+    """A network of this library; the first row of a window is its phase, and the code for a missing value is masked."""
 
-    def __init__(self, config: ForecastingConfig) -> None:
+    def __init__(self, config: ForecastingConfig, missing: Tensor | None = None) -> None:
         super().__init__()
         self.network = ForecastingNetwork(config)
+        self.register_buffer("missing", missing)
 
     def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
         """Map [B, L, C] to [B, h, C]."""
-        return self.network(x, phase=first_row)[..., 0]
+        mask = None if self.missing is None else x != self.missing
+        return self.network(x, mask, phase=first_row)[..., 0]
 
 
 class Mean(nn.Module):
@@ -183,9 +185,15 @@ def available(name: str) -> bool:
 
 
 def build(
-    name: str, dataset: str, horizon: int, channels: int, seed: int, lookback: int = LOOKBACK
+    name: str,
+    dataset: str,
+    horizon: int,
+    channels: int,
+    seed: int,
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
-    """The untrained model, how to train it, and its settings as data."""
+    """The untrained model, how to train it, and its settings as data; `missing` as in `WindowSet`."""
     torch.manual_seed(seed)
     if name in PEERS:
         import neuralforecast.models as host
@@ -201,19 +209,25 @@ def build(
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
     if name.startswith("Linear"):
         config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
-        return Core(config), Training(), asdict(config)
+        return Core(config, missing), Training(), asdict(config)
     if name in MVPA_MODELS:
-        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback)
+        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback, missing)
     if name == ENSEMBLE:
         members = [
-            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback) for index in range(MEMBERS)
+            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback, missing)
+            for index in range(MEMBERS)
         ]
         return Mean([model for model, _, _ in members]), *members[0][1:]
     raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
 
 
 def mvpa(
-    dataset: str, horizon: int, channels: int, change: dict[str, Any], lookback: int = LOOKBACK
+    dataset: str,
+    horizon: int,
+    channels: int,
+    change: dict[str, Any],
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
     settings = {**MVPA_SETTINGS[dataset], **change}
@@ -222,7 +236,7 @@ def mvpa(
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
     settings["individual_channels"] = channels if settings.pop("individual_channels", False) else None
     config = ForecastingConfig(horizon, lookback, **settings)
-    return Core(config), training, asdict(config)
+    return Core(config, missing), training, asdict(config)
 
 
 def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:

@@ -1,10 +1,25 @@
 """The GPU benchmark as far as a CPU can run it: its peers, its arithmetic, its records."""
 
 import json
+from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_gpu import PASSES, cases, describe, error_ratios, floors, measure, save, table, work
+from attention_accuracy import FULL_SIZES, configurations, error_ratios
+from attention_gpu import (
+    OUT_OF_MEMORY,
+    PASSES,
+    cases,
+    describe,
+    draw,
+    floors,
+    measure,
+    save,
+    start_record,
+    table,
+    work,
+)
 from attention_peers import Case, _pseudo_inverse, contenders
 
 CPU = torch.device("cpu")
@@ -64,13 +79,13 @@ def test_error_ratios_tell_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> No
     options = {"window": 2, "dense_last_segment": True}
     right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, options)
     assert max(right.values()) < 2
-    import attention_gpu
+    import attention_accuracy
 
     def wrong(*inputs: torch.Tensor, impl: str, **others: object) -> torch.Tensor:
         return attend(*inputs, impl=impl, **others) * (1.05 if impl == "separable" else 1.0)
 
-    attend = attention_gpu.mvpa_attention
-    monkeypatch.setattr(attention_gpu, "mvpa_attention", wrong)
+    attend = attention_accuracy.mvpa_attention
+    monkeypatch.setattr(attention_accuracy, "mvpa_attention", wrong)
     assert max(error_ratios(SMALL, "separable", CPU, torch.bfloat16, options).values()) > 2
 
 
@@ -86,4 +101,34 @@ def test_records_hold_times_failures_table_and_plot(tmp_path) -> None:
     assert "| 1.00 |" in table(record)
     save(tmp_path / "attention_gpu.json", record, quick=False)
     assert json.loads((tmp_path / "attention_gpu.json").read_text())["cases"]
+    draw(tmp_path / "attention_gpu.json", record, quick=False)
     assert (tmp_path / "attention_gpu.png").exists()
+
+
+def test_what_is_checked_has_every_layout_of_the_kernels_and_every_precision() -> None:
+    dtypes = (torch.bfloat16, torch.float32, torch.float16)
+    checked = configurations(FULL_SIZES, dtypes)
+    assert {entry.dtype for entry in checked} == set(dtypes)
+    assert {entry.case for entry in checked if entry.dtype == torch.bfloat16} == set(FULL_SIZES)
+    assert len({str(entry) for entry in checked}) == len(checked)
+    launch = pytest.importorskip("mvpa_ts.attention.triton.launch")
+
+    def blocks(some: Iterable[Case]) -> set[object]:
+        queries = [torch.empty(case.shapes["query"], dtype=torch.bfloat16, device="meta") for case in some]
+        kernels = ("forward", "query_gradient", "key_gradient")
+        return {launch.choose_blocks(kernel, query, False) for query in queries for kernel in kernels}
+
+    assert blocks(cases(quick=False)) <= blocks(FULL_SIZES)
+
+
+def test_a_later_run_keeps_results_and_tries_failures_again(tmp_path) -> None:
+    path = tmp_path / "attention_gpu.json"
+    arguments = SimpleNamespace(fresh=False, quick=False)
+    record = start_record(path, CPU, arguments)
+    measured = {"one": {"forward": {"ms": 1.0, "GiB": 0.1}}, "two": {"failed": OUT_OF_MEMORY}, "three": {"failed": "x"}}
+    record["cases"]["case"] = {"size": vars(SMALL), "measured": measured}
+    path.write_text(json.dumps(record))
+    assert set(start_record(path, CPU, arguments)["cases"]["case"]["measured"]) == {"one", "two"}
+    record["software"]["torch"] = "another"
+    path.write_text(json.dumps(record))
+    assert start_record(path, CPU, arguments)["cases"] == {}

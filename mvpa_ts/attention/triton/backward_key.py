@@ -25,7 +25,7 @@ from mvpa_ts.attention.triton.primitives import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def key_gradient_kernel(
     p_query,
     p_key,

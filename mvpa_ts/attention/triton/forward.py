@@ -25,7 +25,8 @@ from mvpa_ts.attention.triton.primitives import (
 )
 
 
-@triton.jit
+# The batch is cut into parts of any size: no code of their own for those that 16 divides.
+@triton.jit(do_not_specialize=["batch"])
 def forward_kernel(
     p_query,
     p_key,

@@ -133,18 +133,15 @@ def forward(
     channel_score: Tensor | None,
     real: Tensor | None,
     options: Options,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
+    results: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Fill in the results: output, log-sum-exp and largest far time score, the last two in base 2, [B, H, N]."""
     B, T, C, H, _ = query.shape
-    common = _common(query, key, content_bias, time_score, channel_score, real, options)
-    output = allocate(query.shape, dtype=query.dtype, device=query.device)
-    lse, time_max = (allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
+    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
+    output, lse, time_max = results
 
     def run(blocks: Blocks) -> None:
         forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output=output,
             p_lse=lse,
             p_time_max=time_max,
@@ -155,7 +152,6 @@ def forward(
 
     candidates = choose_blocks("forward", query, real is not None)
     run(fastest(forward_kernel, candidates, common, query.device, run))
-    return output, lse, time_max
 
 
 def backward(
@@ -167,21 +163,19 @@ def backward(
     time_score: Tensor | None,
     channel_score: Tensor | None,
     real: Tensor | None,
-    output: Tensor,
-    lse: Tensor,
-    time_max: Tensor,
+    results: tuple[Tensor, Tensor, Tensor],
     options: Options,
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of query, key, value and of both scores; None for what does not take part.
+    gradients: tuple[Tensor, Tensor | None, Tensor],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Fill in the gradients of query and key that come from content, and of value; return those of both scores.
 
     Every element is written by one program, in a fixed order: results are the same each time.
     """
     B, T, C, H, _ = query.shape
-    common = _common(query, key, content_bias, time_score, channel_score, real, options)
-    delta = _like(lse)
-    query_gradient = None if content_bias is None else _like(query)
-    key_gradient = None if content_bias is None else _like(key)
-    value_gradient = _like(value)
+    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
+    output, lse, time_max = results
+    query_gradient, key_gradient, value_gradient = gradients
+    delta = like(lse)
 
     candidates = choose_blocks("query_gradient", query, real is not None)
     tile_stop, cross_stop = _tile_axis(query)
@@ -199,15 +193,12 @@ def backward(
 
     def run_query(blocks: Blocks) -> None:
         query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output=output,
             p_output_gradient=output_gradient,
             p_lse=lse,
             p_time_max=time_max,
             p_delta=delta,
-            p_query_gradient=query if query_gradient is None else query_gradient,
+            p_query_gradient=query_gradient,
             p_time_gradient=query if time_gradient is None else time_gradient,
             p_channel_gradient=query if channel_gradient is None else channel_gradient,
             SINGLE_TILE=single_tile,
@@ -218,9 +209,6 @@ def backward(
     def run_key(blocks: Blocks) -> None:
         programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
         key_gradient_kernel[(programs,)](
-            p_query=query,
-            p_key=key,
-            p_value=value,
             p_output_gradient=output_gradient,
             p_lse=lse,
             p_time_max=time_max,
@@ -239,12 +227,13 @@ def backward(
         time_gradient = time_gradient.to(query.dtype)
     if channel_gradient is not None:
         channel_gradient = channel_gradient.to(query.dtype)
-    return query_gradient, key_gradient, value_gradient, time_gradient, channel_gradient
+    return time_gradient, channel_gradient
 
 
 def _common(
     query: Tensor,
     key: Tensor,
+    value: Tensor,
     content_bias: Tensor | None,
     time_score: Tensor | None,
     channel_score: Tensor | None,
@@ -265,6 +254,9 @@ def _common(
             "p_holes": holes.view(torch.int8),
         }
     return masks | {
+        "p_query": query,
+        "p_key": key,
+        "p_value": value,
         "p_content_bias": query if content_bias is None else content_bias,
         "p_time": query if time_score is None else time_score,
         "p_channel": query if channel_score is None else channel_score,
@@ -307,5 +299,6 @@ def _cut(blocks: Blocks) -> dict[str, int]:
     }
 
 
-def _like(tensor: Tensor) -> Tensor:
+def like(tensor: Tensor) -> Tensor:
+    """Memory for a tensor of the same shape and precision, contiguous."""
     return allocate(tensor.shape, dtype=tensor.dtype, device=tensor.device)

@@ -1,10 +1,6 @@
-"""The kernels as operators of torch, with fake implementations and gradients, and the scores they start from.
+"""The kernels as operators of torch, with fake implementations and gradients, and the tables they start from.
 
-The legend of shapes is in mvpa_ts/attention/reference.py. Of equation (1) of docs/attention.md the kernels form the
-content term; the raw time and channel scores are matrix products of linear size that torch makes (and differentiates):
-
-    time_score     [H, R, B·N]     row r of the table, rows running from the smallest lag that occurs to the largest
-    channel_score  [C·H, B·T, P]   last axis: channel of the key, and −∞ up to a multiple of 8
+What of a call is small, the tables of lags and distances, torch makes and differentiates; the operators do the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ from torch.nn.functional import pad
 
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.triton import launch
+from mvpa_ts.attention.triton.batch import Tables, attend, gradients
 
 
 def triton_attention(problem: Problem) -> Tensor:
@@ -38,14 +35,17 @@ def triton_attention(problem: Problem) -> Tensor:
             keep_segment, keep_channel = p.dropout_masks
             keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b t c 1 1")
             value = value * (keep / (1.0 - p.dropout)).to(dtype)
-        query = query.contiguous()
+        time_table = _time_table(query, time_key, time_bias, p.causal) if "time" in p.components else (None, None)
+        channel_table = (None, None)
+        if "channel" in p.components:
+            channel_table = _channel_table(query, channel_key, channel_bias, p.channel_distance)
         output, _, _ = flash_attention(
-            query,
+            query.contiguous(),
             key.contiguous(),
             value.contiguous(),
             content_bias.contiguous() if "content" in p.components else None,
-            _time_score(query, time_key, time_bias, p.causal) if "time" in p.components else None,
-            _channel_score(query, channel_key, channel_bias, p.channel_distance) if "channel" in p.components else None,
+            *time_table,
+            *channel_table,
             None if p.all_real else p.real.contiguous(),
             p.causal,
             p.window,
@@ -54,28 +54,28 @@ def triton_attention(problem: Problem) -> Tensor:
     return output
 
 
-def _time_score(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> Tensor:
+def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    """Keys of the lags that occur, for each query head, and their products with the bias: see `Tables`."""
     T, H = query.shape[1], query.shape[3]
     first = 0 if causal else (time_key.shape[0] - 1) // 2 - (T - 1)
     table = time_key[first : first + (T if causal else 2 * T - 1)]
     G = H // table.shape[1]
-    from_bias = repeat((table * bias).sum(-1), "r k -> (k g) r 1", g=G)
-    table = repeat(table, "r k d -> (k g) r d", g=G)
-    return torch.baddbmm(from_bias, table, rearrange(query, "b t c h d -> h d (b t c)"))
+    offset = repeat((table * bias).sum(-1), "r k -> (k g) r 1", g=G)
+    return repeat(table, "r k d -> (k g) r d", g=G), offset
 
 
-def _channel_score(query: Tensor, channel_key: Tensor, bias: Tensor, channel_distance: str) -> Tensor:
+def _channel_table(query: Tensor, channel_key: Tensor, bias: Tensor, channel_distance: str) -> tuple[Tensor, Tensor]:
+    """Keys of all pairs of channels, for each query head, and their products with the bias: see `Tables`."""
     C, H = query.shape[2:4]
     channel = torch.arange(C, device=query.device)
     distance = channel[:, None] - channel
     signed = channel_distance == "signed"
     table = channel_key[distance + (channel_key.shape[0] - 1) // 2 if signed else distance.abs()]  # [C, C, H_kv, d]
     G = H // table.shape[2]
-    from_bias = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
+    offset = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
     table = repeat(table, "c e k d -> (c k g) d e", g=G)
     padding = launch.padded_channels(C) - C
-    from_bias, table = pad(from_bias, (0, padding), value=float("-inf")), pad(table, (0, padding))
-    return torch.baddbmm(from_bias, rearrange(query, "b t c h d -> (c h) (b t) d"), table)
+    return pad(table, (0, padding)), pad(offset, (0, padding), value=float("-inf"))
 
 
 @torch.library.custom_op("mvpa_ts::flash_attention", mutates_args=())
@@ -84,19 +84,21 @@ def flash_attention(
     key: Tensor,
     value: Tensor,
     content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
+    time_table: Tensor | None,
+    time_offset: Tensor | None,
+    channel_table: Tensor | None,
+    channel_offset: Tensor | None,
     real: Tensor | None,
     causal: bool,
     window: int | None,
     dense_last_segment: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of contiguous tensors; a score or bias that is None is off, and its tensors get no gradient.
+    """Attention of contiguous tensors; a table or bias that is None is off, and its tensors get no gradient.
 
     Returns the output, and two statistics [B, H, N] for the backward pass. Tokens that are not `real` hold zeros.
     """
-    options = launch.Options(causal, window, dense_last_segment)
-    return launch.forward(query, key, value, content_bias, time_score, channel_score, real, options)
+    tables = Tables(time_table, time_offset, channel_table, channel_offset)
+    return attend(query, key, value, content_bias, tables, real, launch.Options(causal, window, dense_last_segment))
 
 
 @flash_attention.register_fake
@@ -113,8 +115,10 @@ def flash_attention_backward(
     key: Tensor,
     value: Tensor,
     content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
+    time_table: Tensor | None,
+    time_offset: Tensor | None,
+    channel_table: Tensor | None,
+    channel_offset: Tensor | None,
     real: Tensor | None,
     output: Tensor,
     lse: Tensor,
@@ -123,23 +127,17 @@ def flash_attention_backward(
     window: int | None,
     dense_last_segment: bool,
 ) -> list[Tensor]:
-    """Gradients of query and key (from content only), value, and the scores; empty for what is off."""
+    """Gradients of the first eight inputs of `flash_attention`; empty for what is off."""
+    tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
-    gradients = launch.backward(
-        output_gradient,
-        query,
-        key,
-        value,
-        content_bias,
-        time_score,
-        channel_score,
-        real,
-        output,
-        lse,
-        time_max,
-        options,
+    query_gradient, key_gradient, value_gradient, sums = gradients(
+        output_gradient, query, key, value, content_bias, tables, real, output, lse, time_max, options
     )
-    return [query.new_empty(0) if gradient is None else gradient for gradient in gradients]
+    if content_bias is not None:
+        sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
+    of_shared = [sums.get(name) for name in ("content_bias", "time", "time_offset", "channel", "channel_offset")]
+    found = [query_gradient, key_gradient, value_gradient, *of_shared]
+    return [query.new_empty(0) if gradient is None else gradient.to(query.dtype) for gradient in found]
 
 
 @flash_attention_backward.register_fake
@@ -149,54 +147,36 @@ def _(
     key: Tensor,
     value: Tensor,
     content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
-    *_: Any,
+    *others: Any,
 ) -> list[Tensor]:
-    of_content = [None, None] if content_bias is None else [query, key]
-    tensors = [*of_content, value, time_score, channel_score]
-    return [query.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in tensors]
+    inputs = [query, None if content_bias is None else key, value, content_bias, *others[:4]]
+    return [query.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in inputs]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:7], *output)
-    ctx.options = inputs[7:]
+    ctx.save_for_backward(*inputs[:9], *output)
+    ctx.options = inputs[9:]
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, output_gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if output_gradient is None:
-        return (None,) * 10
-    query, key, value, content_bias, time_score, channel_score, real, *results = ctx.saved_tensors
-    gradients = flash_attention_backward(
-        output_gradient.contiguous(),
-        query,
-        key,
-        value,
-        content_bias,
-        time_score,
-        channel_score,
-        real,
-        *results,
-        *ctx.options,
-    )
-    query_gradient, key_gradient, value_gradient, time_gradient, channel_gradient = gradients
-    bias_gradient = None
-    if content_bias is not None and ctx.needs_input_grad[3]:
-        over_heads = query_gradient.sum((0, 1, 2), dtype=torch.float32)
-        bias_gradient = over_heads.unflatten(0, (content_bias.shape[0], -1)).sum(1).to(content_bias.dtype)
-    return (
-        None if content_bias is None else query_gradient,
-        None if content_bias is None else key_gradient,
-        value_gradient,
-        bias_gradient,
-        None if time_score is None else time_gradient,
-        None if channel_score is None else channel_gradient,
-        None,
-        None,
-        None,
-        None,
-    )
+        return (None,) * 12
+    saved = ctx.saved_tensors  # checkpointing gives them once
+    found = flash_attention_backward(output_gradient.contiguous(), *saved, *ctx.options)
+    content = saved[3] is not None
+    inputs_on = (True, content, True, content, *(table is not None for table in saved[4:8]))
+    return (*(x if on else None for x, on in zip(found, inputs_on, strict=True)), *4 * (None,))
 
 
 flash_attention.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _no_second_derivative(ctx: Any, *_: Any) -> None:
+    raise RuntimeError(
+        "impl='triton' has no second derivative: its gradients cannot be differentiated again; "
+        "use impl='separable' or impl='reference' for that"
+    )
+
+
+flash_attention_backward.register_autograd(_no_second_derivative)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +23,7 @@ SWITCH = "MVPA_TS_TUNE"
 """Environment variable; with "0" the first candidate is taken, which was chosen by counting instructions."""
 
 _FILE = "blocks.json"
-_chosen: dict[str, int] = {}
+_chosen: dict[tuple[Hashable, ...], int] = {}
 
 
 def fastest(
@@ -40,13 +39,14 @@ def fastest(
     """
     if len(candidates) == 1 or not may_time(device):
         return candidates[0]
-    key = _key(kernel, candidates, arguments, device)
-    if key not in _chosen:
+    call = _call(kernel, candidates, arguments, device)
+    if call not in _chosen:
+        key = _key(call, device)
         remembered = _remembered(key, len(candidates))
-        _chosen[key] = _time(candidates, run) if remembered is None else remembered
+        _chosen[call] = _time(candidates, run) if remembered is None else remembered
         if remembered is None:
-            get_cache_manager(key).put(json.dumps(_chosen[key]), _FILE, binary=False)
-    return candidates[_chosen[key]]
+            get_cache_manager(key).put(json.dumps(_chosen[call]), _FILE, binary=False)
+    return candidates[_chosen[call]]
 
 
 def may_time(device: torch.device) -> bool:
@@ -74,19 +74,20 @@ def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int:
     return times.index(min(times))
 
 
-def _key(kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device) -> str:
+def _call(
+    kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device
+) -> tuple[Hashable, ...]:
+    """What the choice depends on; made at each launch, so it must be quick."""
     # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
-    sizes = {name: triton.next_power_of_2(arguments[name]) for name in ("batch", "segments", "channels", "heads")}
-    switches = {name: value for name, value in arguments.items() if name.isupper()}
-    described = [
-        triton.__version__,
-        torch.cuda.get_device_name(device),
-        kernel.cache_key,
-        str(arguments["p_query"].dtype),
-        str(sorted((sizes | switches).items())),
-        str([asdict(blocks) for blocks in candidates]),
-    ]
-    return hashlib.sha256("\n".join(described).encode()).hexdigest()
+    sizes = (arguments[name].bit_length() for name in ("batch", "segments", "channels", "heads"))
+    switches = (value for name, value in arguments.items() if name.isupper())
+    return kernel.cache_key, tuple(candidates), arguments["p_query"].dtype, device, *sizes, *switches
+
+
+def _key(call: tuple[Hashable, ...], device: torch.device) -> str:
+    """The same for all processes, on all GPUs of one kind."""
+    described = (triton.__version__, torch.cuda.get_device_name(device), *(x for x in call if x != device))
+    return hashlib.sha256(repr(described).encode()).hexdigest()
 
 
 def _remembered(key: str, candidates: int) -> int | None:

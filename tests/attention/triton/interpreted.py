@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mvpa_ts import mvpa_attention
-from mvpa_ts.attention.triton import launch, operator
+from mvpa_ts.attention.triton import batch, launch, operator
 
 FACTORS = {
     "shape": ((1, 1), (7, 1), (1, 5), (11, 3), (2, 18), (5, 17)),
@@ -148,19 +148,64 @@ def test_large_logits_neither_overflow_nor_vanish(masks: str) -> None:
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(actual.sum(), singles))
 
 
-def test_operators_are_registered_correctly() -> None:
+@pytest.mark.parametrize("components", [("content", "time", "channel"), ("time",), ("channel",), ()], ids=str)
+@pytest.mark.parametrize(("programs", "parts"), [(1, 5), (4, 2)])
+def test_parts_of_the_batch_give_what_the_whole_gives(
+    programs: int, parts: int, components: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample has its own masks, and tables collect the gradients of all."""
+    monkeypatch.setattr(batch, "_PROGRAMS", programs)  # a sample has one program for each of its two heads
+    case = Case((4, 3), window=1, groups=2, kv_heads=1, batch=5, head_dim=16, masks="all", components=components)
+    assert len(list(batch.parts(case.inputs()[0]))) == parts
+    assert_exact(case)
+
+
+def test_parts_cover_the_batch_and_fill_a_gpu() -> None:
+    for B, T, C, H in ((64, 50, 50, 12), (64, 100, 100, 12), (64, 10, 10, 12), (3, 100, 88, 16), (1, 1, 1, 1)):
+        query = torch.empty(B, T, C, H, 64, device="meta")
+        sizes = [len(range(B)[part]) for part in batch.parts(query)]
+        assert sum(sizes) == B
+        assert len(sizes) == 1 or sizes[0] * -(-T * C // 128) * H >= batch._PROGRAMS
+        assert len(sizes) == 1 or B // len(sizes) < 2 * sizes[0]
+
+
+@pytest.fixture
+def operator_arguments() -> tuple[list[Tensor], tuple[Tensor, bool, int, bool]]:
+    """The first eight inputs of the operator, and the others."""
     case = Case((3, 2), window=1, masks="token", batch=1, kv_heads=1, head_dim=16)
     query, key, value, time_key, channel_key, u, v, w = case.inputs(torch.float32)
-    time_score = operator._time_score(query, time_key, v, True).detach().requires_grad_()
-    channel_score = operator._channel_score(query, channel_key, w, "absolute").detach().requires_grad_()
-    tensors = (query, key, value, u, time_score, channel_score)
-    switches = (True, 1, False)
-    torch.library.opcheck(operator.flash_attention, (*tensors, case.real(), *switches))
-    with torch.no_grad():
-        results = operator.flash_attention(*tensors, case.real(), *switches)
-        arguments = (torch.ones_like(query), *tensors, case.real(), *results, *switches)
-        arguments = tuple(x.detach() if isinstance(x, Tensor) else x for x in arguments)
-        torch.library.opcheck(operator.flash_attention_backward, arguments)
+    tables = (
+        *operator._time_table(query, time_key, v, True),
+        *operator._channel_table(query, channel_key, w, "absolute"),
+    )
+    tensors = [query, key, value, u, *(x.detach().requires_grad_() for x in tables)]
+    return tensors, (case.real(), True, 1, False)
+
+
+def test_operators_are_registered_correctly(operator_arguments: tuple[list[Tensor], tuple]) -> None:
+    tensors, others = operator_arguments
+    torch.library.opcheck(operator.flash_attention, (*tensors, *others))
+    tensors = [tensor.detach() for tensor in tensors]
+    results = operator.flash_attention(*tensors, *others)
+    real, *switches = others
+    arguments = (torch.ones_like(results[0]), *tensors, real, *results, *switches)
+    torch.library.opcheck(operator.flash_attention_backward, arguments)
+
+
+def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
+    inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+    gradients = torch.autograd.grad(
+        mvpa_attention(*inputs, impl="triton").square().sum(), inputs, create_graph=True, retain_graph=True
+    )
+    with pytest.raises(RuntimeError, match=r"impl='triton' has no second derivative.*impl='separable'"):
+        gradients[1].sum().backward()
+
+
+def test_the_backward_pass_may_run_twice() -> None:
+    inputs = Case((3, 2), window=0, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+    loss = mvpa_attention(*inputs, impl="triton", window=0).square().sum()
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), first, atol=0, rtol=0)
 
 
 def test_compiled_without_a_graph_break_and_checkpointed() -> None:

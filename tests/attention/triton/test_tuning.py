@@ -1,5 +1,6 @@
 """The choice among block sizes, with a made-up clock and a made-up GPU."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,9 +9,9 @@ import torch
 
 pytest.importorskip("triton")
 import triton
-from attention_gpu import MOST_CANDIDATES
+from attention_accuracy import MOST_CANDIDATES
 
-from mvpa_ts.attention.triton import tuning
+from mvpa_ts.attention.triton import batch, launch, tuning
 from mvpa_ts.attention.triton.launch import Blocks, choose_blocks
 
 CANDIDATES = (Blocks(64, 64, 4), Blocks(128, 64, 8), Blocks(32, 64, 4))
@@ -53,6 +54,42 @@ def test_another_kind_of_call_is_timed_again(timed: list[Blocks], changes: dict)
     choose(timed)
     choose(timed, **changes)
     assert len(timed) == 6
+
+
+@pytest.mark.parametrize("shape", [(50, 50, 64), (100, 32, 128)])
+def test_a_call_times_all_of_its_kernels_once(
+    shape: tuple[int, int, int], timed: list[Blocks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the launch code down: what it hands over is what the choice is remembered under."""
+    launched: list[str] = []
+
+    class Kernel:
+        def __init__(self, name: str) -> None:
+            self.cache_key = name
+
+        def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+            return lambda **arguments: launched.append(self.cache_key)
+
+    names = ("forward_kernel", "query_gradient_kernel", "key_gradient_kernel")
+    for name in names:
+        monkeypatch.setattr(launch, name, Kernel(name))
+    monkeypatch.setattr(tuning, "milliseconds", lambda run: run() or 1.0)
+    T, C, d = shape
+    query, bias = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in ((64, T, C, 12, d), (12, d)))
+    tables, options = batch.Tables(None, None, None, None), launch.Options(True, 10, True)
+
+    def call() -> int:
+        launched.clear()
+        results = batch.attend(query, query, query, bias, tables, None, options)
+        batch.gradients(query, query, query, query, bias, tables, None, *results, options)
+        return len(launched)
+
+    parts = len(list(batch.parts(query)))
+    assert parts > 1
+    candidates = [choose_blocks(name.removesuffix("_kernel"), query, False) for name in names]
+    assert call() == 3 * parts + sum(len(found) for found in candidates)
+    assert call() == 3 * parts
+    assert {name: launched.count(name) for name in names} == dict.fromkeys(names, parts)
 
 
 def test_the_choice_outlives_the_process(timed: list[Blocks], tmp_path: Path) -> None:

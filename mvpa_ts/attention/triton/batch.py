@@ -1,0 +1,153 @@
+"""Both passes over a batch, a few samples at a time: their scores are made, used by the kernels, and let go.
+
+The legend of shapes is in mvpa_ts/attention/reference.py. Of equation (1) of docs/attention.md the kernels form the
+content term; the time and channel scores are matrix products of linear size. They are not kept for the backward pass,
+which makes them again: kept, they would take as much memory as query, key and value at T = C = 100 and heads of 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from mvpa_ts.attention.triton import launch
+
+# At least so many programs of 128 query tokens in a launch, where the batch has them: 31 for each multiprocessor of an
+# H100, so that waiting for the last ones costs little.
+_PROGRAMS = 4096
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What scores are made from, for each head; None for a term that is off.
+
+    Rows of the time table run from the smallest lag that occurs to the largest. The last axis of the channel scores is
+    the channel of the key, filled up to P, a multiple of 8, by offsets of −∞.
+    """
+
+    time: Tensor | None  # [H, R, d]
+    time_offset: Tensor | None  # [H, R, 1]
+    channel: Tensor | None  # [C·H, d, P]
+    channel_offset: Tensor | None  # [C·H, 1, P]
+
+    def scores(self, query: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d]."""
+        time_score, channel_score = None, None
+        if self.time is not None:
+            time_score = torch.baddbmm(self.time_offset, self.time, _by_head(query).mT)
+        if self.channel is not None:
+            channel_score = torch.baddbmm(self.channel_offset, _by_channel_and_head(query), self.channel)
+        return time_score, channel_score
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    tables: Tables,
+    real: Tensor | None,
+    options: launch.Options,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
+    B, T, C, H, _ = query.shape
+    output = launch.like(query)
+    lse, time_max = (launch.allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
+    for part in parts(query):
+        inputs = (query[part], key[part], value[part], content_bias)
+        # Scores are held by nothing but the call, so that they are gone before the next ones are made.
+        launch.forward(
+            *inputs,
+            *tables.scores(query[part]),
+            None if real is None else real[part],
+            options,
+            (output[part], lse[part], time_max[part]),
+        )
+    return output, lse, time_max
+
+
+def gradients(
+    output_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    tables: Tables,
+    real: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    time_max: Tensor,
+    options: launch.Options,
+) -> tuple[Tensor, Tensor | None, Tensor, dict[str, Tensor]]:
+    """Gradients of query, key (None without content) and value; and by name, in float32, of what the samples share.
+
+    Every element is written by one program and sums have a fixed order: results are the same each time.
+    """
+    query_gradient, value_gradient = launch.like(query), launch.like(value)
+    key_gradient = None if content_bias is None else launch.like(key)
+    shared = {"content_bias": None if content_bias is None else query[0, 0, 0]} | vars(tables)
+    sums = {name: torch.zeros_like(x, dtype=torch.float32) for name, x in shared.items() if x is not None}
+    for part in parts(query):
+        _part_gradients(
+            output_gradient[part],
+            (query[part], key[part], value[part], content_bias),
+            tables,
+            None if real is None else real[part],
+            (output[part], lse[part], time_max[part]),
+            options,
+            (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
+            sums,
+        )
+    return query_gradient, key_gradient, value_gradient, sums
+
+
+def _part_gradients(
+    output_gradient: Tensor,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None],
+    tables: Tables,
+    real: Tensor | None,
+    results: tuple[Tensor, Tensor, Tensor],
+    options: launch.Options,
+    input_gradients: tuple[Tensor, Tensor | None, Tensor],
+    sums: dict[str, Tensor],
+) -> None:
+    """Fill in the gradients of some samples, and add theirs to what all share."""
+    query, query_gradient = inputs[0], input_gradients[0]
+    time_gradient, channel_gradient = launch.backward(
+        output_gradient, *inputs, *tables.scores(query), real, results, options, input_gradients
+    )
+    if "content_bias" in sums:
+        sums["content_bias"] += query_gradient.sum((0, 1, 2), dtype=torch.float32)
+    else:
+        query_gradient.zero_()  # the kernel writes what comes from content
+    if tables.time is not None and time_gradient is not None:
+        sums["time"] += time_gradient @ _by_head(query)
+        sums["time_offset"] += time_gradient.sum(2, keepdim=True, dtype=torch.float32)
+        _by_head(query_gradient).baddbmm_(time_gradient.mT, tables.time)
+    if tables.channel is not None and channel_gradient is not None:
+        sums["channel"] += _by_channel_and_head(query).mT @ channel_gradient
+        sums["channel_offset"] += channel_gradient.sum(1, keepdim=True, dtype=torch.float32)
+        _by_channel_and_head(query_gradient).baddbmm_(channel_gradient, tables.channel.mT)
+
+
+def parts(query: Tensor) -> Iterator[slice]:
+    """Samples whose scores exist at one time: as few as fill a GPU, and about as many in each part."""
+    B, T, C, H, _ = query.shape
+    enough = -(-_PROGRAMS // (-(-T * C // 128) * H))
+    samples = -(-B // max(B // enough, 1))
+    for start in range(0, B, samples):
+        yield slice(start, start + samples)
+
+
+def _by_head(query: Tensor) -> Tensor:
+    """A view of queries or their gradients as matrices, one for each head."""
+    return rearrange(query, "b t c h d -> h (b t c) d")
+
+
+def _by_channel_and_head(query: Tensor) -> Tensor:
+    """The same, one for each channel of the queries and head."""
+    return rearrange(query, "b t c h d -> (c h) (b t) d")
