@@ -346,10 +346,11 @@ def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    place = {"repo_id": str(repository), "filename": name, "revision": options["revision"]}
+    place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
     try:
-        if not options["local_files_only"] and try_to_load_from_cache(**place, cache_dir=options["cache_dir"]) is None:
-            _ask_hub(place, options["token"])
+        cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
+        if cached is None and not options.get("local_files_only"):
+            _ask_hub(place, options.get("token"))
         return Path(hf_hub_download(repo_id=str(repository), filename=name, **options))
     except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(

@@ -87,10 +87,8 @@ class ProbabilityStore:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            kept = (
-                f"{error.strerror or error}; {first} of {len(self.starts)} rows are stored, a new run goes on from them"
-            )
-            raise OSError(error.errno, kept, self.path) from error
+            kept = f"{first} of {len(self.starts)} rows are stored, a new run goes on from them"
+            raise OSError(error.errno, f"{error.strerror}; {kept}", self.path) from error
         self._values += values
 
     def close(self) -> None:

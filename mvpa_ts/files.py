@@ -39,9 +39,8 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:  # a full disk is reported without the file's name
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(
-            error.errno, f"{error.strerror}, so it was not written and an older one is whole", path
-        ) from error
+        kept = "so it was not written and an older one is whole"
+        raise OSError(error.errno, f"{error.strerror}, {kept}", path) from error
     finally:
         temporary.unlink(missing_ok=True)
 

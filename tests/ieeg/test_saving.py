@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mvpa_ts.ieeg.configuration import mvpformer_tiny
-from mvpa_ts.ieeg.model import MVPFormer
+from mvpa_ts.ieeg.model import MVPFormer, pretrained_config
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -113,6 +113,8 @@ def test_a_missing_folder_is_never_a_random_model(tmp_path, monkeypatch):
         MVPFormer.from_pretrained(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
         MVPFormer.from_pretrained("someone/absent", local_files_only=True)
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+        pretrained_config(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("failure", ["refused", "silent"])
