@@ -1,13 +1,15 @@
-"""What the settings of the forecasting models rest on: errors of a blocked cross-validation, no test data.
+"""What the settings of closed-form starts rest on: errors of a blocked cross-validation, no test data.
 
-The validation part of ETTh is one summer while the test part is a winter, and settings that are best on the one are
-not on the other. So the rows of the train and the validation part together are cut into four blocks. Each is forecast
-by a model trained on windows that do not touch it. Training windows are thinned, for neighbours are alike: every third
-of ETTh, every twelfth of Weather; likewise those that are forecast. Settings are compared by the mean over blocks and
-horizons of the change in percent against the closed-form start alone, without any gradient step.
+The validation part of ETTh1 and ETTh2 is one summer while the test part is a winter, and settings that are best on the
+one are not on the other. So the rows of the train and the validation part together are cut into four blocks. Each is
+forecast by a model trained on windows that do not touch it, zero being the mean of the rows outside. Training windows
+are thinned, for neighbours are alike: every third of ETTh, every twelfth of Weather; likewise those that are forecast.
+Settings are compared by the mean over blocks and horizons of the change in percent against the closed-form start alone,
+without any gradient step. What is changed are the settings of Weather, and on ETTh those of the longer look-backs.
 
-    python experiments/forecasting_choices.py            # results/forecasting_choices.csv and .md, resumable
-    python experiments/forecasting_choices.py --quick    # two settings, one block, three steps, written elsewhere
+    python experiments/forecasting_choices.py                       # results/forecasting_choices.csv, .md; resumable
+    python experiments/forecasting_choices.py --datasets Weather    # one set, some 40 s a run
+    python experiments/forecasting_choices.py --quick               # two settings, one block, three steps, elsewhere
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LOOKBACK, mvpa
+from forecasting_models import LONG_SETTINGS, LOOKBACK, MVPA_SETTINGS, mvpa
 from forecasting_report import RESULTS, append_row, read_rows
-from training import train
+from torch import nn
+from training import Training, train
 
 from mvpa_ts.datasets import FORECASTING_DATASETS, Borders, WindowSet, forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
@@ -34,35 +37,41 @@ HORIZONS, SEED, BLOCKS = (96, 336), 1, 4
 BASE = "closed form alone"
 # Every how many-th window is trained on, and forecast.
 THINNING = {"ETTh1": (3, 12), "ETTh2": (3, 12), "Weather": (12, 48)}
-# What is changed: settings of the network, and under "training" of its training.
+CHOSEN = {
+    "ETTh1": {"patch_length": 48, **LONG_SETTINGS["ETTh1"]},
+    "ETTh2": {"patch_length": 48, **LONG_SETTINGS["ETTh2"]},
+    "Weather": MVPA_SETTINGS["Weather"],
+}
+# What is changed: settings of the network, under "training" of its training, and whether missing values are masked.
 CHANGES: dict[str, dict[str, Any]] = {
     BASE: {"num_layers": 0, "training": {"learning_rate": 1e-12}},
     "as chosen": {},
+    "missing values as if measured": {"masked": False},
+    "no level reversion": {"level_reversion": False},
+    "level reversion 0.25": {"level_reversion": True, "training": {"reversion_strength": 0.25}},
+    "level reversion 0.5": {"level_reversion": True, "training": {"reversion_strength": 0.5}},
     "linear path alone": {"num_layers": 0},
     "MVPA none": {"components": ()},
-    "channels alike": {"individual_channels": False},
-    "channels individual": {"individual_channels": True},
-    "no cycle": {"cycle_length": None},
-    "cycle of half strength": {"training": {"cycle_strength": 0.5}},
-    "cycle of full strength": {"training": {"cycle_strength": 1.0}},
+    "one epoch": {"training": {"epochs": 1}},
+    "two epochs": {"training": {"epochs": 2}},
+    "dropout 0.2, head 0.3": {"dropout": 0.2, "head_dropout": 0.3},
     "ridge 0.1": {"training": {"ridge": 0.1}},
     "ridge 0.3": {"training": {"ridge": 0.3}},
     "ridge 1": {"training": {"ridge": 1.0}},
-    "start at zero": {"training": {"ridge": None, "linear_rate": 1.0}},
-    "patches of 24, stride 24": {"patch_length": 24, "patch_stride": 24},
-    "patches of 48, stride 48": {"patch_length": 48, "patch_stride": 48},
-    "one patch of 96": {"patch_length": 96, "patch_stride": 96},
-    "width 32": {"dim": 32, "mlp_dim": 64},
+    "ridge 3": {"training": {"ridge": 3.0}},
+    "channels alike": {"individual_channels": False},
+    "channels individual": {"individual_channels": True},
+    "no cycle": {"cycle_length": None},
+    "cycle of full strength": {"training": {"cycle_strength": 1.0}},
+    "patches of 96": {"patch_length": 96, "patch_stride": 96},
+    "patches of 24": {"patch_length": 24, "patch_stride": 24},
     "width 64": {"dim": 64, "mlp_dim": 128},
+    "width 128": {"dim": 128, "mlp_dim": 256, "num_heads": 8},
     "two layers": {"num_layers": 2},
-    "dropout 0.1": {"dropout": 0.1, "head_dropout": 0.1},
-    "dropout 0.3, head 0.5": {"dropout": 0.3, "head_dropout": 0.5},
-    "learning rate 1e-3": {"training": {"learning_rate": 1e-3}},
-    "learning rate 5e-3": {"training": {"learning_rate": 5e-3}},
-    "twice the epochs": {"training": {"epochs": 2}},
+    "learning rate 2.5e-3": {"training": {"learning_rate": 2.5e-3, "linear_rate": 0.04}},
     "squared error as the loss": {"training": {"loss": "mse"}},
     "half of the loss over frequencies": {"training": {"frequency_weight": 0.5}},
-    "no averaging of weights": {"training": {"weight_averaging": None}},
+    "start at zero": {"training": {"ridge": None, "linear_rate": 1.0}},
 }
 
 
@@ -95,11 +104,10 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
     windows = thinned(blocks(dataset, horizon)[block], THINNING[dataset])
     if quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-    channels = windows["train"].values.shape[1]
     torch.manual_seed(SEED)
-    model, training, settings = mvpa(dataset, horizon, channels, CHANGES[name], missing=windows["train"].missing)
-    _, chosen_training, chosen = mvpa(dataset, horizon, channels, {})
-    if CHANGES[name] and (settings, training) == (chosen, chosen_training):
+    model, training, settings = changed(dataset, horizon, windows["train"], CHANGES[name])
+    chosen = changed(dataset, horizon, windows["train"], {})
+    if CHANGES[name] and (training, settings) == chosen[1:]:
         return
     # As many steps as on all windows.
     training = replace(training, epochs=training.epochs * THINNING[dataset][0])
@@ -107,6 +115,18 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
     row = dict(zip(("dataset", "change", "horizon", "block"), key, strict=True))
     errors = {"mse": outcome.validation_mse, "mae": outcome.validation_mae}
     append_row(table, {**row, **errors, "seconds": round(outcome.seconds, 1), "hardware": hardware("cpu")})
+
+
+def changed(
+    dataset: str, horizon: int, windows: WindowSet, change: dict[str, Any]
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """The model, its training and all its settings after a change."""
+    change = dict(change)
+    missing = windows.missing if change.pop("masked", True) else None
+    training = {**CHOSEN[dataset]["training"], **change.pop("training", {})}
+    whole = {**CHOSEN[dataset], **change, "training": training}
+    model, training, settings = mvpa(dataset, horizon, windows.values.shape[1], whole, missing=missing)
+    return model, training, {**settings, "masked": missing is not None}
 
 
 def blocks(dataset: str, horizon: int) -> list[dict[str, WindowSet]]:
