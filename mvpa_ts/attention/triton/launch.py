@@ -44,13 +44,13 @@ class Blocks:
     tiles: int = 1
 
 
-# By the ahead-of-time resource report for sm_90: of the blocks that spill no register with Triton 3.6 and 3.9, first those
-# with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU may
-# prefer: another pipeline stage against latency, fewer rows so that two programs share a multiprocessor.
+# By the ahead-of-time resource report for sm_90: of the blocks that spill no register with Triton 3.6 or 3.9, those
+# with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU
+# may prefer: another pipeline stage against latency, fewer rows so that two programs share a multiprocessor.
 # `tuning.fastest` times them. Eight warps on 64 rows would do some products twice. Key: kernel, and whether heads are
-# wider than 64; then whether one tile holds all channels, several do, or tiles run along the segments. Masks, and keys of
-# later segments, take registers, so some layouts have blocks of their own for them. The query kernel's candidates have
-# one number of keys: what it writes in which precision depends on it.
+# wider than 64; then whether one tile holds all channels, several do, or tiles run along the segments. Masks, and keys
+# of later segments, take registers, so some layouts have blocks of their own for them. The query kernel's candidates
+# have one number of keys: what it writes in which precision depends on it.
 _BLOCKS = {
     ("forward", False): {
         "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=3), Blocks(128, 64, 8)),
@@ -88,7 +88,7 @@ _BLOCKS = {
     ("key_gradient", True): {
         "one tile": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
         "one tile, masked": (Blocks(16, 64, 8),),
-        "tiles": (Blocks(16, 64, 8), Blocks(16, 32, 4)),
+        "tiles": (Blocks(16, 64, 8),),
         "tiles, masked": (Blocks(16, 64, 8),),
         "segments": (Blocks(16, 64, 8),),
     },
