@@ -232,6 +232,7 @@ def test_compiled_without_a_graph_break_and_checkpointed() -> None:
 
 
 def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
+    """One sample has two programs here: the interpreter is slow."""
     generator = torch.Generator().manual_seed(0)
     time_codebook, channel_codebook = torch.randn(2, 8, 32, generator=generator)
     modules = [MVPAttention(32, 2, 1, window=1, impl=impl) for impl in ("triton", "reference")]
@@ -239,7 +240,7 @@ def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
     attention = pickle.loads(pickle.dumps(copy.deepcopy(modules[0])))
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attention, backend=counter, fullgraph=True)
-    for B, T, C in ((2, 3, 4), (3, 5, 6), (2, 4, 3), (4, 6, 5)):
+    for B, T, C in ((2, 3, 4), (3, 2, 5), (4, 5, 2)):
         x = torch.randn(B, T, C, 32, generator=generator).requires_grad_()
         outputs = [module(x, time_codebook, channel_codebook) for module in (compiled, modules[1])]
         torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
