@@ -240,7 +240,7 @@ def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
     attention = pickle.loads(pickle.dumps(copy.deepcopy(modules[0])))
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attention, backend=counter, fullgraph=True)
-    for B, T, C in ((2, 3, 4), (3, 2, 5), (4, 5, 2)):
+    for B, T, C in ((2, 3, 4), (3, 2, 5)):
         x = torch.randn(B, T, C, 32, generator=generator).requires_grad_()
         outputs = [module(x, time_codebook, channel_codebook) for module in (compiled, modules[1])]
         torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
