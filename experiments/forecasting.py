@@ -80,7 +80,8 @@ def run_one(
     windows = forecasting_windows(frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device)
     if arguments.quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-    model, training, settings = build(model_name, dataset, horizon, frame.shape[1] - 1, seed, arguments.lookback)
+    channels, missing = frame.shape[1] - 1, windows["train"].missing
+    model, training, settings = build(model_name, dataset, horizon, channels, seed, arguments.lookback, missing)
     model.to(arguments.device)
 
     def report(epoch: int, mse: float) -> None:

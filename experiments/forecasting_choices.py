@@ -97,7 +97,7 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
     channels = windows["train"].values.shape[1]
     torch.manual_seed(SEED)
-    model, training, settings = mvpa(dataset, horizon, channels, CHANGES[name])
+    model, training, settings = mvpa(dataset, horizon, channels, CHANGES[name], missing=windows["train"].missing)
     _, chosen_training, chosen = mvpa(dataset, horizon, channels, {})
     if CHANGES[name] and (settings, training) == (chosen, chosen_training):
         return
@@ -112,16 +112,19 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
 def blocks(dataset: str, horizon: int) -> list[dict[str, WindowSet]]:
     """Windows of each block to forecast, and those to train on, whose rows all lie outside of it."""
     frame = load_forecasting_frame(dataset)
-    values = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)["train"].values
+    whole = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)["train"]
     stop, length = Borders.of(dataset, len(frame)).validation[1], LOOKBACK + horizon
     starts = torch.arange(stop - length + 1)
     folds = []
     for first, last in itertools.pairwise(np.linspace(0, stop, BLOCKS + 1).astype(int).tolist()):
         outside = (starts + length <= first) | (starts >= last)
         forecast = (starts + LOOKBACK >= first) & (starts + length <= last)
+        # Zero is the mean of what is trained on, as in the test.
+        mean = torch.cat([whole.values[:first], whole.values[last:stop]]).mean(0)
+        missing = None if whole.missing is None else whole.missing - mean
         folds.append(
             {
-                part: WindowSet(values, starts[rows], LOOKBACK, horizon)
+                part: replace(whole, values=whole.values - mean, starts=starts[rows], missing=missing)
                 for part, rows in (("train", outside), ("validation", forecast))
             }
         )

@@ -16,35 +16,14 @@ from mvpa_ts import ForecastingConfig, ForecastingNetwork
 LOOKBACK = 96
 HORIZONS = (96, 192, 336, 720)
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
-# Chosen by blocked cross-validation (forecasting_choices.py); what is not named here is the default
-# of ForecastingConfig. The weights at the end of one cycle of the learning rate are kept.
-_TRAINING = {
-    "learning_rate": 1e-3,
-    "batch_size": 64,
-    "epochs": 1,
-    "weight_averaging": 0.98,
-    "keep": "last",
-    "linear_rate": 0.1,
-}
+# What is not named is the default of ForecastingConfig and of Training; where each comes from: docs/forecasting.md.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
-    "ETTh1": {
-        "cycle_length": 24,
-        "individual_channels": True,
-        "patch_stride": 48,
-        "dropout": 0.5,
-        "head_dropout": 0.7,
-        "training": {**_TRAINING, "ridge": 0.1, "cycle_strength": 0.75},
-    },
-    "ETTh2": {
-        "cycle_length": 24,
-        "patch_stride": 48,
-        "dropout": 0.5,
-        "head_dropout": 0.7,
-        "training": {**_TRAINING, "ridge": 0.3, "cycle_strength": 0.75},
-    },
+    "ETTh1": {"cycle_length": 24},
+    "ETTh2": {"patch_length": 24, "patch_stride": 12, "training": {"learning_rate": 2e-3, "patience": 5}},
     "Weather": {
         "cycle_length": 144,
         "individual_channels": True,
+        "level_reversion": True,
         "patch_length": 96,
         "patch_stride": 96,
         "dim": 64,
@@ -52,12 +31,49 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
         "head_dropout": 0.1,
         "training": {
-            **_TRAINING,
             "learning_rate": 5e-3,
+            "batch_size": 64,
+            "epochs": 2,
+            "weight_averaging": 0.98,
+            "keep": "last",
             "linear_rate": 0.02,
             "ridge": 1.0,
             "cycle_strength": 1.0,
+            "reversion_strength": 0.5,
         },
+    },
+}
+_CLOSED_FORM = {
+    "learning_rate": 1e-3,
+    "batch_size": 64,
+    "epochs": 1,
+    "weight_averaging": 0.98,
+    "keep": "last",
+    "linear_rate": 0.3,
+    "cycle_strength": 0.75,
+}
+# For look-backs longer than 96.
+LONG_SETTINGS: dict[str, dict[str, Any]] = {
+    "ETTh1": {
+        "cycle_length": 24,
+        "individual_channels": True,
+        "patch_stride": 48,
+        "dropout": 0.5,
+        "head_dropout": 0.7,
+        "training": {**_CLOSED_FORM, "ridge": 1.0},
+    },
+    "ETTh2": {
+        "cycle_length": 24,
+        "patch_stride": 48,
+        "dropout": 0.5,
+        "head_dropout": 0.7,
+        "training": {**_CLOSED_FORM, "ridge": 3.0},
+    },
+    "Weather": {
+        **MVPA_SETTINGS["Weather"],
+        "dropout": 0.3,
+        "head_dropout": 0.5,
+        "training": {**MVPA_SETTINGS["Weather"]["training"], "ridge": 3.0, "epochs": 1},
     },
 }
 # The ablation, on the settings of each data set: terms of the score, all keys alike, no attention path at all.
@@ -132,15 +148,17 @@ MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, ENSEMBLE, *PEERS)
 
 
 class Core(nn.Module):
-    """A network of this library; the first row of a window is its phase."""
+    """A network of this library; the first row of a window is its phase, and the code for a missing value is masked."""
 
-    def __init__(self, config: ForecastingConfig) -> None:
+    def __init__(self, config: ForecastingConfig, missing: Tensor | None = None) -> None:
         super().__init__()
         self.network = ForecastingNetwork(config)
+        self.register_buffer("missing", missing)
 
     def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
         """Map [B, L, C] to [B, h, C]."""
-        return self.network(x, phase=first_row)[..., 0]
+        mask = None if self.missing is None else x != self.missing
+        return self.network(x, mask, phase=first_row)[..., 0]
 
 
 class Mean(nn.Module):
@@ -183,9 +201,15 @@ def available(name: str) -> bool:
 
 
 def build(
-    name: str, dataset: str, horizon: int, channels: int, seed: int, lookback: int = LOOKBACK
+    name: str,
+    dataset: str,
+    horizon: int,
+    channels: int,
+    seed: int,
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
-    """The untrained model, how to train it, and its settings as data."""
+    """The untrained model, how to train it, and its settings as data; `missing` as in `WindowSet`."""
     torch.manual_seed(seed)
     if name in PEERS:
         import neuralforecast.models as host
@@ -201,28 +225,35 @@ def build(
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
     if name.startswith("Linear"):
         config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
-        return Core(config), Training(), asdict(config)
+        return Core(config, missing), Training(), asdict(config)
     if name in MVPA_MODELS:
-        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback)
+        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback, missing)
     if name == ENSEMBLE:
         members = [
-            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback) for index in range(MEMBERS)
+            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback, missing)
+            for index in range(MEMBERS)
         ]
         return Mean([model for model, _, _ in members]), *members[0][1:]
     raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
 
 
 def mvpa(
-    dataset: str, horizon: int, channels: int, change: dict[str, Any], lookback: int = LOOKBACK
+    dataset: str,
+    horizon: int,
+    channels: int,
+    change: dict[str, Any],
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
-    settings = {**MVPA_SETTINGS[dataset], **change}
-    training = Training(**{**MVPA_SETTINGS[dataset].get("training", {}), **change.get("training", {})})
+    chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_SETTINGS)[dataset]
+    settings = {**chosen, **change}
+    training = Training(**{**chosen.get("training", {}), **change.get("training", {})})
     settings.pop("training", None)
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
     settings["individual_channels"] = channels if settings.pop("individual_channels", False) else None
     config = ForecastingConfig(horizon, lookback, **settings)
-    return Core(config), training, asdict(config)
+    return Core(config, missing), training, asdict(config)
 
 
 def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:

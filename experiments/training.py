@@ -32,6 +32,7 @@ class Training:
     keep: Literal["best", "last"] = "best"  # the weights of the best validation epoch, or those at the end
     ridge: float | None = None  # start the linear path in closed form with that ridge; None starts at zero
     cycle_strength: float = 0.5  # of that start
+    reversion_strength: float = 0.25  # of that start
     linear_rate: float = 1.0  # share of the learning rate that the linear path and the cycle get
     frequency_weight: float = 0.0  # share of the loss taken by the L1 norm of the error's Fourier transform over steps
 
@@ -130,16 +131,23 @@ def train(
 
 def start_in_closed_form(model: nn.Module, windows: WindowSet, training: Training) -> None:
     """Least squares for the linear path of a network of this library, on every fourth window: neighbours are alike."""
-    every_fourth = replace(windows, starts=windows.starts[::4])
+    complete = windows.complete()
+    every_fourth = replace(complete, starts=complete.starts[::4])
     network, ridge = model.get_submodule("network"), training.ridge
     assert isinstance(network, ForecastingNetwork)
     assert ridge is not None
-    least_squares_start(network, lambda: every_fourth.batches(256), ridge=ridge, cycle_strength=training.cycle_strength)
+    least_squares_start(
+        network,
+        lambda: every_fourth.batches(256),
+        ridge=ridge,
+        cycle_strength=training.cycle_strength,
+        reversion_strength=training.reversion_strength,
+    )
 
 
 def _groups(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     """Parameters with their learning rates."""
-    slow = ("network.linear.", "network.corrections", "network.cycle")
+    slow = ("network.linear.", "network.corrections", "network.cycle", "network.reversion")
     rates = {True: training.learning_rate * training.linear_rate, False: training.learning_rate}
     named = list(model.named_parameters())
     groups = [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +54,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             checkpoint = super().load_checkpoint(path, map_location, weights_only=True)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no checkpoint {path}") from None
-        except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
             raise ValueError(
                 f"the checkpoint {path} cannot be read ({_reason(error)}): it is damaged, or no checkpoint of this "
                 f"command. Resume from another one, or start again without --ckpt_path"

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.data.recording import Recording
     from mvpa_ts.ieeg.embedding import Embeddings
 
+HUB_SECONDS = 5.0
+"""How long the Hugging Face hub may take to answer whether it has a model."""
+
 
 class WaveletEncoder(nn.Module):
     """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
@@ -340,12 +343,33 @@ def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any
 
 
 def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
     try:
+        cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
+        if cached is None and not options.get("local_files_only"):
+            _ask_hub(place, options.get("token"))
         return Path(hf_hub_download(repo_id=str(repository), filename=name, **options))
     except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(
             f"{repository} is neither a folder nor a model on the Hugging Face hub with {name} ({error})"
+        ) from error
+
+
+def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
+    """Whether the hub has a file, asked once: without a network hf_hub_download would try for half a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(**place), token=token, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        raise
+    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
+        raise FileNotFoundError(
+            f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for a model of that "
+            f"name ({place['filename']}; {type(error).__name__}: {error}): check the path, or for a name on the hub "
+            "the connection; a model that was downloaded before needs none"
         ) from error

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.ieeg.data.channels import natural_order, plain_name
+from mvpa_ts.ieeg.data.channels import left_out_electrodes, natural_order, plain_name
 from mvpa_ts.ieeg.events import SEGMENT
 
 if TYPE_CHECKING:
@@ -100,17 +100,17 @@ def plot_channel_map(
         Channels the model saw.
     values : array, shape (C,)
     dropped : mapping of name to reason, optional
-        Drawn in grey.
+        The electrodes among them are drawn in grey; an EKG, say, is none.
     positions : mapping of name to (x, y, z), optional
         Used if every one of `names` has one.
     label : str
         Of the colour bar.
     """
     colours = np.asarray(values, dtype=np.float64)
-    everything = [*names, *(dropped or {})]
+    left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
+    everything = [*names, *left_out]
     known = {plain_name(name): place for name, place in (positions or {}).items()}
     placed = {name: known[plain_name(name)] for name in everything if plain_name(name) in known}
-    left_out = [name for name in dropped or {} if name not in names]
     if all(name in placed for name in names):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
         for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +175,9 @@ def _read(path: Path) -> dict[str, Tensor]:
             raise ValueError(
                 f"{path} is damaged, or holds more than tensors and plain values, which is never loaded: {error}"
             ) from error
-        except (RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
             raise ValueError(f"{path} is damaged or no checkpoint of torch: {error}") from error
     if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
         weights = weights["state_dict"]

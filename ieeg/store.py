@@ -8,6 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
@@ -81,9 +82,13 @@ class ProbabilityStore:
             raise ValueError(f"{self.path} has {len(self)} of {len(self.starts)} rows, {len(values)} more do not fit")
         first = len(self)
         lines = [_line(first + i, self.starts[first + i], value) for i, value in enumerate(values)]
-        self._file.write("".join(lines).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write("".join(lines).encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            kept = f"{first} of {len(self.starts)} rows are stored, a new run goes on from them"
+            raise OSError(error.errno, f"{error.strerror}; {kept}", self.path) from error
         self._values += values
 
     def close(self) -> None:
@@ -96,7 +101,8 @@ class ProbabilityStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        with suppress(OSError) if kind else nullcontext():  # what a full disk refuses is refused again on closing
+            self.close()
 
     def _opened(self) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ _FILES = {
     "Weather": ("weather/weather.csv", _WEATHER, "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63"),
 }
 FORECASTING_DATASETS = tuple(_FILES)
+# What stands in a file for a value that was not measured; published tables take it as a value.
+_MISSING_CODE = {"Weather": -9999.0}
 
 
 def dataset_path(name: str) -> Path:
@@ -118,15 +120,28 @@ class WindowSet:
     starts : Tensor, shape (windows,)
         First look-back row of each window, which is also its phase in a cycle counted from row 0.
     lookback, horizon : int
+    missing : Tensor, shape (C,), optional
+        The scaled number that stands in `values` where nothing was measured. Windows are cut as they are, for published
+        tables count it as a value; a model may know better.
     """
 
     values: Tensor
     starts: Tensor
     lookback: int
     horizon: int
+    missing: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def complete(self) -> WindowSet:
+        """The windows without a missing value."""
+        if self.missing is None:
+            return self
+        before = torch.zeros(len(self.values) + 1, dtype=torch.long, device=self.values.device)
+        before[1:] = (self.values == self.missing).any(1).cumsum(0)
+        stops = self.starts + self.lookback + self.horizon
+        return replace(self, starts=self.starts[before[stops] == before[self.starts]])
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Look-back [B, L, C], horizon [B, h, C] and first row [B]; shuffled if a generator is given."""
@@ -165,8 +180,11 @@ def forecasting_windows(
         raise ValueError(f"{name} needs {borders.test[1]} rows, frame has {len(values)}")
     train = values[slice(*borders.train)]
     scale = train.std(0)
-    scaled = (values - train.mean(0)) / np.where(scale == 0.0, 1.0, scale)
-    tensor = torch.tensor(scaled, dtype=torch.float32, device=device)
+    scale[scale == 0.0] = 1.0
+    tensor = torch.tensor((values - train.mean(0)) / scale, dtype=torch.float32, device=device)
+    missing = None
+    if name in _MISSING_CODE:
+        missing = torch.tensor((_MISSING_CODE[name] - train.mean(0)) / scale, dtype=torch.float32, device=device)
     windows = {}
     for part in ("train", "validation", "test"):
         start, stop = getattr(borders, part)
@@ -176,5 +194,5 @@ def forecasting_windows(
             raise ValueError(
                 f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
             )
-        windows[part] = WindowSet(tensor, torch.arange(first, first + count, device=device), lookback, horizon)
+        windows[part] = WindowSet(tensor, torch.arange(first, first + count, device=device), lookback, horizon, missing)
     return windows

@@ -36,6 +36,11 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o666 & ~_umask())  # a temporary file is its owner's alone
         temporary.replace(path)
+    except OSError as error:  # a full disk is reported without the file's name
+        if error.errno is None or error.filename is not None:
+            raise
+        kept = "so it was not written and an older one is whole"
+        raise OSError(error.errno, f"{error.strerror}, {kept}", path) from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -45,6 +45,8 @@ class ForecastingNetwork(nn.Module):
             )
         if config.cycle_length is not None:
             self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
+        if config.level_reversion:
+            self.reversion = nn.Parameter(torch.zeros(config.horizon))
         self.encoder = PatchEncoder(config) if config.num_layers else None
 
     def forward(
@@ -103,11 +105,14 @@ class ForecastingNetwork(nn.Module):
         forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
         if self.encoder is not None:
             forecast = forecast + self.encoder(x, mask, future, historic, static)
+        moving = range(config.num_outputs) if config.location_outputs is None else config.location_outputs
+        shifts = forecast.new_tensor([float(output in moving) for output in range(config.num_outputs)])
         if cycle is not None:
-            moving = range(config.num_outputs) if config.location_outputs is None else config.location_outputs
-            shifts = forecast.new_tensor([float(output in moving) for output in range(config.num_outputs)])
             forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
-        return forecast * scale[..., None] + location[..., None]
+        forecast = forecast * scale[..., None] + location[..., None]
+        if config.level_reversion:
+            forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
+        return forecast
 
     def _check(
         self,

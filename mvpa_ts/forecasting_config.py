@@ -50,6 +50,9 @@ class ForecastingConfig:
         Exogenous features known ahead, known in the past only, and constant.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
+    level_reversion : bool
+        Learn how far each step of the forecast returns from the window's mean towards zero, which instance
+        normalisation alone rules out. For series that were standardised as a whole, so that zero is their mean.
     shuffle_channels : bool
         Train on random channel orders.
     location_outputs : tuple of int or None
@@ -78,6 +81,7 @@ class ForecastingConfig:
     historic_size: int = 0
     static_size: int = 0
     normalise: bool = True
+    level_reversion: bool = False
     shuffle_channels: bool = False
     location_outputs: tuple[int, ...] | None = None
 
@@ -115,6 +119,8 @@ class ForecastingConfig:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if self.cycle_channels is not None and self.cycle_length is None:
             raise ValueError("cycle_channels needs cycle_length")
+        if self.level_reversion and not self.normalise:
+            raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
         checked_components(self.components)

@@ -19,27 +19,31 @@ def least_squares_start(
     ridge: float = 0.1,
     cycle_strength: float = 0.5,
     correction_ridge: float = 3.0,
+    reversion_strength: float = 0.25,
 ) -> None:
     """Set the cycle to a share of the mean profile, and the linear path to the ridge regression on what is left.
 
-    Both are functions of all windows at once, so that they carry no noise of a short training. What is minimised is the
-    squared error after scaling back, so windows weigh as much as the variance of their look-back.
+    With `level_reversion`, what then remains is regressed on the level of the window. All are functions of all windows
+    at once, so that they carry no noise of a short training. What is minimised is the squared error after scaling back,
+    so windows weigh as much as the variance of their look-back.
 
     Parameters
     ----------
     network : ForecastingNetwork
         With one output per step; changed in place. Its attention path stays as it is (a new one gives zero).
     batches : callable
-        Called twice; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,), all observed.
+        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,), all observed.
     ridge : float
         Added to the variance of every input, of which the mean is about one. A tenth keeps the regression from reading
         noise; more helps where windows are few or the future is less like the past.
     cycle_strength : float
         Share of the profile that becomes the cycle. Half, because the cycle of a window differs in strength from the
         mean, and the linear path sees what is left of it.
-
     correction_ridge : float
         The same for the corrections of `individual_channels`, which are fitted to what the common matrix leaves.
+    reversion_strength : float
+        Share of the regression's return to zero that is kept. Windows return to the mean of the rows that they are part
+        of more surely than later ones will: levels drift.
 
     Raises
     ------
@@ -76,6 +80,8 @@ def least_squares_start(
     if config.individual_channels is not None:
         left = covariance - variance @ common
         network.corrections.copy_(_ridge_solution(variance, left, total, correction_ridge))
+    if config.level_reversion:
+        network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
 
 
 def _moments(
@@ -104,6 +110,21 @@ def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: 
     total = total.clamp(min=torch.finfo(total.dtype).tiny)[..., None, None]
     identity = torch.eye(variance.shape[-1], dtype=variance.dtype, device=variance.device)
     return torch.linalg.solve(variance / total + ridge * identity, covariance / total)
+
+
+def _return_to_zero(network: ForecastingNetwork, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    """Regression of the errors of a network without reversion on the level of the window, for each step, [h]."""
+    network.reversion.zero_()
+    training = network.training
+    network.eval()
+    product, square = torch.zeros(network.config.horizon, dtype=torch.float64), 0.0
+    for x, y, phase in batches:
+        level = location_scale(x, None)[0].double()
+        error = network(x, phase=phase)[..., 0].double() - y.double()
+        product = product + (error * level).sum((0, 2)).to(product.device)
+        square += level.square().sum().item()
+    network.train(training)
+    return product / max(square, torch.finfo(product.dtype).tiny)
 
 
 def _mean_profile(network: ForecastingNetwork, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import http.server
@@ -136,6 +137,25 @@ def test_shuffled_batches_are_a_permutation_that_the_seed_decides():
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(first.sort().values, windows.starts)
+
+
+def test_complete_windows_hold_no_missing_value():
+    windows = numbered()
+    windows.values[20, 1] = windows.values[33, 0] = -7.0
+    complete = dataclasses.replace(windows, missing=torch.tensor([-7.0, -7.0])).complete()
+    clean = [start for start in range(5, 44) if not {20, 33} & set(range(start, start + 7))]
+    assert complete.starts.tolist() == clean
+    assert windows.complete() is windows  # no code for missing values is known
+
+
+def test_missing_values_of_weather_are_known_and_left_in():
+    frame = frame_of("Weather").copy()
+    frame.iloc[40, 2] = -9999.0
+    windows = forecasting_windows(frame, "Weather", lookback=96, horizon=24)["train"]
+    assert windows.missing is not None
+    assert (windows.values == windows.missing).nonzero().tolist() == [[40, 1]]
+    assert len(windows.complete()) == len(windows) - 41
+    assert forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=24)["train"].missing is None
 
 
 def test_first_row_is_the_phase_of_a_daily_cycle():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, place
             write_text(path, "new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_is_reported_with_the_files_name(tmp_path):
+    """A limit on the size of files stands for it."""
+    write_text(tmp_path / "file", "old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"so it was not written and an older one is whole: .*file'"):
+            write_text(tmp_path / "file", "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "file").read_text() == "old"
 
 
 def test_the_temporary_file_lies_beside_and_keeps_the_suffix(tmp_path):

@@ -160,6 +160,27 @@ def test_instance_normalisation_makes_it_equivariant():
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"num_outputs": 3, "location_outputs": (0, 2)}], ids=str)
+def test_level_reversion_takes_a_share_of_the_mean_off_each_step(options):
+    plain, network = make_network(**options), make_network(level_reversion=True, **options)
+    network.load_state_dict(plain.state_dict(), strict=False)
+    x, mask = make_windows(), make_mask()
+    with torch.no_grad():
+        network.reversion.copy_(torch.linspace(0.0, 0.9, HORIZON))
+    expected = plain(x, mask).detach().clone()
+    for sample in range(BATCH):
+        for channel in range(CHANNELS):
+            seen = x[sample, :, channel][mask[sample, :, channel]]
+            mean = seen.mean().item() if len(seen) else 0.0
+            for step in range(HORIZON):
+                for output in network.config.location_outputs or range(network.config.num_outputs):
+                    expected[sample, step, channel, output] -= network.reversion[step].item() * mean
+    torch.testing.assert_close(network(x, mask), expected, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        network.reversion.zero_()
+    torch.testing.assert_close(network(x, mask), plain(x, mask))
+
+
 def test_constant_series_stay_finite():
     network = make_network()
     x = torch.full((BATCH, LOOKBACK, CHANNELS), 7.0, requires_grad=True)
@@ -358,6 +379,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"cycle_length": 0}, "cycle_length must be at least 1, got 0"),
         ({"cycle_length": 7, "cycle_channels": 0}, "cycle_channels must be at least 1, got 0"),
         ({"cycle_channels": 7}, "cycle_channels needs cycle_length"),
+        ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
     ],

@@ -107,6 +107,21 @@ def test_corrections_are_fitted_to_what_the_common_matrix_leaves() -> None:
     assert network.corrections.abs().max() < 1e-4
 
 
+def test_reversion_is_a_share_of_the_regression_on_the_level() -> None:
+    data = _windows()
+    plain, network = _started(individual_channels=C), _started(individual_channels=C, level_reversion=1)
+    least_squares_start(plain, lambda: _halves(data))
+    with torch.no_grad():
+        network.reversion.fill_(7.0)  # an earlier value plays no part
+    least_squares_start(network, lambda: _halves(data), reversion_strength=0.4)
+    x, y, phase = data
+    error = (y - plain(x, phase=phase)[..., 0].detach()).double().numpy()
+    level = x.mean(1).double().numpy()
+    for step in range(H):
+        slope = Ridge(alpha=0.0, fit_intercept=False).fit(level.reshape(-1, 1), error[:, step].reshape(-1)).coef_
+        assert network.reversion[step].item() == pytest.approx(-0.4 * slope.item(), abs=1e-5)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     data = _windows(30)
     with pytest.raises(ValueError, match="one output per step, it has 2"):

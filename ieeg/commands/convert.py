@@ -6,6 +6,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
+from mvpa_ts.ieeg.command_line import CommandError
+
 
 def main(arguments: list[str]) -> None:
     """Convert and say what became of every tensor."""
@@ -35,6 +37,8 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.saving import read_config
 
     size = options.size
+    if size not in ("s", "m") and not Path(size).is_file():
+        raise CommandError(f"--size must be s, m or a config.json, got {size}, which is no file")
     config = size if size in ("s", "m") else MVPFormerConfig.from_dict(read_config(Path(size)))
     model, conversion = convert_released(
         options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha, progress=True

@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> None:
     files = find_recordings(path)
     if not files:
         raise CommandError(f"{path} holds no recording")
+    folders = list(_folders(path, files, Path(options.output)))
     channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
     detector = Detector(
         options.model,
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> None:
     k, n = _k_of_n(options.online)
     online = OnlineRule(k, n, options.threshold)
     failed = []
-    for file, folder in _folders(path, files, Path(options.output)):
+    for file, folder in folders:
         try:
             _detect(detector, file, folder, online, changes, options)
         # One damaged file must not keep the others from being scored; it is reported and the command fails at its end.

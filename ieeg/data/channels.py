@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mvpa_ts.ieeg.data.segments import Segments
 
@@ -23,6 +23,9 @@ _NOT_EEG = re.compile(
     r"|(IBI|BURSTS?|SUPPR|ABD|FLOW|SNORE|PR|HR|BP|TEMP|REF|GND|CAL|AUX|PACKET|SPARE|BLANK|CLOCK|-+))$",
     re.IGNORECASE,
 )
+
+OTHER_TYPE, NO_ELECTRODE = "type", "no electrode by its name"
+"""How the reason begins why a channel that is no electrode in or on the brain was left out; or `not_eeg` says it."""
 
 
 def plain_name(name: str) -> str:
@@ -66,6 +69,23 @@ def not_eeg(name: str) -> str | None:
     """
     found = _NOT_EEG.match(plain_name(name))
     return f"{found[1] or found[2]} is no EEG by its name" if found else None
+
+
+def left_out_electrodes(dropped: Mapping[str, str]) -> list[str]:
+    """Channels that were left out though they are electrodes: bad, not selected, without neighbours.
+
+    Parameters
+    ----------
+    dropped : mapping of name to reason
+        As in `Recording.dropped`.
+
+    Examples
+    --------
+    >>> left_out_electrodes({"A3": "marked bad", "EKG1": "EKG is no EEG by its name", "X1": "type misc"})
+    ['A3']
+    """
+    other = (OTHER_TYPE + " ", NO_ELECTRODE)
+    return [name for name, reason in dropped.items() if not_eeg(name) is None and not reason.startswith(other)]
 
 
 def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:

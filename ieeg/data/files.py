@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
-from mvpa_ts.ieeg.data.channels import natural_order, not_eeg
+from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files and SWEC subject folders below a folder that `read_recording` reads, sorted; split FIF parts once."""
     folder = Path(folder)
     if not folder.exists():
-        raise FileNotFoundError(f"no folder {folder}")
+        raise FileNotFoundError(f"no file or folder {folder}")
     if folder.is_file() or _is_swec(folder):
         return [folder]
     found: set[Path] = set()
@@ -166,7 +166,7 @@ def recording_from_raw(
     bad = set(raw.info["bads"])
     dropped, kept = {}, []
     for i, (channel, kind) in enumerate(zip(raw.ch_names, kinds, strict=True)):
-        reason = f"type {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
         if reason is None and channel in bad:
             reason = "marked bad"
         if reason is None:
@@ -250,8 +250,9 @@ def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]  # some hold the file's own bytes
         raise ValueError(
-            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({error})"
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({said})"
         ) from error
 
 

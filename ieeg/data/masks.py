@@ -31,8 +31,9 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
     # reaches at least half of its length to one side.
     with np.errstate(invalid="ignore", over="ignore"):
         suspicious = ~np.isfinite([np.dot(row, row) for row in x])
-    channels, pairs = np.nonzero(x[:, : -1 : run - 1] == x[:, 1 :: run - 1])
-    if len(channels):
+    same = x[:, : -1 : run - 1] == x[:, 1 :: run - 1]
+    if same.any():
+        channels, pairs = np.nonzero(same)
         left, half = pairs * (run - 1), run // 2 - 1
         value = x[channels, left]
         flat = x[channels, np.maximum(left - half, 0)] == value

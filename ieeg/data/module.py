@@ -18,6 +18,7 @@ from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.segments import Segments
+from mvpa_ts.ieeg.data.subjects import subject_of_each
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
 from mvpa_ts.ieeg.similarity import TWO_MINUTES
 
@@ -88,13 +89,16 @@ class RecordingDataModule(pl.LightningDataModule):
         Processes that read; 0: the training process.
     allow_duplicates : bool, default False
         Accept a person on both sides, with a warning.
+    subjects : path, optional
+        Table of who was recorded in which file, see `mvpa_ts.ieeg.data.subjects.read_subjects`: for files outside BIDS,
+        each of which is a subject of its own otherwise.
     seed : int, default 0
 
     Raises
     ------
     ValueError
         No recordings, a validation subject that is none of them, none left for training or validation, one person on
-        both sides, or recordings too short for one span.
+        both sides, recordings too short for one span, or a table of subjects that names other files.
     """
 
     def __init__(
@@ -110,11 +114,14 @@ class RecordingDataModule(pl.LightningDataModule):
         in_memory: bool = False,
         workers: int = 0,
         allow_duplicates: bool = False,
+        subjects: str | Path | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if (recordings is None) == (simulation is None):
             raise ValueError("give either recordings or simulation, and not both")
+        if subjects is not None and (recordings is None or any(isinstance(one, Recording) for one in recordings)):
+            raise ValueError("subjects is a table of files, so recordings must be files and folders")
         for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -129,6 +136,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.in_memory = in_memory
         self.workers = workers
         self.allow_duplicates = allow_duplicates
+        self.subjects = subjects
         self.seed = seed
         self.training: SpanDataset | None = None
         self.validation: SpanDataset | None = None
@@ -174,14 +182,16 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.simulation is not None:
             yield from self.simulation.recordings()
             return
+        found: list[Path | Recording] = []
         for given in self.given or ():
-            if isinstance(given, Recording):
-                yield given
-                continue
-            found = find_recordings(given)
-            if not found:
+            there = [given] if isinstance(given, Recording) else find_recordings(given)
+            if not there:
                 raise FileNotFoundError(f"there is no recording in {given}")
-            yield from map(read_recording, found)
+            found += there
+        files = [one for one in found if isinstance(one, Path)]
+        subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
+        for one in found:
+            yield one if isinstance(one, Recording) else read_recording(one, subject=subjects.get(one))
 
     def _segments(self, recording: Recording) -> Segments:
         from mvpa_ts.ieeg.data.channels import select_channels
@@ -262,6 +272,9 @@ class RecordingDataModule(pl.LightningDataModule):
         if simulation is not None:
             simulation["channels"] = list(simulation["channels"])
         settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
+        if self.subjects is not None:
+            assert self.training is not None
+            settings["subjects of the table"] = [one.subject for one in self.training.segments]
         # By number, because the order of the recordings decides what an index of the sampler means.
         for use, dataset in (("training", self.training), ("validation", self.validation)):
             assert dataset is not None

@@ -13,7 +13,7 @@ import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,16 @@ class Part:
     samples: int
 
 
+class Handle(NamedTuple):
+    """An open part, with what h5py would look up anew at every reading."""
+
+    file: h5py.File
+    dataset: h5py.Dataset
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    width: int | None  # samples in a chunk
+
+
 class SwecSource:
     """Samples of parts that follow one another; every process opens its own handles.
 
@@ -49,7 +59,7 @@ class SwecSource:
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
         self._first = np.array([part.first for part in parts])
-        self._open: dict[int, tuple[h5py.File, h5py.Dataset]] = {}
+        self._open: dict[int, Handle] = {}
         self._chunks: OrderedDict[tuple[int, int], Signal] = OrderedDict()
         self._process = os.getpid()
 
@@ -75,15 +85,14 @@ class SwecSource:
                 ) from error
 
     def _read_part(self, index: int, out: Signal, place: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
-        dataset = self._dataset(index)
-        samples = dataset.shape[1]
-        width = dataset.chunks[1] if dataset.chunks else samples
-        every = len(channels) == dataset.shape[0] and (channels == np.arange(len(channels))).all()
-        direct = every and dataset.dtype == out.dtype and out.flags.c_contiguous
+        _, dataset, (rows, samples), dtype, chunk = self._handle(index)
+        width = chunk or samples
+        direct = len(channels) == rows and dtype == out.dtype and out.flags.c_contiguous
+        direct = direct and bool((channels == np.arange(rows)).all())
         for left, right in itertools.pairwise([low, *range((low // width + 1) * width, high, width), high]):
             number, first = left // width, place + left - low
             target = np.s_[:, first : first + right - left]
-            whole = not dataset.chunks or right - left == min(width, samples - number * width)
+            whole = chunk is None or right - left == min(width, samples - number * width)
             if not whole or (index, number) in self._chunks:
                 out[target] = self._chunk(index, number)[channels, left - number * width : right - number * width]
             elif direct:
@@ -97,25 +106,28 @@ class SwecSource:
         if key not in self._chunks:
             while len(self._chunks) >= _KEPT_CHUNKS:
                 self._chunks.popitem(last=False)
-            dataset = self._dataset(index)
-            self._chunks[key] = dataset[:, number * dataset.chunks[1] : (number + 1) * dataset.chunks[1]]
+            handle = self._handle(index)
+            width = handle.width or handle.shape[1]
+            self._chunks[key] = handle.dataset[:, number * width : (number + 1) * width]
         self._chunks.move_to_end(key)
         return self._chunks[key]
 
-    def _dataset(self, index: int) -> h5py.Dataset:
+    def _handle(self, index: int) -> Handle:
         if self._process != os.getpid():  # a forked worker must not use its parent's handles
             self._open, self._process = {}, os.getpid()
         if index not in self._open:
             while len(self._open) > 1:
-                self._open.pop(next(iter(self._open)))[0].close()
+                self._open.pop(next(iter(self._open))).file.close()
             file = open_hdf5(self.parts[index].path, rdcc_nbytes=0)
-            self._open[index] = file, file[SIGNAL]
-        return self._open[index][1]
+            dataset = file[SIGNAL]
+            width = dataset.chunks[1] if dataset.chunks else None
+            self._open[index] = Handle(file, dataset, dataset.shape, dataset.dtype, width)
+        return self._open[index]
 
     def close(self) -> None:
         """Close the handles; the next reading opens them again."""
-        for file, _ in self._open.values():
-            file.close()
+        for handle in self._open.values():
+            handle.file.close()
         self._open = {}
         self._chunks.clear()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.data.channels import NO_ELECTRODE
 from mvpa_ts.ieeg.data.hdf5 import local_dataset, open_hdf5
 from mvpa_ts.ieeg.data.recording import Recording, Signal, warn_if_implausible
 
@@ -161,7 +162,7 @@ def read_treebank(
     kept, dropped = [], {}
     for label in labels:
         if label.startswith(("DC", "TRIG")):
-            dropped[label] = "no electrode by its name"
+            dropped[label] = NO_ELECTRODE
         elif label in corrupted:
             dropped[label] = "corrupted by the data set's list"
         elif laplacian and label not in neighbours:

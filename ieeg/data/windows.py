@@ -176,37 +176,39 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(sizes) != 1:
         raise ValueError(f"the spans of a batch must have the same rate, got segments of {sorted(sizes)} samples")
     size = sizes.pop()
+    if len(items) == 1:  # fresh memory for a copy would cost more than reading the file
+        (item,) = items
+        S, C = item["token_mask"].shape
+        return {
+            "signal": item["signal"][None],
+            "channel_mask": torch.ones(1, C, dtype=torch.bool),
+            "token_mask": item["token_mask"][None],
+            "segment_mask": torch.ones(1, S, dtype=torch.bool),
+            "ictal": item["ictal"][None],
+            "subject": [item["subject"]],
+            "recording": [item["recording"]],
+            "start": torch.full((1,), item["start"], dtype=torch.float64),
+        }
     B = len(items)
-    C = max(item["token_mask"].shape[1] for item in items)
-    S = max(item["token_mask"].shape[0] for item in items)
-    signals = [item["signal"] for item in items]
-    masks = [item["token_mask"] for item in items]
-    ictal = [item["ictal"] for item in items]
+    shapes = [item["token_mask"].shape for item in items]
+    S, C = map(max, zip(*shapes, strict=True))
+    padded = any(shape != (S, C) for shape in shapes)
     batch: dict[str, Any] = {
-        "channel_mask": torch.ones(B, C, dtype=torch.bool),
-        "segment_mask": torch.ones(B, S, dtype=torch.bool),
+        "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
+        "channel_mask": torch.zeros(B, C, dtype=torch.bool),
+        "token_mask": torch.zeros(B, S, C, dtype=torch.bool),
+        "segment_mask": torch.zeros(B, S, dtype=torch.bool),
+        "ictal": torch.zeros(B, S, dtype=torch.bool),
         "subject": [item["subject"] for item in items],
         "recording": [item["recording"] for item in items],
+        "start": torch.zeros(B, dtype=torch.float64),
     }
-    missing = [S - len(mask) for mask in masks]
-    starts = [item["start"] - m * SEGMENT_SECONDS for item, m in zip(items, missing, strict=True)]
-    batch["start"] = torch.tensor(starts, dtype=torch.float64)
-    if B == 1:  # fresh memory for a copy would cost more than reading the file
-        return batch | {"signal": signals[0][None], "token_mask": masks[0][None], "ictal": ictal[0][None]}
-    if all(mask.shape == (S, C) for mask in masks):
-        return batch | {
-            "signal": torch.stack(signals),
-            "token_mask": torch.stack(masks),
-            "ictal": torch.stack(ictal),
-        }
-    batch["signal"] = torch.zeros(B, C, S * size)
-    batch["token_mask"] = torch.zeros(B, S, C, dtype=torch.bool)
-    batch["ictal"] = torch.zeros(B, S, dtype=torch.bool)
-    for b, (first, mask) in enumerate(zip(missing, masks, strict=True)):
-        channels = mask.shape[1]
-        batch["signal"][b, :channels, first * size :] = signals[b]
-        batch["token_mask"][b, first:, :channels] = mask
-        batch["ictal"][b, first:] = ictal[b]
-        batch["channel_mask"][b, channels:] = False
-        batch["segment_mask"][b, :first] = False
+    for b, (item, (segments, channels)) in enumerate(zip(items, shapes, strict=True)):
+        first = S - segments
+        batch["signal"][b, :channels, first * size :] = item["signal"]
+        batch["channel_mask"][b, :channels] = True
+        batch["token_mask"][b, first:, :channels] = item["token_mask"]
+        batch["segment_mask"][b, first:] = True
+        batch["ictal"][b, first:] = item["ictal"]
+        batch["start"][b] = item["start"] - first * SEGMENT_SECONDS
     return batch

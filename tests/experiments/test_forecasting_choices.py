@@ -25,6 +25,8 @@ def test_blocks_are_forecast_by_what_lies_outside(
         assert not forecast & trained
         assert max(forecast | trained) < stop
         assert max(forecast) - min(forecast) + 1 == len(forecast)
+        mean = fold["train"].values[sorted(set(range(stop)) - set(range(min(forecast), max(forecast) + 1)))].mean()
+        assert abs(mean) < 0.02  # but for the rows that the block's first window looks back on
         forecast_rows += sorted(forecast)
     assert forecast_rows == list(range(96, stop))  # every row that has a look-back, once
 

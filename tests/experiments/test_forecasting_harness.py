@@ -17,6 +17,7 @@ from forecasting_models import MODELS, Core, build
 from torch import Tensor, nn
 from training import Training, evaluate, train, training_loss
 
+from mvpa_ts import ForecastingConfig
 from mvpa_ts.datasets import WindowSet, forecasting_windows
 
 
@@ -197,6 +198,20 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     first = len(values) - (L + h + count - 1)
     windows = WindowSet(values, torch.arange(first, first + count), L, h)
     assert evaluate(core, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
+
+
+def test_missing_code_is_masked_for_networks_of_this_library() -> None:
+    config = ForecastingConfig(horizon=4, lookback=8, num_layers=0)
+    core = Core(config, torch.tensor([-7.0, -9.0]))
+    nn.init.normal_(core.network.linear.weight, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(3, 8, 2, generator=torch.Generator().manual_seed(1))
+    coded = x.clone()
+    coded[0, 2, 0], coded[1, 5, 1], coded[2, 5, 1] = -7.0, -9.0, -7.0  # the last is not its channel's code
+    mask = torch.ones_like(x, dtype=torch.bool)
+    mask[0, 2, 0] = mask[1, 5, 1] = False
+    rows = torch.zeros(3, dtype=torch.long)
+    assert torch.equal(core(coded, rows), core.network(coded, mask)[..., 0])
+    assert not torch.allclose(core(coded, rows)[0, :, 0], core.network(coded)[0, :, 0, 0])
 
 
 def test_harness_needs_no_host_for_the_models_of_this_library(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -276,3 +276,14 @@ class TestFigures:
         figure = plot_channel_map(names, [1.0, 2.0, 3.0], {"EKG1": "EKG"}, positions)
         labels = [axis.get_xlabel() for axis in figure.axes]
         assert labels[0] == ("x" if known else "contact")
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_channel_map_shows_electrodes_only(self, known):
+        dropped = {"EKG": "EKG is no EEG by its name", "A3": "marked bad", "X1": "type misc", "DC1": "by hand"}
+        positions = {name: (i, 1.0, 2.0) for i, name in enumerate(["A1", "A2", *dropped])} if known else None
+        axis = plot_channel_map(["A1", "A2"], [1.0, 2.0], dropped, positions).axes[0]
+        grey, used = (collection.get_offsets() for collection in axis.collections)
+        np.testing.assert_array_equal(used[:, 0], [0, 1] if known else [1, 2])
+        np.testing.assert_array_equal(grey[:, 0], [3])
+        if not known:
+            assert [label.get_text() for label in axis.get_yticklabels()] == ["A"]

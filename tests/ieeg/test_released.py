@@ -341,6 +341,10 @@ def test_missing_and_damaged_files(base, tmp_path):
         (tmp_path / "cut.ckpt").write_bytes(base.read_bytes()[:size])
         with pytest.raises(ValueError, match=r"cut\.ckpt is damaged"):
             load_released(tmp_path / "cut.ckpt", config=CONFIG)
+    for content in (b"x", b"a text\n", b"a"):  # at which torch's reader raises one exception and another
+        (tmp_path / "other.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=r"other\.txt is damaged"):
+            load_released(tmp_path / "other.txt", config=CONFIG)
 
 
 class Evil:
@@ -361,4 +365,6 @@ def test_code_in_a_file_is_never_run(tmp_path, monkeypatch):
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "absent.ckpt"), "-o", str(tmp_path / "out")]) == 1
     assert "mvpformer convert: there is no file" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "absent.ckpt"), "--size", "xl", "-o", str(tmp_path / "out")]) == 1
+    assert "--size must be s, m or a config.json, got xl, which is no file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mvpa_ts.ieeg.configuration import mvpformer_tiny
-from mvpa_ts.ieeg.model import MVPFormer
+from mvpa_ts.ieeg.model import MVPFormer, pretrained_config
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -109,6 +113,31 @@ def test_a_missing_folder_is_never_a_random_model(tmp_path, monkeypatch):
         MVPFormer.from_pretrained(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
         MVPFormer.from_pretrained("someone/absent", local_files_only=True)
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+        pretrained_config(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("failure", ["refused", "silent"])
+def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
+    """In a process of its own: a hub that refuses, and one that never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if failure == "silent":
+            server.listen()
+        code = (
+            "import time, mvpa_ts.ieeg.model as model\nmodel.HUB_SECONDS = 1.0\nstarted = time.monotonic()\n"
+            "try:\n    model.MVPFormer.from_pretrained('someone/absent')\n"
+            "except FileNotFoundError as error:\n    print(time.monotonic() - started, error)"
+        )
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}
+        kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        command = [sys.executable, "-c", code]
+        output = subprocess.run(command, env=kept | hub, capture_output=True, text=True, check=True).stdout
+    seconds, message = output.split(maxsplit=1)
+    assert float(seconds) < 10
+    assert message.startswith("there is no folder someone/absent, and the Hugging Face hub could not be asked")
+    assert "config.json" in message
+    assert "check the path" in message
 
 
 def test_a_failed_write_leaves_the_older_model_whole(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -69,6 +70,25 @@ while True:
         np.testing.assert_array_equal(store.probabilities, expected)
         store.append([0.5])
     assert len(path.read_text().splitlines()) == count + 2
+
+
+def test_a_full_disk_keeps_what_is_stored(tmp_path):
+    """A limit on the size of files stands for it."""
+    path, starts = tmp_path / "store", np.arange(200) * 5.0
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ProbabilityStore(path, {"a": 1}, starts) as store:
+        store.append([0.25, 0.5])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+    try:
+        with (
+            pytest.raises(OSError, match=r"2 of 200 rows are stored, a new run goes on from them: .*store'"),
+            ProbabilityStore(path, {"a": 1}, starts) as store,
+        ):
+            store.append([0.75] * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with ProbabilityStore(path, {"a": 1}, starts) as store:
+        assert store.probabilities.tolist() == [0.25, 0.5]
 
 
 @pytest.mark.parametrize(

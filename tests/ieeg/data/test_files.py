@@ -175,6 +175,14 @@ class TestFIF:
         with pytest.raises(ValueError, match=r"rec_raw\.fif cannot be read.*: truncated, damaged"):
             read_recording(tmp_path / "rec_raw.fif")
 
+    def test_bytes_of_another_kind(self, tmp_path):
+        for name in ("other.vhdr", "other.fif"):
+            (tmp_path / name).write_bytes(bytes(range(10, 256)) * 40)
+            with pytest.raises(ValueError, match=r"cannot be read: truncated, damaged or not what its") as caught:
+                read_recording(tmp_path / name)
+            assert len(str(caught.value)) < 400
+            assert "\n" not in str(caught.value)
+
 
 def test_brainvision(tmp_path):
     pytest.importorskip("pybv")

@@ -106,6 +106,22 @@ def test_files_and_folders(tmp_path):
     assert set(made.validation.subjects) == {"ID19"}
 
 
+def test_files_of_one_person_stay_on_one_side(tmp_path):
+    for number, name in enumerate(["monday", "tuesday", "emil"]):
+        write_edf(recording(name, seed=number), tmp_path / f"{name}.edf")
+    (tmp_path / "who.tsv").write_text("file\tsubject\nmonday.edf\tAda\ntuesday.edf\tAda\nemil.edf\tEmil\n")
+    made = module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
+    assert [one.recording.name for one in made.validation.segments] == ["monday", "tuesday"]
+    assert set(made.training.subjects) == {"Emil"}
+    with pytest.raises(ValueError, match=r"\['monday'\] have no recording; there are Ada, Emil"):
+        module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["monday"])
+    write_edf(recording("new", seed=4), tmp_path / "new.edf")
+    with pytest.raises(ValueError, match=r"does not say who was recorded in .*new\.edf"):
+        module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
+    with pytest.raises(ValueError, match="recordings must be files and folders"):
+        module(subjects=tmp_path / "who.tsv")
+
+
 def test_simulated_subjects():
     made = module(
         recordings=None,

@@ -1,0 +1,86 @@
+"""Which files are of one person: a table for recordings that lie outside a BIDS data set."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+COLUMNS = ("file", "subject")
+
+
+def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
+    """The subject of each file of a table, such as a ``participants.tsv`` with a column of files.
+
+    Parameters
+    ----------
+    path : path
+        Values between tabs, with a heading. ``file`` is a file or a SWEC folder, given from the table's own folder on;
+        ``subject`` says who was recorded. Other columns are left alone.
+
+    Returns
+    -------
+    dict of Path to str
+        By absolute path.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such table, or a file that it names is not there.
+    ValueError
+        A column is missing, a row is incomplete, or a file is named twice or lies outside the table's folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("first.edf", "second.edf"):
+    ...     (folder / name).touch()
+    >>> lines = ["file\\tsubject", "first.edf\\tAda", "second.edf\\tAda"]
+    >>> _ = (folder / "subjects.tsv").write_text("\\n".join(lines))
+    >>> {file.name: subject for file, subject in read_subjects(folder / "subjects.tsv").items()}
+    {'first.edf': 'Ada', 'second.edf': 'Ada'}
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no table of subjects {path}")
+    folder = Path(os.path.abspath(path.parent))
+    subjects: dict[Path, str] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, delimiter="\t")
+            missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
+            if missing:
+                raise ValueError(f"{path} has no column {missing[0]!r}: it needs {COLUMNS}, it has {rows.fieldnames}")
+            for row in rows:
+                name, subject = ((row[column] or "").strip() for column in COLUMNS)
+                line = f"{path}, line {rows.line_num}"
+                if "" in (name, subject) or subject == "n/a":
+                    raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
+                place = PurePosixPath(name)
+                if place.is_absolute() or ".." in place.parts:
+                    raise ValueError(f"{line}: {name} lies outside the table's folder: give files from there on")
+                if not (folder / place).exists():
+                    raise FileNotFoundError(f"{line}: there is no file or folder {folder / place}")
+                if folder / place in subjects:
+                    raise ValueError(f"{line}: {name} is named twice")
+                subjects[folder / place] = subject
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no table in UTF-8 ({error})") from None
+    return subjects
+
+
+def subject_of_each(files: Iterable[Path], path: str | os.PathLike[str]) -> dict[Path, str]:
+    """The subject of each of `files` by the table `path`; a ValueError where the two do not name the same files."""
+    subjects = read_subjects(path)
+    found = {Path(os.path.abspath(file)): file for file in files}
+    if nameless := [str(file) for place, file in found.items() if place not in subjects]:
+        raise ValueError(f"{path} does not say who was recorded in {_some(nameless)}: add a line for each")
+    if unknown := [str(place) for place in subjects if place not in found]:
+        raise ValueError(f"{path} names files that are no recordings of this run: {_some(unknown)}")
+    return {file: subjects[place] for place, file in found.items()}
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
