@@ -37,9 +37,9 @@ class Tables:
     def scores(self, query: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d]."""
         time_score, channel_score = None, None
-        if self.time is not None:
+        if self.time is not None and self.time_offset is not None:
             time_score = torch.baddbmm(self.time_offset, self.time, _by_head(query).mT)
-        if self.channel is not None:
+        if self.channel is not None and self.channel_offset is not None:
             channel_score = torch.baddbmm(self.channel_offset, _by_channel_and_head(query), self.channel)
         return time_score, channel_score
 

@@ -44,22 +44,24 @@ class Blocks:
     tiles: int = 1
 
 
-# By the ahead-of-time resource report for sm_90: of the blocks that spill no register, first those with the fewest
-# instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU may prefer:
-# another pipeline stage against latency, fewer rows so that two programs share a multiprocessor. `tuning.fastest` times
-# them. Eight warps on 64 rows would do some products twice. Key: kernel, and whether heads are wider than 64; then
-# whether one tile holds all channels, several do, or tiles run along the segments. Masks take registers, so some
-# layouts have blocks of their own for them. The query kernel's candidates have one number of keys: what it writes in
-# which precision depends on it.
+# By the ahead-of-time resource report for sm_90: of the blocks that spill no register with Triton 3.6 or 3.9, those
+# with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU
+# may prefer: another pipeline stage against latency, fewer rows so that two programs share a multiprocessor.
+# `tuning.fastest` times them. Eight warps on 64 rows would do some products twice. Key: kernel, and whether heads are
+# wider than 64; then whether one tile holds all channels, several do, or tiles run along the segments. Masks, and keys
+# of later segments, take registers, so some layouts have blocks of their own for them. The query kernel's candidates
+# have one number of keys: what it writes in which precision depends on it.
 _BLOCKS = {
     ("forward", False): {
         "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=3), Blocks(128, 64, 8)),
         "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(128, 32, 8)),
+        "tiles, masked": (Blocks(128, 32, 8), Blocks(64, 32, 4)),
         "segments": (Blocks(64, 64, 8),),
     },
     ("forward", True): {
         "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
         "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
+        "tiles, masked": (Blocks(128, 32, 8),),
         "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", False): {
@@ -76,15 +78,17 @@ _BLOCKS = {
     },
     ("key_gradient", False): {
         "one tile": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "one tile, bidirectional": (Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
         "one tile, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
         "tiles": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 128, 8, tiles=2)),
+        "tiles, bidirectional": (Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
         "tiles, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
         "segments": (Blocks(32, 64, 4),),
     },
     ("key_gradient", True): {
         "one tile": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
         "one tile, masked": (Blocks(16, 64, 8),),
-        "tiles": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
+        "tiles": (Blocks(16, 64, 8),),
         "tiles, masked": (Blocks(16, 64, 8),),
         "segments": (Blocks(16, 64, 8),),
     },
@@ -93,7 +97,7 @@ _BLOCKS = {
 _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
-def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...]:
+def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True) -> tuple[Blocks, ...]:
     """Blocks to choose from for queries of this precision and shape; the first is the choice where nothing is timed."""
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
@@ -102,7 +106,8 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...
     layout = "segments"
     if tiles_channels(T, C):
         layout = "one tile" if choices["one tile"][0].keys >= C else "tiles"
-    candidates = choices.get(f"{layout}, masked", choices[layout]) if masked else choices[layout]
+    special = "masked" if masked else "causal" if causal else "bidirectional"
+    candidates = choices.get(f"{layout}, {special}", choices[layout])
     # Before sm_90 the operands of a product are in registers.
     if compute_capability(query.device) < (9, 0):
         candidates = tuple(dict.fromkeys(replace(blocks, tiles=1) for blocks in candidates))
@@ -150,7 +155,7 @@ def forward(
             **_cut(blocks),
         )
 
-    candidates = choose_blocks("forward", query, real is not None)
+    candidates = choose_blocks("forward", query, real is not None, options.causal)
     run(fastest(forward_kernel, candidates, common, query.device, run))
 
 
@@ -177,7 +182,7 @@ def backward(
     query_gradient, key_gradient, value_gradient = gradients
     delta = like(lse)
 
-    candidates = choose_blocks("query_gradient", query, real is not None)
+    candidates = choose_blocks("query_gradient", query, real is not None, options.causal)
     tile_stop, cross_stop = _tile_axis(query)
     single_tile = tile_stop <= candidates[0].keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
@@ -221,7 +226,7 @@ def backward(
         )
 
     run_query(fastest(query_gradient_kernel, candidates, common, query.device, run_query))
-    candidates = choose_blocks("key_gradient", query, real is not None)
+    candidates = choose_blocks("key_gradient", query, real is not None, options.causal)
     run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
     if time_gradient is not None:
         time_gradient = time_gradient.to(query.dtype)

@@ -35,8 +35,10 @@ def triton_attention(problem: Problem) -> Tensor:
             keep_segment, keep_channel = p.dropout_masks
             keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b t c 1 1")
             value = value * (keep / (1.0 - p.dropout)).to(dtype)
-        time_table = _time_table(query, time_key, time_bias, p.causal) if "time" in p.components else (None, None)
-        channel_table = (None, None)
+        time_table: tuple[Tensor | None, Tensor | None] = (None, None)
+        channel_table: tuple[Tensor | None, Tensor | None] = (None, None)
+        if "time" in p.components:
+            time_table = _time_table(query, time_key, time_bias, p.causal)
         if "channel" in p.components:
             channel_table = _channel_table(query, channel_key, channel_bias, p.channel_distance)
         output, _, _ = flash_attention(

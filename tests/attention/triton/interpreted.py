@@ -3,13 +3,17 @@
 Every buffer that a kernel must fill starts as NaN. Blocks are small, so that small problems have several of them.
 """
 
+import copy
+import pickle
+
 import pytest
 import torch
 from attention_checks import COMPONENT_SUBSETS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
-from mvpa_ts import mvpa_attention
+from mvpa_ts import MVPAttention, mvpa_attention
 from mvpa_ts.attention.triton import batch, launch, operator
 
 FACTORS = {
@@ -225,6 +229,23 @@ def test_compiled_without_a_graph_break_and_checkpointed() -> None:
         torch.testing.assert_close(output, expected)
         actual = torch.autograd.grad(output.square().sum(), inputs)
         torch.testing.assert_close(actual, gradients)
+
+
+def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
+    """One sample has two programs here: the interpreter is slow."""
+    generator = torch.Generator().manual_seed(0)
+    time_codebook, channel_codebook = torch.randn(2, 8, 32, generator=generator)
+    modules = [MVPAttention(32, 2, 1, window=1, impl=impl) for impl in ("triton", "reference")]
+    modules[1].load_state_dict(modules[0].state_dict())
+    attention = pickle.loads(pickle.dumps(copy.deepcopy(modules[0])))
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attention, backend=counter, fullgraph=True)
+    for B, T, C in ((2, 3, 4), (3, 2, 5)):
+        x = torch.randn(B, T, C, 32, generator=generator).requires_grad_()
+        outputs = [module(x, time_codebook, channel_codebook) for module in (compiled, modules[1])]
+        torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in outputs), atol=1e-5, rtol=1e-4)
+    assert counter.frame_count <= 2
 
 
 def test_autocast_computes_in_low_precision_and_returns_full_gradients() -> None:

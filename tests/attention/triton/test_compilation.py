@@ -24,6 +24,8 @@ MORE = {
     "few_channels": Setting(segments=100, channels=7),
     "few_channels-masked": Setting(segments=100, channels=7, masked=True),
     "bidirectional": Setting(causal=False, dense_last_segment=False),
+    "bidirectional-tiles": Setting(segments=100, channels=100, causal=False, dense_last_segment=False),
+    "bidirectional-masked": Setting(causal=False, dense_last_segment=False, masked=True),
     "no_window": Setting(window=None),
     "no_content": Setting(components=("time", "channel")),
     "wide-masked": dataclasses.replace(WIDE, masked=True),
@@ -79,7 +81,8 @@ def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
             assert kernel.shared_bytes <= SHARED_LIMIT[capability] * 1024
 
 
-CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **{name: MORE[name] for name in ("masked", "tiles", "wide-tiles")}}
+WITH_CANDIDATES = ("masked", "tiles", "tiles-masked", "bidirectional", "bidirectional-tiles", "wide-tiles")
+CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **{name: MORE[name] for name in WITH_CANDIDATES}}
 
 
 @pytest.mark.slow
