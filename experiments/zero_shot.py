@@ -79,6 +79,7 @@ def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict
     model, training, _ = mvpa(SOURCE, horizon, channels, {**MVPA_MODELS[name], **SHARED})
     train(model, source, training, seed=seed, max_steps=3 if quick else None)
     for target, windows in targets.items():
+        model.missing = windows.missing
         yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
 
 
