@@ -67,9 +67,9 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     counted = f"{seeds[0]} seed(s)" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     lines += [
         "",
-        "Look-back 96, full test sets (no window dropped), scaled units; settings chosen without test data, "
-        f"test data looked at once for each set of settings; {counted}. {machines(shown)} Rows in italics are cited, "
-        "not run.",
+        "Look-back 96, full test sets (no window dropped), scaled units; every set of settings was fixed without test "
+        f"data and tested once a seed, and several were tested; {counted}. {machines(shown)} Rows in italics are "
+        "cited, not run.",
         "",
     ]
     return "\n".join(lines)
