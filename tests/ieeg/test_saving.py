@@ -131,7 +131,7 @@ def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
         )
         hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}
         kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, "-P", "-c", code]
         output = subprocess.run(command, env=kept | hub, capture_output=True, text=True, check=True).stdout
     seconds, message = output.split(maxsplit=1)
     assert float(seconds) < 10
