@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LONG_SETTINGS, LOOKBACK, MVPA_SETTINGS, mvpa
+from forecasting_models import LONG_LOOKBACK_SETTINGS, LOOKBACK, MVPA_SETTINGS, mvpa
 from forecasting_report import RESULTS, append_row, read_rows
 from torch import nn
 from training import Training, train
@@ -38,8 +38,8 @@ BASE = "closed form alone"
 # Every how many-th window is trained on, and forecast.
 THINNING = {"ETTh1": (3, 12), "ETTh2": (3, 12), "Weather": (12, 48)}
 CHOSEN = {
-    "ETTh1": {"patch_length": 48, **LONG_SETTINGS["ETTh1"]},
-    "ETTh2": {"patch_length": 48, **LONG_SETTINGS["ETTh2"]},
+    "ETTh1": {"patch_length": 48, **LONG_LOOKBACK_SETTINGS["ETTh1"]},
+    "ETTh2": {"patch_length": 48, **LONG_LOOKBACK_SETTINGS["ETTh2"]},
     "Weather": MVPA_SETTINGS["Weather"],
 }
 # What is changed: settings of the network, under "training" of its training, and whether missing values are masked.

@@ -16,6 +16,9 @@ from mvpa_ts import ForecastingConfig, ForecastingNetwork
 LOOKBACK = 96
 HORIZONS = (96, 192, 336, 720)
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
+# After a closed-form start: the weights at the end of one cycle of the learning rate are kept.
+_CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "keep": "last"}
+_ONE_PASS = {**_CLOSED_FORM, "learning_rate": 1e-3, "epochs": 1, "linear_rate": 0.3, "cycle_strength": 0.75}
 # What is not named is the default of ForecastingConfig and of Training; where each comes from: docs/forecasting.md.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {"cycle_length": 24},
@@ -31,11 +34,9 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
         "head_dropout": 0.1,
         "training": {
+            **_CLOSED_FORM,
             "learning_rate": 5e-3,
-            "batch_size": 64,
             "epochs": 2,
-            "weight_averaging": 0.98,
-            "keep": "last",
             "linear_rate": 0.02,
             "ridge": 1.0,
             "cycle_strength": 1.0,
@@ -43,31 +44,22 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         },
     },
 }
-_CLOSED_FORM = {
-    "learning_rate": 1e-3,
-    "batch_size": 64,
-    "epochs": 1,
-    "weight_averaging": 0.98,
-    "keep": "last",
-    "linear_rate": 0.3,
-    "cycle_strength": 0.75,
-}
 # For look-backs longer than 96.
-LONG_SETTINGS: dict[str, dict[str, Any]] = {
+LONG_LOOKBACK_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
         "cycle_length": 24,
         "individual_channels": True,
         "patch_stride": 48,
         "dropout": 0.5,
         "head_dropout": 0.7,
-        "training": {**_CLOSED_FORM, "ridge": 1.0},
+        "training": {**_ONE_PASS, "ridge": 1.0},
     },
     "ETTh2": {
         "cycle_length": 24,
         "patch_stride": 48,
         "dropout": 0.5,
         "head_dropout": 0.7,
-        "training": {**_CLOSED_FORM, "ridge": 3.0},
+        "training": {**_ONE_PASS, "ridge": 3.0},
     },
     "Weather": {
         **MVPA_SETTINGS["Weather"],
@@ -246,7 +238,7 @@ def mvpa(
     missing: Tensor | None = None,
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
-    chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_SETTINGS)[dataset]
+    chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_LOOKBACK_SETTINGS)[dataset]
     settings = {**chosen, **change}
     training = Training(**{**chosen.get("training", {}), **change.get("training", {})})
     settings.pop("training", None)
