@@ -18,20 +18,26 @@ HORIZONS = (96, 192, 336, 720)
 CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
 # After a closed-form start: the weights at the end of one cycle of the learning rate are kept.
 _CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "keep": "last"}
-_ONE_PASS = {**_CLOSED_FORM, "learning_rate": 1e-3, "epochs": 1, "linear_rate": 0.3, "cycle_strength": 0.75}
 # What is not named is the default of ForecastingConfig and of Training; where each comes from: docs/forecasting.md.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
-    "ETTh1": {"cycle_length": 24},
+    "ETTh1": {
+        "cycle_length": 24,
+        "patch_stride": 48,
+        "dim": 16,
+        "mlp_dim": 32,
+        "attention_dropout": 0.2,
+        "training": {"learning_rate": 1e-3, "linear_rate": 20.0},
+    },
     "ETTh2": {"patch_length": 24, "patch_stride": 12, "training": {"learning_rate": 2e-3, "patience": 5}},
     "Weather": {
         "cycle_length": 144,
         "individual_channels": True,
         "level_reversion": True,
-        "patch_length": 96,
-        "patch_stride": 96,
+        "patch_stride": 48,
         "dim": 64,
         "mlp_dim": 128,
         "dropout": 0.1,
+        "attention_dropout": 0.2,
         "head_dropout": 0.1,
         "training": {
             **_CLOSED_FORM,
@@ -47,22 +53,31 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
 # For look-backs longer than 96.
 LONG_LOOKBACK_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
-        "cycle_length": 24,
-        "individual_channels": True,
-        "patch_stride": 48,
+        **MVPA_SETTINGS["ETTh1"],
+        "patch_length": 96,
+        "patch_stride": 96,
         "dropout": 0.5,
         "head_dropout": 0.7,
-        "training": {**_ONE_PASS, "ridge": 1.0},
+        "training": {"learning_rate": 5e-4, "linear_rate": 40.0},
     },
     "ETTh2": {
         "cycle_length": 24,
         "patch_stride": 48,
         "dropout": 0.5,
         "head_dropout": 0.7,
-        "training": {**_ONE_PASS, "ridge": 3.0},
+        "training": {
+            **_CLOSED_FORM,
+            "learning_rate": 1e-3,
+            "epochs": 1,
+            "linear_rate": 0.3,
+            "ridge": 3.0,
+            "cycle_strength": 0.75,
+        },
     },
     "Weather": {
         **MVPA_SETTINGS["Weather"],
+        "patch_length": 96,
+        "patch_stride": 96,
         "dropout": 0.3,
         "head_dropout": 0.5,
         "training": {**MVPA_SETTINGS["Weather"]["training"], "ridge": 3.0, "epochs": 1},
@@ -217,7 +232,7 @@ def build(
         return Host(model_class(**settings, random_seed=seed)), peer.training, settings
     if name.startswith("Linear"):
         config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
-        return Core(config, missing), Training(), asdict(config)
+        return Core(config, missing), Training(learning_rate=2e-2), asdict(config)
     if name in MVPA_MODELS:
         return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback, missing)
     if name == ENSEMBLE:
@@ -239,9 +254,21 @@ def mvpa(
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
     chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_LOOKBACK_SETTINGS)[dataset]
-    settings = {**chosen, **change}
-    training = Training(**{**chosen.get("training", {}), **change.get("training", {})})
-    settings.pop("training", None)
+    training = {**chosen.get("training", {}), **change.get("training", {})}
+    return configured(dataset, horizon, channels, {**chosen, **change, "training": training}, lookback, missing)
+
+
+def configured(
+    dataset: str,
+    horizon: int,
+    channels: int,
+    settings: dict[str, Any],
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """MVPA with settings written as in `MVPA_SETTINGS`."""
+    settings = dict(settings)
+    training = Training(**settings.pop("training", {}))
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
     settings["individual_channels"] = channels if settings.pop("individual_channels", False) else None
     config = ForecastingConfig(horizon, lookback, **settings)

@@ -107,7 +107,8 @@ def plot(rows: pd.DataFrame, path: Path) -> None:
             style = "--" if model in PEERS else ":" if model.startswith("Linear") else "-"
             axis.errorbar(mean.index, mean, spread, label=model, marker="o", linestyle=style, capsize=2)
         axis.set(title=dataset, xlabel="horizon (steps)", ylabel="test MSE (scaled units)", xticks=HORIZONS)
-        axis.legend(fontsize="small")
+        if axis.has_data():
+            axis.legend(fontsize="small")
     axis.figure.savefig(path, dpi=120)
 
 

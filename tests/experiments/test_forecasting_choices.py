@@ -44,9 +44,9 @@ def test_table_gives_the_mean_change_in_percent() -> None:
     runs = [
         ("ETTh1", change, 96, block, mse, 1.0)
         for block, (base, other) in enumerate([(1.0, 1.1), (2.0, 1.8), (4.0, 4.0), (0.5, 0.55)])
-        for change, mse in ((BASE, base), ("as chosen", other))
+        for change, mse in ((BASE, base), ("no change", other))
     ]
     rows = pd.DataFrame(runs, columns=["dataset", "change", "horizon", "block", "mse", "mae"])
     text = markdown(rows.assign(hardware="some"))
-    assert "| as chosen | +2.50 / +0.00 |" in text  # (+10 − 10 + 0 + 10) / 4
+    assert "| no change | +2.50 / +0.00 |" in text  # (+10 − 10 + 0 + 10) / 4
     assert f"| {BASE} | +0.00 / +0.00 |" in text
