@@ -6,7 +6,8 @@ import forecasting_choices
 import numpy as np
 import pandas as pd
 import pytest
-from forecasting_choices import BASE, BLOCKS, blocks, markdown, thinned
+from forecasting_choices import BASE, BLOCKS, VALIDATED, blocks, markdown, thinned, validation_markdown
+from forecasting_report import RESULTS, read_rows
 
 
 @pytest.mark.parametrize(("dataset", "rows", "stop"), [("ETTh1", 17420, 11520), ("Weather", 5000, 4000)])
@@ -50,3 +51,18 @@ def test_table_gives_the_mean_change_in_percent() -> None:
     text = markdown(rows.assign(hardware="some"))
     assert "| no change | +2.50 / +0.00 |" in text  # (+10 − 10 + 0 + 10) / 4
     assert f"| {BASE} | +0.00 / +0.00 |" in text
+
+
+def test_settings_are_compared_by_their_mean_over_horizons() -> None:
+    runs = [("a", 96, 0.5, 0.6), ("a", 336, 1.0, 0.8), ("b", 336, 1.5, 0.9), ("b", 96, 0.7, 0.5)]
+    rows = pd.DataFrame(runs, columns=["settings", "horizon", "mse", "mae"])
+    text = validation_markdown(rows.assign(hardware="some"))
+    assert "| a | 0.5000 / 0.6000 | 1.0000 / 0.8000 | 0.7500 / 0.7000 |" in text
+    assert "| b | 0.7000 / 0.5000 | 1.5000 / 0.9000 | 1.1000 / 0.7000 |" in text
+
+
+def test_committed_tables_are_made_of_the_committed_rows() -> None:
+    validated = read_rows(RESULTS / "forecasting_choices_validation.csv")
+    assert set(validated["settings"]) == set(VALIDATED)
+    assert validation_markdown(validated) == (RESULTS / "forecasting_choices_validation.md").read_text()
+    assert markdown(read_rows(RESULTS / "forecasting_choices.csv")) == (RESULTS / "forecasting_choices.md").read_text()
