@@ -69,7 +69,8 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         "",
         "Look-back 96, full test sets (no window dropped), scaled units. Settings were chosen without test data on "
         "Weather; on ETT several sets were tested, the row that stands was picked with their errors in view, and "
-        f"ETTh2's come from an early run whose test error was known (docs/forecasting.md). {counted}. {machines(shown)} Rows in italics are cited, not run.",
+        f"ETTh2's come from an early run whose test error was known (docs/forecasting.md). "
+        f"{counted}. {machines(shown)} Rows in italics are cited, not run.",
         "",
     ]
     return "\n".join(lines)
