@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mvpa_ts import ForecastingNetwork, least_squares_start
 from mvpa_ts.datasets import WindowSet
+from mvpa_ts.forecasting import parameter_groups
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Training:
     cycle_strength: float = 0.5  # of that start
     reversion_strength: float = 0.25  # of that start
     linear_rate: float = 1.0  # share of the learning rate that the linear path and the cycle get
+    horizon_decay: float = 0.0  # the error k steps ahead weighs k to the power of minus that
     frequency_weight: float = 0.0  # share of the loss taken by the L1 norm of the error's Fourier transform over steps
 
 
@@ -147,23 +149,22 @@ def start_in_closed_form(model: nn.Module, windows: WindowSet, training: Trainin
 
 def _groups(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     """Parameters with their learning rates."""
-    slow = ("network.linear.", "network.corrections", "network.cycle", "network.reversion")
-    rates = {True: training.learning_rate * training.linear_rate, False: training.learning_rate}
-    named = list(model.named_parameters())
-    groups = [
-        {"params": [parameter for name, parameter in named if name.startswith(slow) == linear], "lr": rate}
-        for linear, rate in rates.items()
-    ]
-    return [group for group in groups if group["params"]]
+    rate, network = training.learning_rate, getattr(model, "network", None)
+    if not isinstance(network, ForecastingNetwork):
+        return [{"params": list(model.parameters()), "lr": rate}]
+    return parameter_groups(network, learning_rate=rate, linear_rate=rate * training.linear_rate)
 
 
 def training_loss(forecast: Tensor, y: Tensor, training: Training) -> Tensor:
     """Mean error of [B, h, C], part of it over frequencies instead of steps (FreDF, arXiv:2402.02399).
 
     Errors of neighbouring steps go together, those of frequencies less so. The transform is orthonormal, which keeps
-    both parts on one scale.
+    both parts on one scale. Near steps may count for more (CARD, arXiv:2305.12095): they hold less noise to learn from.
     """
     error = forecast - y
+    if training.horizon_decay:
+        weight = torch.arange(1, error.shape[1] + 1, device=error.device) ** -training.horizon_decay
+        error = error * (weight / weight.mean())[:, None]
     mean = error.abs().mean() if training.loss == "l1" else error.square().mean()
     if not training.frequency_weight:
         return mean
@@ -171,14 +172,19 @@ def training_loss(forecast: Tensor, y: Tensor, training: Training) -> Tensor:
     return (1.0 - training.frequency_weight) * mean + training.frequency_weight * spectrum
 
 
-@torch.no_grad()
 def evaluate(model: nn.Module, windows: WindowSet, batch_size: int = 128) -> tuple[float, float]:
     """One mean of squared and of absolute error over all windows, steps and channels."""
+    squared, absolute = errors_by_channel(model, windows, batch_size).mean(1).tolist()
+    return squared, absolute
+
+
+@torch.no_grad()
+def errors_by_channel(model: nn.Module, windows: WindowSet, batch_size: int = 128) -> Tensor:
+    """Means of squared and of absolute error over all windows and steps, [2, C]."""
     model.eval()
-    squared, absolute, count = 0.0, 0.0, 0
+    sums, count = torch.zeros(2, windows.values.shape[1], dtype=torch.float64, device=windows.values.device), 0
     for x, y, first_row in windows.batches(batch_size):
         error: Tensor = model(x, first_row).double() - y.double()
-        squared += error.square().sum().item()
-        absolute += error.abs().sum().item()
-        count += error.numel()
-    return squared / count, absolute / count
+        sums += torch.stack([error.square().sum((0, 1)), error.abs().sum((0, 1))])
+        count += error.shape[0] * error.shape[1]
+    return sums / count

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.files import write_bytes
 from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
-from mvpa_ts.forecasting import ForecastingNetwork
+from mvpa_ts.forecasting import ForecastingNetwork, parameter_groups
 from mvpa_ts.forecasting_config import ForecastingConfig
 from mvpa_ts.quantiles import checked_levels, in_order, pinball_loss, start_in_order
 
@@ -37,6 +37,8 @@ class ForecasterTraining:
         Windows in a step; all windows where there are fewer.
     learning_rate : float
         Peak of the cycle.
+    linear_learning_rate : float or None
+        That of the linear path and the learnable cycle; None: the same.
     weight_decay : float
     weight_averaging : float or None
         Decay of the averaged weights, which are validated and kept.
@@ -50,6 +52,7 @@ class ForecasterTraining:
     steps: int = 500
     batch_size: int = 256
     learning_rate: float = 6e-3
+    linear_learning_rate: float | None = None
     weight_decay: float = 0.0
     weight_averaging: float | None = 0.99
     validation_fraction: float = 0.0
@@ -61,6 +64,8 @@ class ForecasterTraining:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if self.linear_learning_rate is not None and not self.linear_learning_rate > 0.0:
+            raise ValueError(f"linear_learning_rate must be positive or None, got {self.linear_learning_rate}")
         if not self.weight_decay >= 0.0:
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
         if self.weight_averaging is not None and not 0.0 < self.weight_averaging < 1.0:
@@ -286,11 +291,16 @@ def _train(
         network.train()
         return float(sums[0] / sums[1])
 
-    optimizer = torch.optim.AdamW(network.parameters(), training.learning_rate, weight_decay=training.weight_decay)
+    groups = parameter_groups(
+        network,
+        learning_rate=training.learning_rate,
+        linear_rate=training.linear_learning_rate or training.learning_rate,
+    )
+    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
     schedule_steps = training.steps + 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
-        training.learning_rate,
+        [group["lr"] for group in groups],
         total_steps=schedule_steps,
         pct_start=max(0.2, 1.5 / schedule_steps),  # torch divides by zero where the rise takes one step
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -150,6 +153,20 @@ class ForecastingNetwork(nn.Module):
                 raise ValueError(
                     f"{name} must have shape {shape}, got {None if tensor is None else tuple(tensor.shape)}"
                 )
+
+
+def parameter_groups(
+    network: ForecastingNetwork, *, learning_rate: float, linear_rate: float, others: Iterable[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
+    """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
+
+    The linear path may want a far higher rate: on ETTh1 twenty times that of the attention path.
+    """
+    paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
+    for name, parameter in network.named_parameters():
+        paths[not name.startswith("encoder.")].append(parameter)
+    groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
+    return [group for group in groups if group["params"]]
 
 
 class PatchEncoder(nn.Module):

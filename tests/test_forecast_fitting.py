@@ -133,6 +133,17 @@ class TestTraining:
         fit([series()], ForecasterTraining(steps=steps), progress=lambda step, loss: told.append(step))
         assert len(told) == steps
 
+    def test_the_linear_path_has_its_own_learning_rate(self):
+        """Adam's first step moves every weight by the learning rate, whatever its gradient."""
+        training = ForecasterTraining(steps=1, weight_averaging=None, learning_rate=1e-3)
+        networks = [fit([series()], replace(training, linear_learning_rate=rate)).network for rate in (None, 2e-2)]
+        linear, further = (network.linear.weight.abs().mean().item() for network in networks)
+        assert further == pytest.approx(20 * linear, rel=1e-3)
+        head, same = (network.encoder.head.weight for network in networks)
+        torch.testing.assert_close(head, same)
+        with pytest.raises(ValueError, match="linear_learning_rate must be positive or None, got 0"):
+            ForecasterTraining(linear_learning_rate=0)
+
     def test_missing_values_do_not_matter_whatever_they_were(self):
         given = series()
         given.values[10:14, 1] = np.nan

@@ -40,6 +40,7 @@ _SPACE: dict[str, list[Any] | _Range] = {
     "dropout": _Range(0.0, 0.5),
     "head_dropout": _Range(0.0, 0.6),
     "learning_rate": _Range(1e-4, 1e-2, log=True),
+    "linear_learning_rate": _Range(1e-3, 5e-2, log=True),
     "weight_averaging": [None, 0.9, 0.99],
     "windows_batch_size": [32, 64, 128],
     "max_steps": [500, 1000, 2000],

@@ -46,7 +46,8 @@ class MVPAForecaster(BaseForecaster):
         to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
-    max_steps, batch_size, learning_rate, weight_decay, weight_averaging, validation_fraction, patience
+    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging
+    validation_fraction, patience
         As in `ForecasterTraining`.
     finetune_steps : int
         Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights alone.
@@ -119,6 +120,7 @@ class MVPAForecaster(BaseForecaster):
         max_steps: int = _TRAINING.steps,
         batch_size: int = _TRAINING.batch_size,
         learning_rate: float = _TRAINING.learning_rate,
+        linear_learning_rate: float | None = _TRAINING.linear_learning_rate,
         weight_decay: float = _TRAINING.weight_decay,
         weight_averaging: float | None = _TRAINING.weight_averaging,
         validation_fraction: float = _TRAINING.validation_fraction,
@@ -148,6 +150,7 @@ class MVPAForecaster(BaseForecaster):
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.linear_learning_rate = linear_learning_rate
         self.weight_decay = weight_decay
         self.weight_averaging = weight_averaging
         self.validation_fraction = validation_fraction
@@ -288,10 +291,12 @@ class MVPAForecaster(BaseForecaster):
         start: FittedForecaster | None = None,
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
+        share = 1.0 if start is None or label == "pretrain" else 0.1
         training = ForecasterTraining(
             steps=steps,
             batch_size=self.batch_size,
-            learning_rate=self.learning_rate * (1.0 if start is None or label == "pretrain" else 0.1),
+            learning_rate=share * self.learning_rate,
+            linear_learning_rate=None if self.linear_learning_rate is None else share * self.linear_learning_rate,
             weight_decay=self.weight_decay,
             weight_averaging=self.weight_averaging,
             validation_fraction=self.validation_fraction,

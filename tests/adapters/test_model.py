@@ -39,6 +39,7 @@ from mvpa_ts.forecasting_config import ForecastingConfig
         ({"attn_dropout": 1.0}, r"attn_dropout must be in \[0, 1\), got 1.0"),
         ({"channel_distance": "squared"}, "channel_distance"),
         ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
+        ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
     ],
 )
 def test_bad_arguments_are_named(options: dict, message: str, tiny: Callable):
@@ -110,6 +111,7 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
         cat_exog_list=["day"],
         categorical_cardinalities={"day": 2},
         weight_averaging=0.9,
+        linear_learning_rate=0.01,
         alias="mine",
         optimizer=torch.optim.AdamW,
         gradient_clip_val=1.0,
@@ -313,6 +315,47 @@ def test_trainer_arguments_reach_the_trainer(tiny: Callable, panel: Callable, da
         assert Watched.seen == (0.5, 3)
     finally:
         MODEL_FILENAME_DICT.pop("watched")
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.NAdam])
+@pytest.mark.parametrize("encoder_layers", [0, 1])
+def test_the_linear_path_has_its_own_learning_rate(
+    encoder_layers: int, optimizer: type | None, tiny: Callable, panel: Callable, dataset: Callable
+):
+    """Adam's first step moves every weight by the learning rate, whatever its gradient."""
+
+    def step(rate: float | None) -> tuple[float, float]:
+        model = tiny(
+            max_steps=1,
+            learning_rate=1e-3,
+            linear_learning_rate=rate,
+            encoder_layers=encoder_layers,
+            optimizer=optimizer,
+        )
+        model.fit(dataset(panel(4)))  # both paths start at zero
+        encoder = model.network.encoder
+        return (
+            model.network.linear.weight.abs().mean().item(),
+            encoder.head.weight.abs().mean().item() if encoder else 0.0,
+        )
+
+    linear, head = step(None)
+    further, same = step(2e-2)
+    assert further == pytest.approx(20 * linear, rel=1e-3)
+    assert same == pytest.approx(head, rel=1e-6)
+
+
+def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable, panel: Callable, dataset: Callable):
+    def fit(max_lr: float | list[float]) -> None:
+        schedule = {
+            "lr_scheduler": torch.optim.lr_scheduler.OneCycleLR,
+            "lr_scheduler_kwargs": {"max_lr": max_lr, "total_steps": 9},
+        }
+        tiny(linear_learning_rate=0.1, **schedule).fit(dataset(panel(4)))
+
+    with pytest.raises(ValueError, match="OneCycleLR sets one rate for all weights"):
+        fit(0.01)
+    fit([0.01, 0.1])
 
 
 def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel: Callable, dataset: Callable):

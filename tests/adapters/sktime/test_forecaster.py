@@ -281,8 +281,8 @@ def test_every_parameter_arrives(monkeypatch):
         "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
         "components": ("time",), "channel_distance": "signed", "max_channels": 9, "dropout": 0.01,
         "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "quantiles": (0.2, 0.5),
-        "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "weight_decay": 0.05, "weight_averaging": 0.6,
-        "validation_fraction": 0.7, "patience": 23, "device": "meta",
+        "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
+        "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
     with pytest.raises(InterruptedError):
         MVPAForecaster(**changes, individual=True).fit(waves(), fh=[3])
@@ -297,7 +297,7 @@ def test_every_parameter_arrives(monkeypatch):
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     y = waves()
-    forecaster = fitted(y[:-5])
+    forecaster = fitted(y[:-5], linear_learning_rate=0.2)
     told: dict[str, Any] = {}
 
     def catch(series, config, training, **rest):
@@ -307,6 +307,7 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     monkeypatch.setattr(module, "fit_forecaster", catch)
     forecaster.update(y[-5:])
     assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
+    assert told["linear_learning_rate"] == pytest.approx(0.02)
     assert told["steps"] == SMALL["finetune_steps"]
     assert told["scalings"] == [forecaster._scaling]
     assert told["start"] is forecaster.fitted_
