@@ -114,6 +114,7 @@ class MVPA(WeightAveraging, BaseModel):
     EXOGENOUS_CAT = True
     MULTIVARIATE = True
     RECURRENT = False
+    optimizer: Any
 
     def __init__(
         self,
