@@ -48,6 +48,8 @@ class ForecastingNetwork(nn.Module):
             )
         if config.cycle_length is not None:
             self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
+            if config.phase_weights:
+                self.phase_weights = nn.Parameter(torch.zeros(config.cycle_length, 1))
         if config.level_reversion:
             self.reversion = nn.Parameter(torch.zeros(config.horizon))
         self.encoder = PatchEncoder(config) if config.num_layers else None
@@ -94,17 +96,22 @@ class ForecastingNetwork(nn.Module):
             x = x.masked_fill(~mask, 0.0)
         location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         x = (x - location) / scale
-        cycle = None
+        cycle, phases = None, None
         if config.cycle_length is not None and phase is not None:
             steps = torch.arange(config.lookback + config.horizon, device=x.device)
-            cycle = self.cycle[(phase[:, None] + steps) % config.cycle_length]  # [B, L + h, C or 1]
+            phases = (phase[:, None] + steps) % config.cycle_length
+            cycle = self.cycle[phases]  # [B, L + h, C or 1]
             x = x - cycle[:, : config.lookback]
         if mask is not None:
             x = x.masked_fill(~mask, 0.0)  # a missing step is read as the window's mean
 
-        forecast = self.linear(x.mT)
+        read = x
+        if phases is not None and config.phase_weights:
+            # A tenth, for an optimiser shall move them that much slower than the matrix.
+            read = x * (1.0 + 0.1 * self.phase_weights[phases[:, : config.lookback]])
+        forecast = self.linear(read.mT)
         if config.individual_channels is not None:
-            forecast = forecast + torch.einsum("blc,clk->bck", x, self.corrections)
+            forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
         forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
         if self.encoder is not None:
             forecast = forecast + self.encoder(x, mask, future, historic, static)

@@ -42,6 +42,10 @@ class ForecastingConfig:
         Steps of a learnable cycle that is taken from the input and added to the output (CycleNet); needs `phase`.
     cycle_channels : int or None
         Channels with a cycle of their own; None shares one cycle among all.
+    phase_weights : bool
+        Weigh each step that the linear path reads by a learnt factor of its phase, the same for all channels; needs
+        `cycle_length`. Some hours of a day tell more about what comes than others, and one matrix for all phases cannot
+        know which step is which hour.
     individual_channels : int or None
         Number of channels, if each gets parameters of its own: a correction of the linear path's matrix and a vector
         that is added to its tokens. Needed where channels are different things, as in weather data. None keeps the
@@ -76,6 +80,7 @@ class ForecastingConfig:
     num_outputs: int = 1
     cycle_length: int | None = None
     cycle_channels: int | None = None
+    phase_weights: bool = False
     individual_channels: int | None = None
     future_size: int = 0
     historic_size: int = 0
@@ -119,6 +124,8 @@ class ForecastingConfig:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if self.cycle_channels is not None and self.cycle_length is None:
             raise ValueError("cycle_channels needs cycle_length")
+        if self.phase_weights and self.cycle_length is None:
+            raise ValueError("phase_weights needs cycle_length")
         if self.level_reversion and not self.normalise:
             raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
         if self.channel_distance not in ("absolute", "signed"):

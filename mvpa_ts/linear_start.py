@@ -68,6 +68,8 @@ def least_squares_start(
         raise ValueError(f"network must have one output per step, it has {config.num_outputs}")
     if ridge < 0.0 or correction_ridge < 0.0:
         raise ValueError(f"ridge and correction_ridge must be at least 0, got {ridge} and {correction_ridge}")
+    if config.phase_weights:
+        network.phase_weights.zero_()
     if config.cycle_length is not None:
         network.cycle.copy_(cycle_strength * _mean_profile(network, batches()))
     # Sums of squares and products over windows, one matrix a channel or one for all.

@@ -127,8 +127,10 @@ def test_starts_as_the_linear_model():
 
 @pytest.mark.parametrize("num_outputs", [1, 3])
 @pytest.mark.parametrize("with_mask", [False, True])
-def test_linear_path_against_numpy(with_mask, num_outputs):
-    network = make_network(num_layers=0, num_outputs=num_outputs, cycle_length=7)
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "phase_weights"])
+def test_linear_path_against_numpy(weighted, with_mask, num_outputs):
+    network = make_network(num_layers=0, num_outputs=num_outputs, cycle_length=7, phase_weights=weighted)
+    factor = 1.0 + 0.1 * network.phase_weights.detach().double().numpy()[:, 0] if weighted else np.ones(7)
     x, mask, phase = make_windows(), make_mask(), torch.tensor([0, 5, 100])
     output = network(x, mask if with_mask else None, phase=phase).detach().numpy()
 
@@ -141,9 +143,12 @@ def test_linear_path_against_numpy(with_mask, num_outputs):
             observed = mask[sample, :, channel].numpy() if with_mask else np.ones(LOOKBACK, bool)
             mean = series[observed].mean() if observed.any() else 0.0
             deviation = np.sqrt((np.var(series[observed]) if observed.any() else 0.0) + 1e-5)
-            template = cycle[(int(phase[sample]) + np.arange(LOOKBACK + HORIZON)) % 7, 0]
+            phases = (int(phase[sample]) + np.arange(LOOKBACK + HORIZON)) % 7
+            template = cycle[phases, 0]
             normed = np.where(observed, (series - mean) / deviation - template[:LOOKBACK], 0.0)
-            forecast = (weight @ normed + bias).reshape(HORIZON, num_outputs) + template[LOOKBACK:, None]
+            forecast = (weight @ (factor[phases[:LOOKBACK]] * normed) + bias).reshape(HORIZON, num_outputs) + template[
+                LOOKBACK:, None
+            ]
             expected = forecast * deviation + mean
             np.testing.assert_allclose(output[sample, :, channel], expected, rtol=2e-5, atol=2e-5)
 
@@ -379,6 +384,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"cycle_length": 0}, "cycle_length must be at least 1, got 0"),
         ({"cycle_length": 7, "cycle_channels": 0}, "cycle_channels must be at least 1, got 0"),
         ({"cycle_channels": 7}, "cycle_channels needs cycle_length"),
+        ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),

@@ -71,6 +71,8 @@ class MVPA(WeightAveraging, BaseModel):
         Column of `futr_exog_list` with each step's position in the cycle, a whole number. It is no feature.
     cycle_per_series : bool
         One cycle a series instead of a common one; the panel then keeps its number of series.
+    phase_weights : bool
+        Weigh each step that the linear path reads by a learnt factor of its phase in the cycle.
     channel_order : list, optional
         All ids of the panel in the order that attention shall see them in.
     shuffle_channels : bool
@@ -143,6 +145,7 @@ class MVPA(WeightAveraging, BaseModel):
         cycle_length: int | None = _DEFAULT["cycle_length"],
         cycle_column: str | None = None,
         cycle_per_series: bool = False,
+        phase_weights: bool = _DEFAULT["phase_weights"],
         channel_order: Sequence[Any] | None = None,
         shuffle_channels: bool = _DEFAULT["shuffle_channels"],
         weight_averaging: float | None = None,
@@ -264,6 +267,7 @@ class MVPA(WeightAveraging, BaseModel):
                 num_outputs=self.loss.outputsize_multiplier,
                 cycle_length=cycle_length,
                 cycle_channels=n_series if cycle_per_series else None,
+                phase_weights=phase_weights,
                 future_size=future_size,
                 historic_size=self.hist_exog_size,
                 static_size=self.stat_exog_size,

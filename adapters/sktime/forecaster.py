@@ -41,12 +41,14 @@ class MVPAForecaster(BaseForecaster):
         As in `ForecastingConfig`. The columns of `y` are the channels, in their order.
     sp : int, optional
         Seasonal periodicity: steps of a learnable cycle. None learns none.
+    phase_weights : bool
+        Weigh each step that the linear path reads by a learnt factor of its phase; needs `sp`.
     individual : bool
         Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
         to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
-    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging
+    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging,
     validation_fraction, patience
         As in `ForecasterTraining`.
     finetune_steps : int
@@ -115,6 +117,7 @@ class MVPAForecaster(BaseForecaster):
         head_dropout: float = _DEFAULT.head_dropout,
         shuffle_channels: bool = _DEFAULT.shuffle_channels,
         sp: int | None = None,
+        phase_weights: bool = _DEFAULT.phase_weights,
         individual: bool = False,
         quantiles: Sequence[float] = LEVELS,
         max_steps: int = _TRAINING.steps,
@@ -145,6 +148,7 @@ class MVPAForecaster(BaseForecaster):
         self.head_dropout = head_dropout
         self.shuffle_channels = shuffle_channels
         self.sp = sp
+        self.phase_weights = phase_weights
         self.individual = individual
         self.quantiles = quantiles
         self.max_steps = max_steps
@@ -253,6 +257,8 @@ class MVPAForecaster(BaseForecaster):
         return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
 
     def _network_config(self, series: list[Series], horizon: int) -> ForecastingConfig:
+        if self.phase_weights and self.sp is None:
+            raise ValueError("phase_weights needs sp, the steps of the cycle")
         rows = max(len(one.values) for one in series)
         lookback = self.input_size
         if lookback is None:
@@ -276,6 +282,7 @@ class MVPAForecaster(BaseForecaster):
             head_dropout=self.head_dropout,
             num_outputs=len(self.quantiles),
             cycle_length=self.sp,
+            phase_weights=self.phase_weights,
             individual_channels=series[0].values.shape[1] if self.individual else None,
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=self.shuffle_channels,
@@ -343,7 +350,15 @@ class MVPAForecaster(BaseForecaster):
         small = {"dim": 4, "num_heads": 1, "mlp_dim": 4, "max_steps": 2, "finetune_steps": 1, "random_state": 0}
         return [
             {**small, "input_size": 6, "quantiles": (0.1, 0.5, 0.9)},
-            {**small, "sp": 7, "num_layers": 0, "validation_fraction": 0.2, "patience": 1},
+            {
+                **small,
+                "sp": 7,
+                "phase_weights": True,
+                "linear_learning_rate": 0.02,
+                "num_layers": 0,
+                "validation_fraction": 0.2,
+                "patience": 1,
+            },
         ]
 
 

@@ -39,6 +39,7 @@ from mvpa_ts.forecasting_config import ForecastingConfig
         ({"attn_dropout": 1.0}, r"attn_dropout must be in \[0, 1\), got 1.0"),
         ({"channel_distance": "squared"}, "channel_distance"),
         ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
+        ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
     ],
 )
@@ -107,6 +108,7 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
         channel_order=["s02", "s00", "s03", "s01"],
         cycle_length=12,
         cycle_column="phase",
+        phase_weights=True,
         futr_exog_list=["phase", "day"],
         cat_exog_list=["day"],
         categorical_cardinalities={"day": 2},

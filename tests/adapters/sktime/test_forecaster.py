@@ -259,6 +259,7 @@ class TestBadInput:
         ("changes", "message"),
         [
             ({"quantiles": (0.1, 0.9)}, "levels must hold 0.5"),
+            ({"phase_weights": True}, "phase_weights needs sp, the steps of the cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"patience": 2}, "needs a validation_fraction"),
             ({"max_steps": -1}, "steps must be at least 0"),
@@ -280,7 +281,8 @@ def test_every_parameter_arrives(monkeypatch):
     changes = {
         "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
         "components": ("time",), "channel_distance": "signed", "max_channels": 9, "dropout": 0.01,
-        "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "quantiles": (0.2, 0.5),
+        "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
+        "quantiles": (0.2, 0.5),
         "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
         "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
