@@ -15,6 +15,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	training_step_benchmark.py \
 	forecasting.py \
 	forecasting_choices.py \
+	forecasting_search.py \
 	drop_last.py \
 	zero_shot.py \
 	sweep.py \

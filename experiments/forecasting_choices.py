@@ -1,17 +1,14 @@
-"""What the settings rest on: errors of a blocked cross-validation, or on the validation part; no test data.
+"""What the settings rest on: errors of a blocked cross-validation; no test data.
 
-Settings of closed-form starts, on Weather and for longer look-backs: the validation part of ETTh1 and ETTh2 is one
-summer while the test part is a winter, and settings that are best on the one need not be on the other. So the rows of
-the train and the validation part together are cut into four blocks. Each is forecast by a model trained on windows that
-do not touch it, zero being the mean of the rows outside. Training windows are thinned, for neighbours are alike: every
-third of ETTh, every twelfth of Weather; likewise those that are forecast. Settings are compared by the mean over blocks
-and horizons of the change in percent against the closed-form start alone, without any gradient step.
-
-Settings of ETTh1 at look-back 96, which start at zero: errors on its validation part.
+The validation part of ETTh1 and ETTh2 is one summer while the test part is a winter, and settings that are best on
+the one need not be on the other. So the rows of the train and the validation part together are cut into four blocks.
+Each is forecast by a model trained on windows that do not touch it, zero being the mean of the rows outside. Training
+windows are thinned, for neighbours are alike: every third of ETTh, every twelfth of Weather; likewise those that are
+forecast. Settings are compared by the mean over blocks and horizons of the change in percent against one of them.
 
     python experiments/forecasting_choices.py                       # results/forecasting_choices.csv, .md; resumable
     python experiments/forecasting_choices.py --datasets Weather    # one set, some 40 s a run
-    python experiments/forecasting_choices.py --validation          # ETTh1: forecasting_choices_validation.csv, .md
+    python experiments/forecasting_choices.py --after-search        # ETTh1, around what forecasting_search.py found
     python experiments/forecasting_choices.py --quick               # two settings, one block, three steps, elsewhere
 """
 
@@ -37,8 +34,8 @@ from mvpa_ts.datasets import FORECASTING_DATASETS, Borders, WindowSet, forecasti
 from mvpa_ts.files import write_text
 
 HORIZONS, SEED, BLOCKS = (96, 336), 1, 4
-VALIDATION_HORIZONS = (96, 336, 720)
-BASE = "closed form alone"
+HORIZONS_AFTER_SEARCH = (96, 336, 720)
+BASE, BEFORE = "closed form alone", "before the search"
 # Every how many-th window is trained on, and forecast.
 THINNING = {"ETTh1": (3, 12), "ETTh2": (3, 12), "Weather": (12, 48)}
 # Where the search stood when these changes were tried; one patch a channel on Weather.
@@ -91,66 +88,54 @@ CHANGES: dict[str, dict[str, Any]] = {
     "half of the loss over frequencies": {"training": {"frequency_weight": 0.5}},
     "start at zero": {"training": {"ridge": None, "linear_rate": 1.0}},
 }
-# The search on ETTh1's validation part: settings of the network, and under "training" of its training.
-_NO_ATTENTION: dict[str, Any] = {"cycle_length": 24, "num_layers": 0}
-_RATES = {"learning_rate": 1e-3, "linear_rate": 20.0}  # 1e-3 for the attention path, 2e-2 for the linear one
-_NARROW: dict[str, Any] = {"cycle_length": 24, "dim": 16, "mlp_dim": 32, "training": _RATES}
-VALIDATED: dict[str, dict[str, Any]] = {
-    "linear path alone, rate 1e-3": {**_NO_ATTENTION, "training": {"learning_rate": 1e-3}},
-    "linear path alone, rate 2e-3, patience 5": {**_NO_ATTENTION, "training": {"learning_rate": 2e-3, "patience": 5}},
-    "linear path alone, rate 6e-3": _NO_ATTENTION,
-    "linear path alone, rate 6e-3, half of the loss over frequencies": {
-        **_NO_ATTENTION,
-        "training": {"frequency_weight": 0.5},
+# Around the best of the search on ETTh1's validation part (forecasting_search.py, trial 23), at look-back 96.
+FOUND: dict[str, Any] = {
+    "cycle_length": 24,
+    "phase_weights": True,
+    "patch_length": 96,
+    "patch_stride": 96,
+    "dropout": 0.2,
+    "attention_dropout": 0.2,
+    "head_dropout": 0.8,
+    "training": {
+        "learning_rate": 4.3e-4,
+        "linear_rate": 72.0,
+        "batch_size": 64,
+        "weight_averaging": 0.995,
+        "frequency_weight": 0.5,
+        "keep": "last",
     },
-    "linear path alone, rate 2e-2": {**_NO_ATTENTION, "training": {"learning_rate": 2e-2}},
-    "linear path alone, rate 5e-2": {**_NO_ATTENTION, "training": {"learning_rate": 5e-2}},
-    "linear path alone, rate 1e-1": {**_NO_ATTENTION, "training": {"learning_rate": 1e-1}},
-    "linear path alone, rate 2e-2, 30 epochs": {
-        **_NO_ATTENTION,
-        "training": {"learning_rate": 2e-2, "epochs": 30, "patience": 30},
-    },
-    "linear path alone, rate 2e-2, batches of 64": {
-        **_NO_ATTENTION,
-        "training": {"learning_rate": 2e-2, "batch_size": 64},
-    },
-    "linear path alone, rate 2e-2, closed-form start": {
-        **_NO_ATTENTION,
-        "training": {"learning_rate": 2e-2, "ridge": 0.3, "cycle_strength": 0.75},
-    },
-    "linear path alone, rate 2e-2, channels individual": {
-        **_NO_ATTENTION,
-        "individual_channels": True,
-        "training": {"learning_rate": 2e-2},
-    },
-    "first settings: rate 6e-3 for all": {"cycle_length": 24},
-    "rate 6e-3, linear path 3e-2": {"cycle_length": 24, "training": {"linear_rate": 5.0}},
-    "rate 2e-3, linear path 2e-2": {"cycle_length": 24, "training": {"learning_rate": 2e-3, "linear_rate": 10.0}},
-    "rate 1e-3, linear path 2e-2": {"cycle_length": 24, "training": _RATES},
-    "rate 5e-4, linear path 2e-2": {"cycle_length": 24, "training": {"learning_rate": 5e-4, "linear_rate": 40.0}},
-    "rate 1e-3, linear path 2e-2, dropout 0.5, head 0.7": {
-        "cycle_length": 24,
-        "dropout": 0.5,
-        "head_dropout": 0.7,
-        "training": _RATES,
-    },
-    "rate 1e-3, linear path 2e-2, half of the loss over frequencies": {
-        "cycle_length": 24,
-        "training": {**_RATES, "frequency_weight": 0.5},
-    },
-    "width 16, one patch of 96": {**_NARROW, "patch_length": 96, "patch_stride": 96},
-    "width 16, two patches of 48": {**_NARROW, "patch_stride": 48},
-    "width 16, two patches of 48, attention dropout 0.2 (chosen)": {
-        **_NARROW,
+}
+_LESS: dict[str, Any] = {"epochs": 5, "frequency_weight": 0.25}
+AFTER_SEARCH: dict[str, dict[str, Any]] = {
+    BEFORE: {
+        "phase_weights": False,
+        "patch_length": 48,
         "patch_stride": 48,
-        "attention_dropout": 0.2,
+        "dim": 16,
+        "mlp_dim": 32,
+        "dropout": 0.3,
+        "head_dropout": 0.5,
+        "training": {
+            "learning_rate": 1e-3,
+            "linear_rate": 20.0,
+            "batch_size": 256,
+            "weight_averaging": 0.99,
+            "frequency_weight": 0.0,
+        },
     },
-    "width 16, two patches of 48, attention dropout 0.2, 30 epochs": {
-        **_NARROW,
-        "patch_stride": 48,
-        "attention_dropout": 0.2,
-        "training": {**_RATES, "epochs": 30, "patience": 30},
+    "best of the search": {},
+    "without phase weights": {"phase_weights": False},
+    "a quarter of the loss over frequencies": {"training": {"frequency_weight": 0.25}},
+    "no loss over frequencies": {"training": {"frequency_weight": 0.0}},
+    "5 epochs": {"training": {"epochs": 5}},
+    "5 epochs, a quarter (chosen)": {"training": _LESS},
+    "5 epochs, a quarter, without phase weights": {"phase_weights": False, "training": _LESS},
+    "5 epochs, no loss over frequencies": {"training": {**_LESS, "frequency_weight": 0.0}},
+    "5 epochs, a quarter, rate 2e-3 for the attention path": {
+        "training": {**_LESS, "learning_rate": 2e-3, "linear_rate": 15.5}
     },
+    "5 epochs, a quarter, channels individual": {"individual_channels": True, "training": _LESS},
 }
 
 
@@ -158,23 +143,27 @@ def main() -> None:
     """Run what is not in the table yet, then write the Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=list(FORECASTING_DATASETS), choices=FORECASTING_DATASETS)
-    parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
-    parser.add_argument("--validation", action="store_true", help="the search on the validation part of ETTh1")
+    parser.add_argument("--changes", nargs="+", metavar="CHANGE", help="rows of the table to run (default: all)")
+    parser.add_argument("--after-search", action="store_true", help="ETTh1, around the best of forecasting_search.py")
     parser.add_argument("--quick", action="store_true", help="two settings, one block, three steps, written elsewhere")
     arguments = parser.parse_args()
+    changes = AFTER_SEARCH if arguments.after_search else CHANGES
+    names = list(changes) if arguments.changes is None else arguments.changes
+    if unknown := set(names) - set(changes):
+        parser.error(f"--changes must be of {', '.join(changes)}; got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
-    if arguments.validation:
-        search_on_validation(folder / "forecasting_choices_validation.csv", quick=arguments.quick)
-        return
-    table = folder / "forecasting_choices.csv"
+    table = folder / f"forecasting_choices{'_after_search' if arguments.after_search else ''}.csv"
+    datasets = ["ETTh1"] if arguments.after_search else arguments.datasets
+    horizons = HORIZONS_AFTER_SEARCH if arguments.after_search else HORIZONS
     shortened = slice(1 if arguments.quick else None)
-    for name in arguments.changes[: 2 if arguments.quick else None]:
-        for dataset in arguments.datasets[shortened]:
-            for horizon in HORIZONS[shortened]:
+    for name in names[: 2 if arguments.quick else None]:
+        for dataset in datasets[shortened]:
+            for horizon in horizons[shortened]:
                 for block in range(BLOCKS)[shortened]:
                     run_once(table, dataset, name, horizon, block, quick=arguments.quick)
-    text = markdown(read_rows(table))
+    rows = read_rows(table)
+    text = markdown_after_search(rows) if arguments.after_search else markdown(rows)
     write_text(table.with_suffix(".md"), text)
     print(text)
 
@@ -187,10 +176,11 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
     windows = thinned(blocks(dataset, horizon)[block], THINNING[dataset])
     if quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-    start = changed(dataset, horizon, windows["train"], {})
+    start, change = (FOUND, AFTER_SEARCH[name]) if name in AFTER_SEARCH else (START[dataset], CHANGES[name])
+    unchanged = changed(dataset, horizon, windows["train"], start, {})
     torch.manual_seed(SEED)
-    model, training, settings = changed(dataset, horizon, windows["train"], CHANGES[name])
-    if CHANGES[name] and (training, settings) == start[1:]:
+    model, training, settings = changed(dataset, horizon, windows["train"], start, change)
+    if change and (training, settings) == unchanged[1:]:
         return
     # As many steps as on all windows.
     training = replace(training, epochs=training.epochs * THINNING[dataset][0])
@@ -200,51 +190,14 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
     append_row(table, {**row, **errors, "seconds": round(outcome.seconds, 1), "hardware": hardware("cpu")})
 
 
-def search_on_validation(table: Path, *, quick: bool) -> None:
-    """Train each setting on the train part of ETTh1 and write its errors on the validation part."""
-    frame = load_forecasting_frame("ETTh1")
-    for name in list(VALIDATED)[: 2 if quick else None]:
-        for horizon in VALIDATION_HORIZONS[: 1 if quick else None]:
-            known = read_rows(table)
-            if not known.empty and (name, horizon) in set(known[["settings", "horizon"]].itertuples(False, None)):
-                continue
-            windows = forecasting_windows(frame, "ETTh1", lookback=LOOKBACK, horizon=horizon)
-            torch.manual_seed(SEED)
-            model, training, _ = configured("ETTh1", horizon, frame.shape[1] - 1, VALIDATED[name])
-            if quick:
-                windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-            outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
-            row = {"settings": name, "horizon": horizon, "mse": outcome.validation_mse, "mae": outcome.validation_mae}
-            append_row(table, {**row, "seconds": round(outcome.seconds, 1), "hardware": hardware("cpu")})
-    text = validation_markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
-
-
-def validation_markdown(rows: pd.DataFrame) -> str:
-    """Errors of each setting, a column for each horizon and their mean."""
-    horizons = sorted(rows["horizon"].unique())
-    lines = [
-        f"MSE / MAE on the validation part of ETTh1, look-back {LOOKBACK}, seed {SEED}, in scaled units.",
-        "",
-        f"| settings | {' | '.join(map(str, horizons))} | mean |",
-        "|---|" + "---|" * (len(horizons) + 1),
-    ]
-    for name, own in rows.groupby("settings", sort=False):
-        errors = own.set_index("horizon")[["mse", "mae"]].loc[horizons]
-        cells = [f"{mse:.4f} / {mae:.4f}" for mse, mae in [*errors.itertuples(index=False), errors.mean()]]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
-
-
 def changed(
-    dataset: str, horizon: int, windows: WindowSet, change: dict[str, Any]
+    dataset: str, horizon: int, windows: WindowSet, start: dict[str, Any], change: dict[str, Any]
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """The model, its training and all its settings after a change."""
     change = dict(change)
     missing = windows.missing if change.pop("masked", True) else None
-    training = {**START[dataset]["training"], **change.pop("training", {})}
-    whole = {**START[dataset], **change, "training": training}
+    training = {**start["training"], **change.pop("training", {})}
+    whole = {**start, **change, "training": training}
     model, training, settings = configured(dataset, horizon, windows.values.shape[1], whole, missing=missing)
     return model, training, {**settings, "masked": missing is not None}
 
@@ -280,34 +233,50 @@ def thinned(windows: dict[str, WindowSet], every: tuple[int, int]) -> dict[str, 
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """Mean change in percent against the closed form, a column for each data set and error; the base in its unit."""
-    keys = ["dataset", "horizon", "block"]
-    base = rows[rows["change"] == BASE].set_index(keys)[["mse", "mae"]]
-    merged = rows.join(base, on=keys, rsuffix="_base")
-    for error in ("mse", "mae"):
-        merged[error] = 100.0 * (merged[error] / merged[f"{error}_base"] - 1.0)
-    runs = merged.groupby(["change", "dataset"])[["mse", "mae"]]
-    means, counts = runs.mean(), runs.size()
-    # A change that was not run everywhere is no mean.
-    means = means[[counts[change, dataset] == counts.get((BASE, dataset)) for change, dataset in means.index]]
+    """Mean change in percent against the closed form, a column for each data set."""
     datasets = [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]
     horizons = rows.groupby("dataset")["horizon"].unique()
     covered = "; ".join(f"{dataset}: {', '.join(map(str, sorted(horizons[dataset])))}" for dataset in datasets)
-    lines = [
-        f"Blocked cross-validation on the rows before the test part: change of MSE / MAE in percent against the "
-        f"closed form alone, mean over {BLOCKS} blocks and the horizons run ({covered}), seed {SEED}. "
+    lead = (
+        f"the closed form alone, mean over {BLOCKS} blocks and the horizons run ({covered}), seed {SEED}. "
         "Less is better. – is no change, or was not run. On Weather, what is changed has one patch a channel and no "
-        "attention dropout; on ETTh it starts in closed form.",
+        "attention dropout; on ETTh it starts in closed form."
+    )
+    return _table(rows, BASE, list(CHANGES), "dataset", datasets, lead)
+
+
+def markdown_after_search(rows: pd.DataFrame) -> str:
+    """Mean change in percent against the settings before the search, a column for each horizon, and their mean."""
+    horizons = map(str, sorted(rows["horizon"].unique()))
+    both = pd.concat([rows.assign(column=rows["horizon"].astype(str)), rows.assign(column="mean")])
+    lead = (
+        f"the settings before the search, ETTh1, look-back {LOOKBACK}, mean over {BLOCKS} blocks, seed {SEED}, a "
+        "column for each horizon. Less is better. What is changed is the best of the search on the validation part: 15 "
+        "epochs, half of the loss over frequencies."
+    )
+    return _table(both, BEFORE, list(AFTER_SEARCH), "column", [*horizons, "mean"], lead)
+
+
+def _table(rows: pd.DataFrame, base: str, changes: list[str], column: str, columns: list[Any], lead: str) -> str:
+    keys = [*dict.fromkeys([column, "dataset", "horizon", "block"])]
+    errors = rows[rows["change"] == base].set_index(keys)[["mse", "mae"]]
+    merged = rows.join(errors, on=keys, rsuffix="_base")
+    for error in ("mse", "mae"):
+        merged[error] = 100.0 * (merged[error] / merged[f"{error}_base"] - 1.0)
+    runs = merged.groupby(["change", column])[["mse", "mae"]]
+    means, counts = runs.mean(), runs.size()
+    # A change that was not run everywhere is no mean.
+    means = means[[counts[change, name] == counts.get((base, name)) for change, name in means.index]]
+    lines = [
+        f"Blocked cross-validation on the rows before the test part: change of MSE / MAE in percent against {lead}",
         "",
-        f"| change | {' | '.join(datasets)} |",
-        "|---|" + "---|" * len(datasets),
+        f"| change | {' | '.join(map(str, columns))} |",
+        "|---|" + "---|" * len(columns),
     ]
-    for change in [name for name in CHANGES if name in set(rows["change"])]:
+    for change in [name for name in changes if name in set(rows["change"])]:
         cells = [
-            "{mse:+.2f} / {mae:+.2f}".format(**means.loc[(change, dataset)])
-            if (change, dataset) in means.index
-            else "–"
-            for dataset in datasets
+            "{mse:+.2f} / {mae:+.2f}".format(**means.loc[(change, name)]) if (change, name) in means.index else "–"
+            for name in columns
         ]
         lines.append(f"| {change} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Measured on {', '.join(rows['hardware'].unique())}.", ""])

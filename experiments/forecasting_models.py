@@ -22,11 +22,21 @@ _CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "kee
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
         "cycle_length": 24,
-        "patch_stride": 48,
-        "dim": 16,
-        "mlp_dim": 32,
+        "phase_weights": True,
+        "patch_length": 96,
+        "patch_stride": 96,
+        "dropout": 0.2,
         "attention_dropout": 0.2,
-        "training": {"learning_rate": 1e-3, "linear_rate": 20.0},
+        "head_dropout": 0.8,
+        "training": {
+            "learning_rate": 4.3e-4,
+            "linear_rate": 72.0,
+            "batch_size": 64,
+            "epochs": 5,
+            "weight_averaging": 0.995,
+            "frequency_weight": 0.25,
+            "keep": "last",
+        },
     },
     "ETTh2": {"patch_length": 24, "patch_stride": 12, "training": {"learning_rate": 2e-3, "patience": 5}},
     "Weather": {
@@ -53,9 +63,12 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
 # For look-backs longer than 96.
 LONG_LOOKBACK_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
-        **MVPA_SETTINGS["ETTh1"],
+        "cycle_length": 24,
         "patch_length": 96,
         "patch_stride": 96,
+        "dim": 16,
+        "mlp_dim": 32,
+        "attention_dropout": 0.2,
         "dropout": 0.5,
         "head_dropout": 0.7,
         "training": {"learning_rate": 5e-4, "linear_rate": 40.0},

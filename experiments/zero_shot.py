@@ -30,7 +30,7 @@ from mvpa_ts.files import write_text
 
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
 # What belongs to the channels of the source is left out.
-SHARED = {"cycle_length": None, "individual_channels": False}
+SHARED = {"cycle_length": None, "phase_weights": False, "individual_channels": False}
 TRAINED, NAIVE = ("MVPA", "MVPA linear path alone"), ("last value", "last day")
 
 

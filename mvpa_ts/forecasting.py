@@ -167,7 +167,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
-    The linear path may want a far higher rate: on ETTh1 twenty times that of the attention path.
+    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path.
     """
     paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
     for name, parameter in network.named_parameters():

@@ -6,7 +6,20 @@ import forecasting_choices
 import numpy as np
 import pandas as pd
 import pytest
-from forecasting_choices import BASE, BLOCKS, VALIDATED, blocks, markdown, thinned, validation_markdown
+import torch
+from forecasting_choices import (
+    AFTER_SEARCH,
+    BASE,
+    BEFORE,
+    BLOCKS,
+    FOUND,
+    blocks,
+    changed,
+    markdown,
+    markdown_after_search,
+    thinned,
+)
+from forecasting_models import mvpa
 from forecasting_report import RESULTS, read_rows
 
 
@@ -53,16 +66,27 @@ def test_table_gives_the_mean_change_in_percent() -> None:
     assert f"| {BASE} | +0.00 / +0.00 |" in text
 
 
-def test_settings_are_compared_by_their_mean_over_horizons() -> None:
-    runs = [("a", 96, 0.5, 0.6), ("a", 336, 1.0, 0.8), ("b", 336, 1.5, 0.9), ("b", 96, 0.7, 0.5)]
-    rows = pd.DataFrame(runs, columns=["settings", "horizon", "mse", "mae"])
-    text = validation_markdown(rows.assign(hardware="some"))
-    assert "| a | 0.5000 / 0.6000 | 1.0000 / 0.8000 | 0.7500 / 0.7000 |" in text
-    assert "| b | 0.7000 / 0.5000 | 1.5000 / 0.9000 | 1.1000 / 0.7000 |" in text
+def test_after_the_search_each_horizon_has_a_column() -> None:
+    runs = [
+        (name, horizon, block, mse * (1.0 + block), 2.0)
+        for block in range(BLOCKS)
+        for name, horizon, mse in ((BEFORE, 96, 1.0), (BEFORE, 336, 2.0), ("5 epochs", 96, 0.9), ("5 epochs", 336, 2.1))
+    ]
+    rows = pd.DataFrame(runs, columns=["change", "horizon", "block", "mse", "mae"])
+    text = markdown_after_search(rows.assign(dataset="ETTh1", hardware="some"))
+    assert "| change | 96 | 336 | mean |" in text
+    assert "| 5 epochs | -10.00 / +0.00 | +5.00 / +0.00 | -2.50 / +0.00 |" in text
 
 
 def test_committed_tables_are_made_of_the_committed_rows() -> None:
-    validated = read_rows(RESULTS / "forecasting_choices_validation.csv")
-    assert set(validated["settings"]) == set(VALIDATED)
-    assert validation_markdown(validated) == (RESULTS / "forecasting_choices_validation.md").read_text()
+    after = read_rows(RESULTS / "forecasting_choices_after_search.csv")
+    assert markdown_after_search(after) == (RESULTS / "forecasting_choices_after_search.md").read_text()
     assert markdown(read_rows(RESULTS / "forecasting_choices.csv")) == (RESULTS / "forecasting_choices.md").read_text()
+
+
+def test_etth1_has_the_settings_that_were_chosen() -> None:
+    windows = forecasting_choices.WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
+    *_, training, settings = changed("ETTh1", 96, windows, FOUND, AFTER_SEARCH["5 epochs, a quarter (chosen)"])
+    _, present, network = mvpa("ETTh1", 96, 7, {})
+    assert training == present
+    assert settings == {**network, "masked": False}

@@ -1,0 +1,242 @@
+"""Search MVPA's settings on the validation part, at three horizons; no test data.
+
+A trial is compared with the linear path alone, channel by channel: the mean over channels and horizons of the change in
+percent of MSE and MAE. One mean over all channels would be that of the few whose level drifts in the validation part:
+four of ETTh1's seven make 70 to 84 % of the squared error there.
+
+Every run is a row of a table. Trials that the table holds are told to the search again instead of being run, so that a
+killed search goes on where it was.
+
+    python experiments/forecasting_search.py                     # ETTh1: results/forecasting_search_ETTh1.csv, .md
+    python experiments/forecasting_search.py --dataset ETTh2 --trials 40
+    python experiments/forecasting_search.py --quick             # two trials of three steps, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import torch
+from forecasting import hardware
+from forecasting_models import LOOKBACK, MVPA_SETTINGS, configured
+from forecasting_report import RESULTS, append_row, read_rows
+from training import errors_by_channel, train
+
+from mvpa_ts.datasets import forecasting_windows, load_forecasting_frame
+from mvpa_ts.files import write_text
+
+HORIZONS, SEED, REFERENCE = (96, 336, 720), 1, -1
+# Where the search starts: the settings before it, and those of the first table.
+STARTS: list[dict[str, Any]] = [
+    {
+        "learning_rate": 1e-3,
+        "linear_learning_rate": 2e-2,
+        "batch_size": 256,
+        "epochs": 15,
+        "weight_averaging": 0.99,
+        "horizon_decay": 0.0,
+        "frequency_weight": 0.0,
+        "phase_weights": False,
+        "dim": 16,
+        "patches": "48/48",
+        "dropout": 0.3,
+        "head_dropout": 0.5,
+        "attention_dropout": 0.2,
+    },
+    {
+        "learning_rate": 6e-3,
+        "linear_learning_rate": 6e-3,
+        "batch_size": 256,
+        "epochs": 15,
+        "weight_averaging": 0.99,
+        "horizon_decay": 0.0,
+        "frequency_weight": 0.0,
+        "phase_weights": False,
+        "dim": 32,
+        "patches": "48/24",
+        "dropout": 0.3,
+        "head_dropout": 0.5,
+        "attention_dropout": 0.0,
+    },
+]
+
+
+def main() -> None:
+    """Run the trials that are not in the table yet, then write the Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", choices=["ETTh1", "ETTh2"], default="ETTh1")
+    parser.add_argument("--trials", type=int, default=50, help="trials to have in the table, pruned ones counted")
+    parser.add_argument("--quick", action="store_true", help="two trials, one horizon, three steps, written elsewhere")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    table = folder / f"forecasting_search_{arguments.dataset}.csv"
+    search(table, arguments.dataset, 2 if arguments.quick else arguments.trials, quick=arguments.quick)
+    text = markdown(read_rows(table))
+    write_text(table.with_suffix(".md"), text)
+    print(text)
+
+
+def search(table: Path, dataset: str, trials: int, *, quick: bool = False) -> optuna.Study:
+    """Run trials until the table holds that many."""
+    horizons = HORIZONS[:1] if quick else HORIZONS
+    without_attention = {
+        "num_layers": 0,
+        "cycle_length": MVPA_SETTINGS[dataset].get("cycle_length"),
+        "training": {"learning_rate": 2e-2, "keep": "last"},
+    }
+    reference = {
+        horizon: torch.tensor(run(table, dataset, horizon, REFERENCE, {}, without_attention, quick=quick))
+        for horizon in horizons
+    }
+
+    def objective(trial: optuna.Trial) -> float:
+        settings = suggested(trial, dataset)
+        scores: list[float] = []
+        for horizon in horizons:
+            errors = torch.tensor(run(table, dataset, horizon, trial.number, trial.params, settings, quick=quick))
+            scores.append(change(errors, reference[horizon]))
+            trial.report(sum(scores) / len(scores), len(scores))
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return sum(scores) / len(scores)
+
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=12),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=8),
+    )
+    known = read_rows(table)
+    told = [json.loads(text) for text in known[known["trial"] != REFERENCE].groupby("trial")["arguments"].first()]
+    for chosen in [*told, *STARTS[len(told) :]]:
+        study.enqueue_trial(chosen)
+    study.optimize(objective, n_trials=trials, callbacks=[say])
+    return study
+
+
+def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
+    """Settings of one trial, written as in `MVPA_SETTINGS`; the cycle is that of the data set."""
+    cycle = MVPA_SETTINGS[dataset].get("cycle_length")
+    rate = two_digits(trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True))
+    linear_rate = two_digits(trial.suggest_float("linear_learning_rate", 5e-3, 5e-2, log=True))
+    dim = trial.suggest_categorical("dim", [16, 32])
+    length, stride = trial.suggest_categorical("patches", ["24/24", "48/24", "48/48", "96/96"]).split("/")
+    return {
+        "cycle_length": cycle,
+        "phase_weights": cycle is not None and trial.suggest_categorical("phase_weights", [False, True]),
+        "dim": dim,
+        "mlp_dim": 2 * dim,
+        "patch_length": int(length),
+        "patch_stride": int(stride),
+        "dropout": trial.suggest_float("dropout", 0.1, 0.7, step=0.1),
+        "head_dropout": trial.suggest_float("head_dropout", 0.1, 0.8, step=0.1),
+        "attention_dropout": trial.suggest_float("attention_dropout", 0.0, 0.4, step=0.2),
+        "training": {
+            "learning_rate": rate,
+            "linear_rate": linear_rate / rate,
+            "batch_size": trial.suggest_categorical("batch_size", [64, 128, 256]),
+            "epochs": trial.suggest_categorical("epochs", [5, 10, 15]),
+            "weight_averaging": trial.suggest_categorical("weight_averaging", [0.98, 0.99, 0.995]),
+            "horizon_decay": trial.suggest_float("horizon_decay", 0.0, 1.0, step=0.25),
+            "frequency_weight": trial.suggest_float("frequency_weight", 0.0, 0.5, step=0.25),
+            # The weights at the end of the cycle: an epoch picked on these data would flatter their errors.
+            "keep": "last",
+        },
+    }
+
+
+def two_digits(number: float) -> float:
+    """A number that can be written down."""
+    return float(f"{number:.1e}")
+
+
+def run(
+    table: Path,
+    dataset: str,
+    horizon: int,
+    trial: int,
+    arguments: dict[str, Any],
+    settings: dict[str, Any],
+    *,
+    quick: bool,
+) -> list[list[float]]:
+    """Errors [2][C] on the validation part: of the table, or trained for and added to it."""
+    known = read_rows(table)
+    if not known.empty:
+        errors = known.loc[(known["trial"] == trial) & (known["horizon"] == horizon), "errors"]
+        if len(errors):
+            return json.loads(errors.iloc[0])
+    frame = load_forecasting_frame(dataset)
+    windows = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
+    if quick:
+        windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
+    torch.manual_seed(SEED)
+    model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings)
+    outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
+    errors = errors_by_channel(model, windows["validation"])
+    row = {
+        "trial": trial,
+        "horizon": horizon,
+        "arguments": json.dumps(arguments, sort_keys=True),
+        "mse": outcome.validation_mse,
+        "mae": outcome.validation_mae,
+        "errors": json.dumps([[round(number, 6) for number in error] for error in errors.tolist()]),
+        "seconds": round(outcome.seconds, 1),
+        "hardware": hardware("cpu"),
+    }
+    append_row(table, row)
+    return json.loads(row["errors"])
+
+
+def change(errors: torch.Tensor, reference: torch.Tensor) -> float:
+    """Mean over errors and channels of the change in percent."""
+    return 100.0 * (errors / reference - 1.0).mean().item()
+
+
+def say(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    """One line a trial."""
+    value = "pruned" if trial.state is optuna.trial.TrialState.PRUNED else f"{trial.value:+.2f} %"
+    print(f"trial {trial.number}: {value}", flush=True)
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """Trials that were run at every horizon, the best first, with their errors and arguments."""
+    reference = rows[rows["trial"] == REFERENCE].set_index("horizon")
+    horizons = list(reference.index)
+    trials = rows[rows["trial"] != REFERENCE]
+    whole = [own.set_index("horizon") for _, own in trials.groupby("trial") if len(own) == len(horizons)]
+
+    def score(own: pd.DataFrame) -> float:
+        errors = [[torch.tensor(json.loads(frame.loc[h, "errors"])) for h in horizons] for frame in (own, reference)]
+        return sum(map(change, *errors)) / len(horizons)
+
+    whole.sort(key=score)
+    names = sorted(json.loads(trials["arguments"].iloc[0]))
+    lines = [
+        f"Validation part, look-back {LOOKBACK}, horizons {', '.join(map(str, horizons))}, seed {SEED}. "
+        "Change: against the linear path alone, mean over channels, horizons, MSE and MAE, in percent; less is better. "
+        f"MSE / MAE: mean over the horizons, in scaled units. {len(whole)} trials of {trials['trial'].nunique()}; the "
+        "others were pruned after a horizon or two.",
+        "",
+        f"| trial | change | MSE / MAE | {' | '.join(name.replace('_', ' ') for name in names)} |",
+        "|---|---|---|" + "---|" * len(names),
+        f"| linear path alone | 0 | {reference['mse'].mean():.4f} / {reference['mae'].mean():.4f} |"
+        + " – |" * len(names),
+    ]
+    for own in whole:
+        chosen = json.loads(own["arguments"].iloc[0])
+        cells = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in map(chosen.get, names)]
+        errors = f"{own['mse'].mean():.4f} / {own['mae'].mean():.4f}"
+        lines.append(f"| {own['trial'].iloc[0]} | {score(own):+.2f} | {errors} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
+
+
+if __name__ == "__main__":
+    main()

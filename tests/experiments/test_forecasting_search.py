@@ -1,0 +1,61 @@
+"""The search of settings: what it compares, that it goes on where it stopped, and that it never reads the test part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import forecasting_search
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from forecasting_report import RESULTS, read_rows
+from forecasting_search import REFERENCE, change, markdown, search, two_digits
+
+
+def test_every_channel_counts_the_same() -> None:
+    reference = torch.tensor([[1.0, 100.0], [1.0, 10.0]])  # MSE, MAE; two channels
+    errors = torch.tensor([[1.1, 100.0], [1.0, 9.0]])
+    assert change(errors, reference) == pytest.approx((10.0 + 0.0 + 0.0 - 10.0) / 4, abs=1e-4)
+    assert change(torch.tensor([[1.0, 102.0], [1.0, 10.0]]), reference) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_goes_on_where_it_stopped_and_never_reads_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dates = pd.date_range("2016", periods=17420, freq="h")
+    values = np.random.default_rng(0).standard_normal((len(dates), 2))
+    frame = pd.DataFrame(values, columns=["a", "b"]).assign(date=dates)[["date", "a", "b"]]
+    whole, train = forecasting_search.forecasting_windows, forecasting_search.train
+    trained: list[int] = []
+
+    def without_test(*arguments, **options):
+        windows = whole(*arguments, **options)
+        del windows["test"]
+        return windows
+
+    def counted(*arguments, **options):
+        trained.append(1)
+        return train(*arguments, **options)
+
+    monkeypatch.setattr(forecasting_search, "load_forecasting_frame", lambda name: frame)
+    monkeypatch.setattr(forecasting_search, "forecasting_windows", without_test)
+    monkeypatch.setattr(forecasting_search, "train", counted)
+    table = tmp_path / "search.csv"
+    first = search(table, "ETTh1", 2, quick=True)
+    rows = read_rows(table)
+    assert list(rows["trial"]) == [REFERENCE, 0, 1]
+    assert len(trained) == 3
+    second = search(table, "ETTh1", 3, quick=True)
+    pd.testing.assert_frame_equal(read_rows(table).iloc[:3], rows)
+    assert len(trained) == 4
+    assert [trial.params for trial in second.trials[:2]] == [trial.params for trial in first.trials]
+    assert [trial.value for trial in second.trials[:2]] == [trial.value for trial in first.trials]
+    assert second.trials[2].params != second.trials[1].params
+
+
+def test_rates_are_short_numbers() -> None:
+    assert two_digits(0.0123456) == 0.012
+
+
+def test_committed_tables_are_made_of_the_committed_rows() -> None:
+    table = RESULTS / "forecasting_search_ETTh1.csv"
+    assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
