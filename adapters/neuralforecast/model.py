@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import wraps
 from numbers import Integral
 from typing import Any
 
@@ -20,7 +19,8 @@ from torch import Tensor, nn
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.forecasting import ForecastingNetwork, parameter_groups
+from mvpa_ts.adapters.neuralforecast.linear_rate import LinearRate
+from mvpa_ts.forecasting import ForecastingNetwork
 from mvpa_ts.forecasting_config import ForecastingConfig
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
@@ -37,7 +37,7 @@ _HOST_NAMES = {  # of ForecastingConfig's fields
 }
 
 
-class MVPA(WeightAveraging, BaseModel):
+class MVPA(WeightAveraging, LinearRate, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
     All series of the panel are the channels of one window; they are ordered by name unless `channel_order` says
@@ -116,7 +116,6 @@ class MVPA(WeightAveraging, BaseModel):
     EXOGENOUS_CAT = True
     MULTIVARIATE = True
     RECURRENT = False
-    optimizer: Any
 
     def __init__(
         self,
@@ -313,36 +312,6 @@ class MVPA(WeightAveraging, BaseModel):
                 f"got {len(dataset)}"
             )
         return super().predict(dataset, *args, **kwargs)
-
-    def configure_optimizers(self) -> Any:
-        """The host's optimiser and schedule, with a group of its own for the linear path if it has its own rate."""
-        if self.linear_learning_rate is None:
-            return super().configure_optimizers()
-        groups = parameter_groups(
-            self.network,
-            learning_rate=self.learning_rate,
-            linear_rate=self.linear_learning_rate,
-            others=[parameter for name, parameter in self.named_parameters() if not name.startswith("network.")],
-        )
-        chosen = self.optimizer or torch.optim.Adam
-
-        @wraps(chosen)
-        def grouped(params: Any, **settings: Any) -> torch.optim.Optimizer:
-            return chosen(groups, **settings)
-
-        self.optimizer, given = grouped, self.optimizer
-        try:
-            configured = super().configure_optimizers()
-        finally:
-            self.optimizer = given
-        rates = {group["lr"] for group in configured["optimizer"].param_groups}
-        if len(groups) > len(rates) and self.learning_rate != self.linear_learning_rate:
-            raise ValueError(
-                f"lr_scheduler {self.lr_scheduler.__name__} sets one rate for all weights, which leaves "
-                f"linear_learning_rate ({self.linear_learning_rate}) without effect: give it a list of two rates, "
-                "of the attention path and of the linear path"
-            )
-        return configured
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
