@@ -8,7 +8,7 @@ forecast. Settings are compared by the mean over blocks and horizons of the chan
 
     python experiments/forecasting_choices.py                       # results/forecasting_choices.csv, .md; resumable
     python experiments/forecasting_choices.py --datasets Weather    # one set, some 40 s a run
-    python experiments/forecasting_choices.py --after-search        # ETTh1, around what forecasting_search.py found
+    python experiments/forecasting_choices.py --after-search        # around what forecasting_search.py found
     python experiments/forecasting_choices.py --quick               # two settings, one block, three steps, elsewhere
 """
 
@@ -88,87 +88,151 @@ CHANGES: dict[str, dict[str, Any]] = {
     "half of the loss over frequencies": {"training": {"frequency_weight": 0.5}},
     "start at zero": {"training": {"ridge": None, "linear_rate": 1.0}},
 }
-# Around the best of the search on ETTh1's validation part (forecasting_search.py, trial 23), at look-back 96.
-FOUND: dict[str, Any] = {
-    "cycle_length": 24,
-    "phase_weights": True,
-    "patch_length": 96,
-    "patch_stride": 96,
-    "dropout": 0.2,
-    "attention_dropout": 0.2,
-    "head_dropout": 0.8,
-    "training": {
-        "learning_rate": 4.3e-4,
-        "linear_rate": 72.0,
-        "batch_size": 64,
-        "weight_averaging": 0.995,
-        "frequency_weight": 0.5,
-        "keep": "last",
+# Around the best of the search on the validation part (forecasting_search.py), at look-back 96.
+FOUND: dict[str, dict[str, Any]] = {
+    "ETTh1": {  # trial 23
+        "cycle_length": 24,
+        "phase_weights": True,
+        "patch_length": 96,
+        "patch_stride": 96,
+        "dropout": 0.2,
+        "attention_dropout": 0.2,
+        "head_dropout": 0.8,
+        "training": {
+            "learning_rate": 4.3e-4,
+            "linear_rate": 72.0,
+            "batch_size": 64,
+            "weight_averaging": 0.995,
+            "frequency_weight": 0.5,
+            "keep": "last",
+        },
+    },
+    "ETTh2": {  # trial 31
+        "cycle_length": 24,
+        "phase_weights": True,
+        "patch_length": 24,
+        "patch_stride": 12,
+        "dim": 16,
+        "mlp_dim": 32,
+        "dropout": 0.6,
+        "head_dropout": 0.2,
+        "attention_dropout": 0.0,
+        "training": {
+            "learning_rate": 2.3e-3,
+            "linear_rate": 15.2,
+            "batch_size": 64,
+            "epochs": 5,
+            "weight_averaging": 0.995,
+            "horizon_decay": 0.5,
+            "frequency_weight": 0.5,
+            "keep": "last",
+        },
     },
 }
 _LESS: dict[str, Any] = {"epochs": 5, "frequency_weight": 0.25}
-AFTER_SEARCH: dict[str, dict[str, Any]] = {
-    BEFORE: {
-        "phase_weights": False,
-        "patch_length": 48,
-        "patch_stride": 48,
-        "dim": 16,
-        "mlp_dim": 32,
-        "dropout": 0.3,
-        "head_dropout": 0.5,
-        "training": {
-            "learning_rate": 1e-3,
-            "linear_rate": 20.0,
-            "batch_size": 256,
-            "weight_averaging": 0.99,
-            "frequency_weight": 0.0,
+AFTER_SEARCH: dict[str, dict[str, dict[str, Any]]] = {
+    "ETTh1": {
+        BEFORE: {
+            "phase_weights": False,
+            "patch_length": 48,
+            "patch_stride": 48,
+            "dim": 16,
+            "mlp_dim": 32,
+            "dropout": 0.3,
+            "head_dropout": 0.5,
+            "training": {
+                "learning_rate": 1e-3,
+                "linear_rate": 20.0,
+                "batch_size": 256,
+                "weight_averaging": 0.99,
+                "frequency_weight": 0.0,
+            },
+        },
+        "best of the search": {},
+        "5 epochs": {"training": {"epochs": 5}},
+        "5 epochs, a quarter (chosen)": {"training": _LESS},
+        "5 epochs, a quarter, without phase weights": {"phase_weights": False, "training": _LESS},
+        "5 epochs, no loss over frequencies": {"training": {**_LESS, "frequency_weight": 0.0}},
+        "5 epochs, a quarter, rate 2e-3 for the attention path": {
+            "training": {**_LESS, "learning_rate": 2e-3, "linear_rate": 15.5}
         },
     },
-    "best of the search": {},
-    "without phase weights": {"phase_weights": False},
-    "a quarter of the loss over frequencies": {"training": {"frequency_weight": 0.25}},
-    "no loss over frequencies": {"training": {"frequency_weight": 0.0}},
-    "5 epochs": {"training": {"epochs": 5}},
-    "5 epochs, a quarter (chosen)": {"training": _LESS},
-    "5 epochs, a quarter, without phase weights": {"phase_weights": False, "training": _LESS},
-    "5 epochs, no loss over frequencies": {"training": {**_LESS, "frequency_weight": 0.0}},
-    "5 epochs, a quarter, rate 2e-3 for the attention path": {
-        "training": {**_LESS, "learning_rate": 2e-3, "linear_rate": 15.5}
+    "ETTh2": {
+        # Of 15 epochs the one with the smallest error on the block is kept, which flatters it.
+        BEFORE: {
+            **MVPA_SETTINGS["ETTh2"],
+            "cycle_length": None,
+            "phase_weights": False,
+            "dim": 32,
+            "mlp_dim": 64,
+            "dropout": 0.3,
+            "head_dropout": 0.5,
+            "training": {
+                **MVPA_SETTINGS["ETTh2"]["training"],
+                "linear_rate": 1.0,
+                "batch_size": 256,
+                "epochs": 15,
+                "weight_averaging": 0.99,
+                "horizon_decay": 0.0,
+                "frequency_weight": 0.0,
+                "keep": "best",
+            },
+        },
+        "best of the search": {},
+        "2 epochs": {"training": {"epochs": 2}},
+        "a quarter of the loss over frequencies": {"training": {"frequency_weight": 0.25}},
+        "no horizon decay": {"training": {"horizon_decay": 0.0}},
+        "without cycle": {"cycle_length": None, "phase_weights": False},
+        "without phase weights": {"phase_weights": False},
+        "linear path alone": {"num_layers": 0},
     },
-    "5 epochs, a quarter, channels individual": {"individual_channels": True, "training": _LESS},
 }
 
 
 def main() -> None:
     """Run what is not in the table yet, then write the Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--datasets", nargs="+", default=list(FORECASTING_DATASETS), choices=FORECASTING_DATASETS)
+    parser.add_argument("--datasets", nargs="+", choices=FORECASTING_DATASETS, help="(default: all that have a table)")
     parser.add_argument("--changes", nargs="+", metavar="CHANGE", help="rows of the table to run (default: all)")
-    parser.add_argument("--after-search", action="store_true", help="ETTh1, around the best of forecasting_search.py")
+    parser.add_argument("--after-search", action="store_true", help="around the best of forecasting_search.py")
     parser.add_argument("--quick", action="store_true", help="two settings, one block, three steps, written elsewhere")
     arguments = parser.parse_args()
-    changes = AFTER_SEARCH if arguments.after_search else CHANGES
-    names = list(changes) if arguments.changes is None else arguments.changes
-    if unknown := set(names) - set(changes):
-        parser.error(f"--changes must be of {', '.join(changes)}; got {', '.join(sorted(unknown))}")
+    tables = AFTER_SEARCH if arguments.after_search else dict.fromkeys(FORECASTING_DATASETS, CHANGES)
+    datasets = arguments.datasets or list(tables)
+    if missing := set(datasets) - set(tables):
+        parser.error(f"--after-search has {', '.join(tables)}; got {', '.join(sorted(missing))}")
+    known = {name for dataset in datasets for name in tables[dataset]}
+    if unknown := set(arguments.changes or []) - known:
+        parser.error(f"--changes must be of {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
     table = folder / f"forecasting_choices{'_after_search' if arguments.after_search else ''}.csv"
-    datasets = ["ETTh1"] if arguments.after_search else arguments.datasets
     horizons = HORIZONS_AFTER_SEARCH if arguments.after_search else HORIZONS
     shortened = slice(1 if arguments.quick else None)
-    for name in names[: 2 if arguments.quick else None]:
-        for dataset in datasets[shortened]:
+    for dataset in datasets[shortened]:
+        names = [name for name in tables[dataset] if arguments.changes is None or name in arguments.changes]
+        for name in names[: 2 if arguments.quick else None]:
+            start, change = (FOUND if arguments.after_search else START)[dataset], tables[dataset][name]
             for horizon in horizons[shortened]:
                 for block in range(BLOCKS)[shortened]:
-                    run_once(table, dataset, name, horizon, block, quick=arguments.quick)
+                    run_once(table, dataset, name, horizon, block, start, change, quick=arguments.quick)
     rows = read_rows(table)
     text = markdown_after_search(rows) if arguments.after_search else markdown(rows)
     write_text(table.with_suffix(".md"), text)
     print(text)
 
 
-def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, quick: bool) -> None:
+def run_once(
+    table: Path,
+    dataset: str,
+    name: str,
+    horizon: int,
+    block: int,
+    start: dict[str, Any],
+    change: dict[str, Any],
+    *,
+    quick: bool,
+) -> None:
     """Add one row, if it is not there and the change changes something."""
     known, key = read_rows(table), (dataset, name, horizon, block)
     if not known.empty and key in set(known[["dataset", "change", "horizon", "block"]].itertuples(False, None)):
@@ -176,14 +240,14 @@ def run_once(table: Path, dataset: str, name: str, horizon: int, block: int, *, 
     windows = thinned(blocks(dataset, horizon)[block], THINNING[dataset])
     if quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-    start, change = (FOUND, AFTER_SEARCH[name]) if name in AFTER_SEARCH else (START[dataset], CHANGES[name])
     unchanged = changed(dataset, horizon, windows["train"], start, {})
     torch.manual_seed(SEED)
     model, training, settings = changed(dataset, horizon, windows["train"], start, change)
     if change and (training, settings) == unchanged[1:]:
         return
     # As many steps as on all windows.
-    training = replace(training, epochs=training.epochs * THINNING[dataset][0])
+    every = THINNING[dataset][0]
+    training = replace(training, epochs=training.epochs * every, patience=training.patience * every)
     outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
     row = dict(zip(("dataset", "change", "horizon", "block"), key, strict=True))
     errors = {"mse": outcome.validation_mse, "mae": outcome.validation_mae}
@@ -247,14 +311,21 @@ def markdown(rows: pd.DataFrame) -> str:
 
 def markdown_after_search(rows: pd.DataFrame) -> str:
     """Mean change in percent against the settings before the search, a column for each horizon, and their mean."""
-    horizons = map(str, sorted(rows["horizon"].unique()))
-    both = pd.concat([rows.assign(column=rows["horizon"].astype(str)), rows.assign(column="mean")])
-    lead = (
-        f"the settings before the search, ETTh1, look-back {LOOKBACK}, mean over {BLOCKS} blocks, seed {SEED}, a "
-        "column for each horizon. Less is better. What is changed is the best of the search on the validation part: 15 "
-        "epochs, half of the loss over frequencies."
-    )
-    return _table(both, BEFORE, list(AFTER_SEARCH), "column", [*horizons, "mean"], lead)
+    tables: list[str] = []
+    for dataset in [name for name in AFTER_SEARCH if name in set(rows["dataset"])]:
+        own = rows[rows["dataset"] == dataset]
+        both = pd.concat([own.assign(column=own["horizon"].astype(str)), own.assign(column="mean")])
+        training = FOUND[dataset]["training"]
+        lead = (
+            f"the settings before the search, {dataset}, look-back {LOOKBACK}, mean over {BLOCKS} blocks, seed {SEED}, "
+            "a column for each horizon. Less is better. What is changed is the best of the search on the validation "
+            f"part: {training.get('epochs', 15)} epochs, {training['frequency_weight']:g} of the loss over frequencies."
+        )
+        if AFTER_SEARCH[dataset][BEFORE]["training"].get("keep") == "best":
+            lead += " Before it, the epoch with the smallest error on the block was kept, which flatters those errors."
+        columns = [*map(str, sorted(own["horizon"].unique())), "mean"]
+        tables.append(_table(both, BEFORE, list(AFTER_SEARCH[dataset]), "column", columns, lead))
+    return "\n".join(tables)
 
 
 def _table(rows: pd.DataFrame, base: str, changes: list[str], column: str, columns: list[Any], lead: str) -> str:

@@ -1,4 +1,4 @@
-"""Search MVPA's settings on the validation part, at three horizons; no test data.
+"""Search MVPA's settings on the validation part, at two or three horizons; no test data.
 
 A trial is compared with the linear path alone, channel by channel: the mean over channels and horizons of the change in
 percent of MSE and MAE. One mean over all channels would be that of the few whose level drifts in the validation part:
@@ -32,9 +32,11 @@ from training import errors_by_channel, train
 from mvpa_ts.datasets import forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
 
-HORIZONS, SEED, REFERENCE = (96, 336, 720), 1, -1
-# Where the search starts: the settings before it, and those of the first table.
-_BEFORE: dict[str, Any] = {
+SEED, REFERENCE = 1, -1
+# A run of Weather takes several times as long as one of ETT.
+HORIZONS = {"ETTh1": (96, 336, 720), "ETTh2": (96, 336, 720), "Weather": (96, 336)}
+# Where the search starts: the settings before it, and others that were tried.
+_ETTH1: dict[str, Any] = {
     "learning_rate": 1e-3,
     "linear_learning_rate": 2e-2,
     "batch_size": 256,
@@ -50,13 +52,55 @@ _BEFORE: dict[str, Any] = {
     "attention_dropout": 0.2,
 }
 _FIRST = {"learning_rate": 6e-3, "linear_learning_rate": 6e-3, "dim": 32, "patches": "48/24", "attention_dropout": 0.0}
-STARTS = [_BEFORE, {**_BEFORE, **_FIRST}]
+_ETTH2: dict[str, Any] = {
+    **_ETTH1,
+    **_FIRST,
+    "learning_rate": 2e-3,
+    "linear_learning_rate": 2e-3,
+    "cycle": False,
+    "patches": "24/12",
+}
+_LIKE_ETTH1 = {
+    "learning_rate": 4.3e-4,
+    "linear_learning_rate": 3.1e-2,
+    "batch_size": 64,
+    "epochs": 5,
+    "weight_averaging": 0.995,
+    "frequency_weight": 0.25,
+    "phase_weights": True,
+    "cycle": True,
+    "patches": "96/96",
+    "dropout": 0.2,
+    "head_dropout": 0.8,
+    "attention_dropout": 0.2,
+}
+_WEATHER: dict[str, Any] = {
+    "learning_rate": 5e-3,
+    "linear_learning_rate": 1e-4,
+    "batch_size": 64,
+    "epochs": 2,
+    "weight_averaging": 0.98,
+    "frequency_weight": 0.0,
+    "dim": 64,
+    "patches": "48/48",
+    "dropout": 0.1,
+    "head_dropout": 0.1,
+    "attention_dropout": 0.2,
+    "ridge": 1.0,
+    "cycle_strength": 1.0,
+    "reversion_strength": 0.5,
+}
+STARTS: dict[str, list[dict[str, Any]]] = {
+    "ETTh1": [_ETTH1, {**_ETTH1, **_FIRST}],
+    "ETTh2": [_ETTH2, {**_ETTH2, **_LIKE_ETTH1}],
+    "Weather": [_WEATHER, {**_WEATHER, "patches": "96/96"}],
+}
 
 
 def main() -> None:
     """Run the trials that are not in the table yet, then write the Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", choices=["ETTh1", "ETTh2"], default="ETTh1")
+    parser.add_argument("--dataset", choices=list(STARTS), default="ETTh1")
     parser.add_argument("--trials", type=int, default=50, help="trials to have in the table, pruned ones counted")
     parser.add_argument("--quick", action="store_true", help="two trials, one horizon, three steps, written elsewhere")
     arguments = parser.parse_args()
@@ -72,12 +116,14 @@ def main() -> None:
 
 def search(table: Path, dataset: str, trials: int, *, quick: bool = False) -> optuna.Study:
     """Run trials until the table holds that many."""
-    horizons = HORIZONS[:1] if quick else HORIZONS
+    horizons = HORIZONS[dataset][: 1 if quick else None]
     without_attention = {
         "num_layers": 0,
         "cycle_length": MVPA_SETTINGS[dataset].get("cycle_length"),
         "training": {"learning_rate": 2e-2, "keep": "last"},
     }
+    if dataset == "Weather":
+        without_attention = {**MVPA_SETTINGS[dataset], "num_layers": 0}
     reference = {
         horizon: torch.tensor(run(table, dataset, horizon, REFERENCE, {}, without_attention, quick=quick))
         for horizon in horizons
@@ -100,22 +146,44 @@ def search(table: Path, dataset: str, trials: int, *, quick: bool = False) -> op
     )
     known = read_rows(table)
     told = [json.loads(text) for text in known[known["trial"] != REFERENCE].groupby("trial")["arguments"].first()]
-    for chosen in [*told, *STARTS[len(told) :]]:
+    for chosen in [*told, *STARTS[dataset][len(told) :]]:
         study.enqueue_trial(chosen)
     study.optimize(objective, n_trials=trials, callbacks=[say])
     return study
 
 
 def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
-    """Settings of one trial, written as in `MVPA_SETTINGS`; the cycle is that of the data set."""
-    cycle = MVPA_SETTINGS[dataset].get("cycle_length")
+    """Settings of one trial, written as in `MVPA_SETTINGS`; on Weather they start in closed form."""
+    closed_form = dataset == "Weather"
+    settings: dict[str, Any] = dict(MVPA_SETTINGS["Weather"]) if closed_form else {}
+    if not closed_form:
+        cycle = 24 if dataset == "ETTh1" or trial.suggest_categorical("cycle", [False, True]) else None
+        phase_weights = trial.suggest_categorical("phase_weights", [False, True])
+        settings |= {"cycle_length": cycle, "phase_weights": phase_weights and cycle is not None}
     rate = two_digits(trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True))
-    linear_rate = two_digits(trial.suggest_float("linear_learning_rate", 5e-3, 5e-2, log=True))
-    dim = trial.suggest_categorical("dim", [16, 32])
-    length, stride = trial.suggest_categorical("patches", ["24/24", "48/24", "48/48", "96/96"]).split("/")
+    slowest = {"ETTh1": 5e-3, "ETTh2": 1e-3, "Weather": 1e-5}[dataset]
+    linear_rate = two_digits(trial.suggest_float("linear_learning_rate", slowest, 5e-2, log=True))
+    dim = trial.suggest_categorical("dim", [32, 64, 128] if closed_form else [16, 32])
+    patches = ["24/24", "48/24", "48/48", "96/96"] + ["24/12"] * (dataset == "ETTh2")
+    length, stride = trial.suggest_categorical("patches", patches).split("/")
+    training = {
+        "learning_rate": rate,
+        "linear_rate": linear_rate / rate,
+        "batch_size": trial.suggest_categorical("batch_size", [64, 128, 256]),
+        "epochs": trial.suggest_categorical("epochs", [1, 2, 3] if closed_form else [5, 10, 15]),
+        "weight_averaging": trial.suggest_categorical("weight_averaging", [0.98, 0.99, 0.995]),
+        "frequency_weight": trial.suggest_float("frequency_weight", 0.0, 0.5, step=0.25),
+        # The weights at the end of the cycle: an epoch picked on these data would flatter their errors.
+        "keep": "last",
+    }
+    if closed_form:
+        training["ridge"] = two_digits(trial.suggest_float("ridge", 0.1, 10.0, log=True))
+        training["cycle_strength"] = trial.suggest_float("cycle_strength", 0.5, 1.0, step=0.25)
+        training["reversion_strength"] = trial.suggest_float("reversion_strength", 0.0, 0.75, step=0.25)
+    else:
+        training["horizon_decay"] = trial.suggest_float("horizon_decay", 0.0, 1.0, step=0.25)
     return {
-        "cycle_length": cycle,
-        "phase_weights": cycle is not None and trial.suggest_categorical("phase_weights", [False, True]),
+        **settings,
         "dim": dim,
         "mlp_dim": 2 * dim,
         "patch_length": int(length),
@@ -123,17 +191,7 @@ def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
         "dropout": trial.suggest_float("dropout", 0.1, 0.7, step=0.1),
         "head_dropout": trial.suggest_float("head_dropout", 0.1, 0.8, step=0.1),
         "attention_dropout": trial.suggest_float("attention_dropout", 0.0, 0.4, step=0.2),
-        "training": {
-            "learning_rate": rate,
-            "linear_rate": linear_rate / rate,
-            "batch_size": trial.suggest_categorical("batch_size", [64, 128, 256]),
-            "epochs": trial.suggest_categorical("epochs", [5, 10, 15]),
-            "weight_averaging": trial.suggest_categorical("weight_averaging", [0.98, 0.99, 0.995]),
-            "horizon_decay": trial.suggest_float("horizon_decay", 0.0, 1.0, step=0.25),
-            "frequency_weight": trial.suggest_float("frequency_weight", 0.0, 0.5, step=0.25),
-            # The weights at the end of the cycle: an epoch picked on these data would flatter their errors.
-            "keep": "last",
-        },
+        "training": training,
     }
 
 
@@ -163,7 +221,7 @@ def run(
     if quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
     torch.manual_seed(SEED)
-    model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings)
+    model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings, missing=windows["train"].missing)
     outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
     errors = errors_by_channel(model, windows["validation"])
     row = {
@@ -191,35 +249,40 @@ def say(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
     print(f"trial {trial.number}: {value}", flush=True)
 
 
+def ranked(rows: pd.DataFrame) -> list[tuple[float, pd.DataFrame]]:
+    """Change in percent and rows, by horizon, of the trials that were run at every horizon, the best first."""
+    reference = rows[rows["trial"] == REFERENCE].set_index("horizon")
+    trials: list[tuple[float, pd.DataFrame]] = []
+    for _, trial in rows[rows["trial"] != REFERENCE].groupby("trial"):
+        if len(trial) == len(reference):
+            own = trial.set_index("horizon")
+            errors = zip(own["errors"], reference.loc[own.index, "errors"], strict=True)
+            changes = [change(*(torch.tensor(json.loads(text)) for text in pair)) for pair in errors]
+            trials.append((sum(changes) / len(changes), own))
+    return sorted(trials, key=lambda trial: trial[0])
+
+
 def markdown(rows: pd.DataFrame) -> str:
     """Trials that were run at every horizon, the best first, with their errors and arguments."""
-    reference = rows[rows["trial"] == REFERENCE].set_index("horizon")
-    horizons = list(reference.index)
-    trials = rows[rows["trial"] != REFERENCE]
-    whole = [own.set_index("horizon") for _, own in trials.groupby("trial") if len(own) == len(horizons)]
-
-    def score(own: pd.DataFrame) -> float:
-        errors = [[torch.tensor(json.loads(frame.loc[h, "errors"])) for h in horizons] for frame in (own, reference)]
-        return sum(map(change, *errors)) / len(horizons)
-
-    whole.sort(key=score)
+    reference = rows[rows["trial"] == REFERENCE]
+    horizons, trials, best_first = list(reference["horizon"]), rows[rows["trial"] != REFERENCE], ranked(rows)
     names = sorted(json.loads(trials["arguments"].iloc[0]))
     lines = [
         f"Validation part, look-back {LOOKBACK}, horizons {', '.join(map(str, horizons))}, seed {SEED}. "
         "Change: against the linear path alone, mean over channels, horizons, MSE and MAE, in percent; less is better. "
-        f"MSE / MAE: mean over the horizons, in scaled units. {len(whole)} trials of {trials['trial'].nunique()}; the "
-        "others were pruned after a horizon or two.",
+        f"MSE / MAE: mean over the horizons, in scaled units. {len(best_first)} trials of {trials['trial'].nunique()}; "
+        "the others were pruned after a horizon or two.",
         "",
         f"| trial | change | MSE / MAE | {' | '.join(name.replace('_', ' ') for name in names)} |",
         "|---|---|---|" + "---|" * len(names),
         f"| linear path alone | 0 | {reference['mse'].mean():.4f} / {reference['mae'].mean():.4f} |"
         + " – |" * len(names),
     ]
-    for own in whole:
+    for score, own in best_first:
         chosen = json.loads(own["arguments"].iloc[0])
         cells = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in map(chosen.get, names)]
         errors = f"{own['mse'].mean():.4f} / {own['mae'].mean():.4f}"
-        lines.append(f"| {own['trial'].iloc[0]} | {score(own):+.2f} | {errors} | {' | '.join(cells)} |")
+        lines.append(f"| {own['trial'].iloc[0]} | {score:+.2f} | {errors} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import forecasting_search
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from forecasting_choices import FOUND
+from forecasting_models import configured
 from forecasting_report import RESULTS, read_rows
-from forecasting_search import REFERENCE, change, markdown, search, two_digits
+from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
+from optuna.trial import FixedTrial
 
 
 def test_every_channel_counts_the_same() -> None:
@@ -56,6 +62,18 @@ def test_rates_are_short_numbers() -> None:
     assert two_digits(0.0123456) == 0.012
 
 
-def test_committed_tables_are_made_of_the_committed_rows() -> None:
-    table = RESULTS / "forecasting_search_ETTh1.csv"
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("forecasting_search_*.csv")), ids=lambda path: path.stem)
+def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("dataset", FOUND)
+def test_cross_validation_starts_from_the_best_trial(dataset: str) -> None:
+    best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}.csv"))[0][1]
+    settings = suggested(FixedTrial(json.loads(best["arguments"].iloc[0])), dataset)
+    frames: list[dict[str, Any]] = []
+    for whole in (FOUND[dataset], settings):
+        _, training, network = configured(dataset, 96, 7, whole)
+        frames.append({**asdict(training), **network})
+    for name, value in frames[0].items():
+        assert value == (pytest.approx(frames[1][name], rel=1e-2) if isinstance(value, float) else frames[1][name])
