@@ -129,6 +129,24 @@ FOUND: dict[str, dict[str, Any]] = {
         },
     },
 }
+_BEFORE_ETTH2: dict[str, Any] = {
+    **MVPA_SETTINGS["ETTh2"],
+    "cycle_length": None,
+    "phase_weights": False,
+    "dim": 32,
+    "mlp_dim": 64,
+    "dropout": 0.3,
+    "head_dropout": 0.5,
+    "training": {
+        "learning_rate": 2e-3,
+        "patience": 5,
+        "linear_rate": 1.0,
+        "batch_size": 256,
+        "weight_averaging": 0.99,
+        "horizon_decay": 0.0,
+        "frequency_weight": 0.0,
+    },
+}
 _LESS: dict[str, Any] = {"epochs": 5, "frequency_weight": 0.25}
 AFTER_SEARCH: dict[str, dict[str, dict[str, Any]]] = {
     "ETTh1": {
@@ -159,32 +177,21 @@ AFTER_SEARCH: dict[str, dict[str, dict[str, Any]]] = {
     },
     "ETTh2": {
         # Of 15 epochs the one with the smallest error on the block is kept, which flatters it.
-        BEFORE: {
-            **MVPA_SETTINGS["ETTh2"],
-            "cycle_length": None,
-            "phase_weights": False,
-            "dim": 32,
-            "mlp_dim": 64,
-            "dropout": 0.3,
-            "head_dropout": 0.5,
-            "training": {
-                **MVPA_SETTINGS["ETTh2"]["training"],
-                "linear_rate": 1.0,
-                "batch_size": 256,
-                "epochs": 15,
-                "weight_averaging": 0.99,
-                "horizon_decay": 0.0,
-                "frequency_weight": 0.0,
-                "keep": "best",
-            },
-        },
+        BEFORE: {**_BEFORE_ETTH2, "training": {**_BEFORE_ETTH2["training"], "epochs": 15, "keep": "best"}},
+        "before the search, 5 epochs to the end": _BEFORE_ETTH2,
         "best of the search": {},
+        "1 epoch": {"training": {"epochs": 1}},
         "2 epochs": {"training": {"epochs": 2}},
-        "a quarter of the loss over frequencies": {"training": {"frequency_weight": 0.25}},
-        "no horizon decay": {"training": {"horizon_decay": 0.0}},
-        "without cycle": {"cycle_length": None, "phase_weights": False},
-        "without phase weights": {"phase_weights": False},
-        "linear path alone": {"num_layers": 0},
+        "3 epochs": {"training": {"epochs": 3}},
+        "2 epochs, without cycle": {"cycle_length": None, "phase_weights": False, "training": {"epochs": 2}},
+        "2 epochs, without phase weights": {"phase_weights": False, "training": {"epochs": 2}},
+        "2 epochs, no loss over frequencies": {"training": {"epochs": 2, "frequency_weight": 0.0}},
+        "2 epochs, rate 1e-2 for the linear path": {"training": {"epochs": 2, "linear_rate": 4.3}},
+        "2 epochs, rate 1e-3 for the attention path": {
+            "training": {"epochs": 2, "learning_rate": 1e-3, "linear_rate": 35.0}
+        },
+        "2 epochs, attention dropout 0.2": {"attention_dropout": 0.2, "training": {"epochs": 2}},
+        "2 epochs, linear path alone": {"num_layers": 0, "training": {"epochs": 2}},
     },
 }
 

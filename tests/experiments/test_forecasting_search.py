@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from forecasting_choices import FOUND
-from forecasting_models import configured
+from forecasting_models import MVPA_SETTINGS, configured
 from forecasting_report import RESULTS, read_rows
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
 from optuna.trial import FixedTrial
@@ -67,12 +67,12 @@ def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
 
 
-@pytest.mark.parametrize("dataset", FOUND)
-def test_cross_validation_starts_from_the_best_trial(dataset: str) -> None:
+@pytest.mark.parametrize(("dataset", "known"), [*FOUND.items(), ("Weather", MVPA_SETTINGS["Weather"])])
+def test_cross_validation_starts_from_the_best_trial_and_weather_keeps_it(dataset: str, known: dict[str, Any]) -> None:
     best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}.csv"))[0][1]
     settings = suggested(FixedTrial(json.loads(best["arguments"].iloc[0])), dataset)
     frames: list[dict[str, Any]] = []
-    for whole in (FOUND[dataset], settings):
+    for whole in (known, settings):
         _, training, network = configured(dataset, 96, 7, whole)
         frames.append({**asdict(training), **network})
     for name, value in frames[0].items():
