@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LONG_LOOKBACK_SETTINGS, LOOKBACK, MVPA_SETTINGS, configured
+from forecasting_models import LONG_LOOKBACK_SETTINGS, LOOKBACK, MVPA_SETTINGS, SEARCHED_SETTINGS, configured
 from forecasting_report import RESULTS, append_row, read_rows
 from torch import nn
 from training import Training, train
@@ -88,47 +88,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "half of the loss over frequencies": {"training": {"frequency_weight": 0.5}},
     "start at zero": {"training": {"ridge": None, "linear_rate": 1.0}},
 }
-# Around the best of the search on the validation part (forecasting_search.py), at look-back 96.
-FOUND: dict[str, dict[str, Any]] = {
-    "ETTh1": {  # trial 23
-        "cycle_length": 24,
-        "phase_weights": True,
-        "patch_length": 96,
-        "patch_stride": 96,
-        "dropout": 0.2,
-        "attention_dropout": 0.2,
-        "head_dropout": 0.8,
-        "training": {
-            "learning_rate": 4.3e-4,
-            "linear_rate": 72.0,
-            "batch_size": 64,
-            "weight_averaging": 0.995,
-            "frequency_weight": 0.5,
-            "keep": "last",
-        },
-    },
-    "ETTh2": {  # trial 31
-        "cycle_length": 24,
-        "phase_weights": True,
-        "patch_length": 24,
-        "patch_stride": 12,
-        "dim": 16,
-        "mlp_dim": 32,
-        "dropout": 0.6,
-        "head_dropout": 0.2,
-        "attention_dropout": 0.0,
-        "training": {
-            "learning_rate": 2.3e-3,
-            "linear_rate": 15.2,
-            "batch_size": 64,
-            "epochs": 5,
-            "weight_averaging": 0.995,
-            "horizon_decay": 0.5,
-            "frequency_weight": 0.5,
-            "keep": "last",
-        },
-    },
-}
+# Around the best of the search on the validation part (`SEARCHED_SETTINGS`), at look-back 96.
 _BEFORE_ETTH2: dict[str, Any] = {
     **MVPA_SETTINGS["ETTh2"],
     "cycle_length": None,
@@ -219,7 +179,7 @@ def main() -> None:
     for dataset in datasets[shortened]:
         names = [name for name in tables[dataset] if arguments.changes is None or name in arguments.changes]
         for name in names[: 2 if arguments.quick else None]:
-            start, change = (FOUND if arguments.after_search else START)[dataset], tables[dataset][name]
+            start, change = (SEARCHED_SETTINGS if arguments.after_search else START)[dataset], tables[dataset][name]
             for horizon in horizons[shortened]:
                 for block in range(BLOCKS)[shortened]:
                     run_once(table, dataset, name, horizon, block, start, change, quick=arguments.quick)
@@ -322,7 +282,7 @@ def markdown_after_search(rows: pd.DataFrame) -> str:
     for dataset in [name for name in AFTER_SEARCH if name in set(rows["dataset"])]:
         own = rows[rows["dataset"] == dataset]
         both = pd.concat([own.assign(column=own["horizon"].astype(str)), own.assign(column="mean")])
-        training = FOUND[dataset]["training"]
+        training = SEARCHED_SETTINGS[dataset]["training"]
         lead = (
             f"the settings before the search, {dataset}, look-back {LOOKBACK}, mean over {BLOCKS} blocks, seed {SEED}, "
             "a column for each horizon. Less is better. What is changed is the best of the search on the validation "

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecasting_choices import FOUND
-from forecasting_models import MVPA_SETTINGS, configured
+from forecasting_models import SEARCHED_SETTINGS, configured
 from forecasting_report import RESULTS, read_rows
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
 from optuna.trial import FixedTrial
@@ -67,8 +66,8 @@ def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
 
 
-@pytest.mark.parametrize(("dataset", "known"), [*FOUND.items(), ("Weather", MVPA_SETTINGS["Weather"])])
-def test_cross_validation_starts_from_the_best_trial_and_weather_keeps_it(dataset: str, known: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("dataset", "known"), SEARCHED_SETTINGS.items())
+def test_the_best_of_the_search_is_that_of_the_table(dataset: str, known: dict[str, Any]) -> None:
     best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}.csv"))[0][1]
     settings = suggested(FixedTrial(json.loads(best["arguments"].iloc[0])), dataset)
     frames: list[dict[str, Any]] = []
