@@ -12,13 +12,14 @@ from forecasting_choices import (
     BASE,
     BEFORE,
     BLOCKS,
+    FOUND,
     blocks,
     changed,
     markdown,
     markdown_after_search,
     thinned,
 )
-from forecasting_models import SEARCHED_SETTINGS, mvpa
+from forecasting_models import mvpa
 from forecasting_report import RESULTS, read_rows
 
 
@@ -86,7 +87,7 @@ def test_committed_tables_are_made_of_the_committed_rows() -> None:
 def test_etth1_has_the_settings_that_were_chosen() -> None:
     windows = forecasting_choices.WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
     *_, training, settings = changed(
-        "ETTh1", 96, windows, SEARCHED_SETTINGS["ETTh1"], AFTER_SEARCH["ETTh1"]["5 epochs, a quarter (chosen)"]
+        "ETTh1", 96, windows, FOUND["ETTh1"], AFTER_SEARCH["ETTh1"]["5 epochs, a quarter (chosen)"]
     )
     _, present, network = mvpa("ETTh1", 96, 7, {})
     assert training == present
