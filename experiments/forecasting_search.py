@@ -25,7 +25,7 @@ import optuna
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LOOKBACK, MVPA_SETTINGS, configured
+from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, configured
 from forecasting_report import RESULTS, append_row, read_rows
 from training import errors_by_channel, train
 
@@ -157,7 +157,7 @@ def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
     closed_form = dataset == "Weather"
     settings: dict[str, Any] = dict(MVPA_SETTINGS["Weather"]) if closed_form else {}
     if not closed_form:
-        cycle = 24 if dataset == "ETTh1" or trial.suggest_categorical("cycle", [False, True]) else None
+        cycle = CYCLES[dataset] if dataset == "ETTh1" or trial.suggest_categorical("cycle", [False, True]) else None
         phase_weights = trial.suggest_categorical("phase_weights", [False, True])
         settings |= {"cycle_length": cycle, "phase_weights": phase_weights and cycle is not None}
     rate = two_digits(trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True))

@@ -84,11 +84,10 @@ def test_committed_tables_are_made_of_the_committed_rows() -> None:
     assert markdown(read_rows(RESULTS / "forecasting_choices.csv")) == (RESULTS / "forecasting_choices.md").read_text()
 
 
-def test_etth1_has_the_settings_that_were_chosen() -> None:
+@pytest.mark.parametrize(("dataset", "name"), [("ETTh1", "5 epochs, a quarter (chosen)"), ("ETTh2", BEFORE)])
+def test_the_row_of_the_present_settings_has_them(dataset: str, name: str) -> None:
     windows = forecasting_choices.WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
-    *_, training, settings = changed(
-        "ETTh1", 96, windows, FOUND["ETTh1"], AFTER_SEARCH["ETTh1"]["5 epochs, a quarter (chosen)"]
-    )
-    _, present, network = mvpa("ETTh1", 96, 7, {})
+    *_, training, settings = changed(dataset, 96, windows, FOUND[dataset], AFTER_SEARCH[dataset][name])
+    _, present, network = mvpa(dataset, 96, 7, {})
     assert training == present
     assert settings == {**network, "masked": False}
