@@ -92,8 +92,7 @@ class MVPFormerConfig:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
         if self.attention == "llama" and (self.dim // self.num_heads) % 2:
             raise ValueError(f"rotary positions need an even head width, got {self.dim // self.num_heads}")
-        terms = checked_components(self.components)
-        object.__setattr__(self, "components", tuple(name for name in COMPONENTS if name in terms))
+        object.__setattr__(self, "components", checked_components(self.components))
         if self.context > self.time_rows:
             raise ValueError(f"context ({self.context}) must not exceed time_rows ({self.time_rows})")
         if (self.pooling == "concatenate") != (self.num_channels is not None):

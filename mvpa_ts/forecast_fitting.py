@@ -87,11 +87,14 @@ class FittedForecaster:
         Quantiles that the network gives.
     feature_scaling : Scaling or None
         Of the features, from training.
+    feature_names : tuple or None
+        Of the features, in the network's order, where whoever trained it says so.
     """
 
     network: ForecastingNetwork
     levels: tuple[float, ...]
     feature_scaling: Scaling | None = None
+    feature_names: tuple[Any, ...] | None = None
 
     @property
     def config(self) -> ForecastingConfig:
@@ -135,6 +138,7 @@ class FittedForecaster:
             "feature_scaling": None
             if self.feature_scaling is None
             else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
+            "feature_names": self.feature_names,
         }
         weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
         write_bytes(Path(folder) / "forecaster.safetensors", save(weights))
@@ -168,7 +172,10 @@ class FittedForecaster:
         scaling = description["feature_scaling"]
         if scaling is not None:
             scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
-        return cls(network.eval(), checked_levels(description["levels"]), scaling)
+        names = description["feature_names"]
+        return cls(
+            network.eval(), checked_levels(description["levels"]), scaling, None if names is None else tuple(names)
+        )
 
 
 def fit_forecaster(

@@ -130,7 +130,7 @@ class ForecastingConfig:
             raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
-        checked_components(self.components)
+        object.__setattr__(self, "components", checked_components(self.components))
 
     @property
     def segments(self) -> int:

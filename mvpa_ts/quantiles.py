@@ -70,11 +70,16 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     forecast : Tensor, shape (..., Q)
         In order, see `in_order`.
     levels, wanted : sequence of float
-        Increasing levels of `forecast`, at least two; levels to return.
+        Increasing levels of `forecast`; levels to return. From one level, only that one can be returned.
 
     Returns
     -------
     Tensor, shape (..., len(wanted))
+
+    Raises
+    ------
+    ValueError
+        There is one level and another is wanted.
 
     Examples
     --------
@@ -83,6 +88,11 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     >>> quantiles_at(torch.tensor([-1.0, 0.0, 1.0]), (0.1587, 0.5, 0.8413), (0.5, 0.9772)).round(decimals=2)
     tensor([0., 2.])
     """
+    if len(levels) == 1:
+        if others := [level for level in wanted if level != levels[0]]:
+            others = [round(level, 6) for level in others]
+            raise ValueError(f"quantiles {others} need at least two levels to lie between, got {tuple(levels)}")
+        return forecast.expand(*forecast.shape[:-1], len(wanted))
     known = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
     scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
     left = (torch.searchsorted(known, scores, right=True) - 1).clamp(0, len(known) - 2)

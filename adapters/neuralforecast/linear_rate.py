@@ -44,7 +44,8 @@ class LinearRate:
             configured = super().configure_optimizers()  # type: ignore[misc]
         finally:
             self.optimizer = given
-        rates = {group["lr"] for group in configured["optimizer"].param_groups}
+        # A warm-up may begin at zero for both; what it multiplies differs.
+        rates = {group.get("initial_lr", group["lr"]) for group in configured["optimizer"].param_groups}
         if len(groups) > len(rates) and self.learning_rate != self.linear_learning_rate:
             raise ValueError(
                 f"lr_scheduler {self.lr_scheduler.__name__} sets one rate for all weights, which leaves "

@@ -8,6 +8,7 @@ from dataclasses import fields
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
@@ -237,7 +238,10 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         self.linear_learning_rate = linear_learning_rate
         self.cycle_column = cycle_column
         self.cycle_per_series = cycle_per_series
-        self.channel_order = None if channel_order is None else list(channel_order)
+        self.channel_order = None
+        if channel_order is not None:  # plain values, of whatever array they come in, for they are saved
+            self.channel_order = [name.item() if isinstance(name, np.generic) else name for name in channel_order]
+            self.hparams["channel_order"] = self.channel_order
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
@@ -257,7 +261,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
                 num_heads=n_heads,
                 mlp_dim=linear_hidden_size,
                 num_layers=encoder_layers,
-                components=tuple(components),
+                components=components,  # type: ignore[arg-type]
                 channel_distance=channel_distance,  # type: ignore[arg-type]
                 max_channels=max_channels,
                 dropout=dropout,

@@ -84,6 +84,11 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | N
     if ids is not None and set(ids) != set(channel_order):
         strange = sorted(repr(name) for name in set(channel_order) ^ set(ids))
         raise ValueError(f"channel_order must hold the ids of the panel; not in both: {_listed(strange)}")
+    if ids is not None and ids != sorted(ids):
+        raise ValueError(
+            f"channel_order needs a unique_id that sorts by name, got categories in the order "
+            f"{_listed([repr(name) for name in ids])}: make unique_id a column of strings"
+        )
 
 
 def _ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:

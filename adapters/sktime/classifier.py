@@ -174,7 +174,7 @@ class MVPAClassifier(BaseClassifier):
             width=self.width,
             conv_layers=self.conv_layers,
             tokens=self.tokens,
-            components=tuple(self.components),
+            components=self.components,  # type: ignore[arg-type]
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             head_dropout=self.head_dropout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,21 +169,46 @@ class MVPAForecaster(BaseForecaster):
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon) -> MVPAForecaster:
         horizon = _last_step(fh, self.cutoff)
+        pretrained: FittedForecaster | None = getattr(self, "pretrained_", None)
+        if pretrained is not None:
+            _check_pretrained(pretrained, horizon, y, X)
+            if X is not None and pretrained.feature_names is not None:
+                X = columns_of(X, list(pretrained.feature_names))
         self._cur_y, self._cur_X, self._frequency = y, X, frequency_of(y.index)
         self._features = None if X is None else list(X.columns)
         series = self._series(y, X)
+        if empty := list(y.columns[y.isna().all()]):
+            raise ValueError(f"y must hold a value in each column, got none in {empty}")
         self._scaling = Scaling.of(series.values)
-        pretrained: FittedForecaster | None = getattr(self, "pretrained_", None)
         if pretrained is None:
             _check_rows(len(series.values), horizon)
             config = self._network_config([series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit")
             return self
-        _check_pretrained(pretrained, horizon, y, X)
         if self.finetune_steps:
             _check_rows(len(series.values), pretrained.config.horizon)
         self.fitted_ = self._train([series], pretrained.config, self.finetune_steps, "fit", start=pretrained)
         return self
+
+    def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> MVPAForecaster:
+        """Train one network on all series of a panel; `fit` goes on from it.
+
+        Parameters
+        ----------
+        y : panel in a format of sktime
+        X : None
+            sktime hands no columns of a panel to `pretrain`.
+        fh : relative forecasting horizon
+            Sets how many steps the network forecasts.
+
+        Raises
+        ------
+        ValueError
+            X is given, fh is not, or fh counts from no step.
+        """
+        if X is not None:
+            raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
+        return super().pretrain(y, fh=fh)
 
     def _pretrain(
         self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
@@ -208,6 +234,8 @@ class MVPAForecaster(BaseForecaster):
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
         if self._features is not None and X is None:
             raise ValueError(f"X must be given to update: the forecaster was fitted with columns {self._features}")
+        names = list(self._cur_y.columns)
+        y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
         self._cur_y = update_data(self._cur_y, y)
         if X is not None:
             self._cur_X = update_data(self._cur_X, columns_of(X, self._features))
@@ -274,7 +302,7 @@ class MVPAForecaster(BaseForecaster):
             num_heads=self.num_heads,
             mlp_dim=self.mlp_dim,
             num_layers=self.num_layers,
-            components=tuple(self.components),
+            components=self.components,  # type: ignore[arg-type]
             channel_distance=self.channel_distance,  # type: ignore[arg-type]
             max_channels=self.max_channels,
             dropout=self.dropout,
@@ -311,7 +339,7 @@ class MVPAForecaster(BaseForecaster):
         )
         seed = check_random_state(self.random_state).randint(2**31)
         with progress_bar(self.verbose) as show:
-            return fit_forecaster(
+            fitted = fit_forecaster(
                 series,
                 config,
                 training,
@@ -322,6 +350,7 @@ class MVPAForecaster(BaseForecaster):
                 device=self.device,
                 progress=lambda step, loss: show(label, step, steps, loss=loss),
             )
+        return fitted if config.future_size == 0 else replace(fitted, feature_names=tuple(self._features))
 
     def to_files(self, folder: str | Path) -> None:
         """Write the network of `fit`, or of `pretrain`, as safetensors and JSON; data and parameters stay behind."""
@@ -363,6 +392,8 @@ class MVPAForecaster(BaseForecaster):
 
 
 def _last_step(fh: ForecastingHorizon, cutoff: pd.Index | None) -> int:
+    if cutoff is None and not fh.is_relative:
+        raise ValueError(f"fh must be relative in pretrain, steps ahead of each series' end, got {fh.to_pandas()}")
     return int(np.max(np.asarray(fh if fh.is_relative else fh.to_relative(cutoff))))
 
 

@@ -11,13 +11,15 @@ from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_windows import Series
 
 
-def columns_of(X: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
+def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X") -> pd.DataFrame:
     """The columns that `fit` saw, in its order."""
     if names is None:
         raise ValueError("X must be left out: the forecaster was fitted without it; to use it, give it to fit")
-    if missing := [name for name in names if name not in X.columns]:
-        raise ValueError(f"X must have the columns of fit, {names}, got {list(X.columns)} without {missing}")
-    return X[names]
+    if missing := [name for name in names if name not in frame.columns]:
+        raise ValueError(
+            f"{argument} must have the columns of fit, {names}, got {list(frame.columns)} without {missing}"
+        )
+    return frame[names]
 
 
 def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd.Index | None, position: int) -> Series:

@@ -27,7 +27,12 @@ def frequency_of(index: pd.Index) -> Any:
 def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
     """The grid of all steps from the first row to `end`, or the index as it is where it is on no grid.
 
-    Whole numbers advance by their greatest common step, periods by their frequency, dates by the given one.
+    Whole numbers advance by 1, as the host counts them, periods by their frequency, dates by the given one.
+
+    Raises
+    ------
+    ValueError
+        Whole numbers advance by more than 1 throughout: most steps would be missing.
     """
     if isinstance(index, pd.DatetimeIndex):
         if frequency is None:
@@ -38,7 +43,12 @@ def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
         return pd.period_range(index[0], end, freq=index.freq)
     if pd.api.types.is_integer_dtype(index):
         step = int(np.gcd.reduce(np.diff(index.to_numpy()))) if len(index) > 1 else 1
-        return pd.RangeIndex(int(index[0]), int(end) + 1, max(step, 1))
+        if step > 1:
+            raise ValueError(
+                f"an index of whole numbers must advance by 1, as sktime counts steps, got steps of {step} from "
+                f"{index[0]}: take y.reset_index(drop=True), or periods or dates as the index"
+            )
+        return pd.RangeIndex(int(index[0]), int(end) + 1)
     return index
 
 
@@ -49,6 +59,10 @@ def position_of(index: pd.Index, frequency: Any) -> int:
     """
     first = index[:1]
     if isinstance(first, pd.DatetimeIndex):
+        if (
+            type(frequency) is pd.offsets.BusinessDay and frequency.n == 1
+        ):  # periods of business days are on their way out
+            return int(np.busday_count("1970-01-01", first.to_numpy().astype("datetime64[D]")[0]))
         try:
             first = pd.DatetimeIndex(first.tz_localize(None), freq=frequency).to_period()
         except (ValueError, AttributeError):  # a custom offset, or none

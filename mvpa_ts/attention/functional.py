@@ -64,7 +64,8 @@ def mvpa_attention(
     window : int or None, default None
         Content is scored where ``|lag| ≤ window`` (inclusive); None scores it everywhere.
     dense_last_segment : bool, default False
-        Queries of the last segment score content everywhere (on in the released MVPFormer).
+        Queries of the last segment score content everywhere (on in the released MVPFormer). That is segment T − 1 of
+        every sample: pad shorter samples at their start.
     components : iterable of {"content", "time", "channel"}, default all three
         Terms that are summed. Without any, the output is the average over the allowed keys. Tensors of a term that
         is off get zero gradients.
@@ -156,12 +157,12 @@ def mvpa_attention(
     return output
 
 
-def checked_components(components: Iterable[str]) -> frozenset[str]:
-    """The set of terms, or a ValueError that names the unknown one."""
+def checked_components(components: Iterable[str]) -> tuple[str, ...]:
+    """The terms in the order of `COMPONENTS`, each once, or a ValueError that names the unknown one."""
     terms = frozenset((components,) if isinstance(components, str) else components)
     if unknown := sorted(terms - set(COMPONENTS)):
         raise ValueError(f"components must be a subset of {COMPONENTS}, got unknown {', '.join(map(repr, unknown))}")
-    return terms
+    return tuple(name for name in COMPONENTS if name in terms)
 
 
 def check_options(window: int | None, channel_distance: str, dropout: float) -> None:

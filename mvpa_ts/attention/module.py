@@ -35,7 +35,8 @@ class MVPAttention(nn.Module):
     row_order : {"distance", "released"}, default "distance"
         "distance": row r of a codebook stands for lag or distance r. "released": rows count down from the sample's
         extent (T−1−lag, C−1−distance), as the released MVPFormer checkpoints need; causal and absolute only.
-        T and C run from the first to the last real segment and channel, so padding changes nothing.
+        T and C run from the first to the last real segment and channel, so padding changes nothing (but after the
+        last segment with `dense_last_segment`, which takes the last row as it is).
     beyond : {"error", "clamp"}, default "error"
         What happens to lags and distances past the codebook: an error, or the codebook's last row, so that a model
         trained on 7 channels runs on 21.
@@ -83,7 +84,7 @@ class MVPAttention(nn.Module):
         self.causal = causal
         self.window = window
         self.dense_last_segment = dense_last_segment
-        self.components = tuple(name for name in COMPONENTS if name in checked_components(components))
+        self.components = checked_components(components)
         self.dropout = dropout
         self.channel_distance: Literal["absolute", "signed"] = channel_distance
         self.row_order = row_order

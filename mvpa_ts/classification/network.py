@@ -93,7 +93,7 @@ class ClassificationConfig:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if self.kernel_weight is not None and not 0.0 <= self.kernel_weight <= 1.0:
             raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
-        checked_components(self.components)
+        object.__setattr__(self, "components", checked_components(self.components))
 
     @property
     def channels(self) -> int:

@@ -34,7 +34,8 @@ class Scaler:
         location = sum(np.nansum(one, 1) for one in series) / count
         squared = sum(np.nansum((one - location[:, None]) ** 2, 1) for one in series)
         scale = np.sqrt(squared / count)
-        scale[scale < 1e-12 * np.maximum(1.0, np.abs(location))] = 1.0
+        # Rounding alone gives a constant some 1e-16 of its level. Small units are no rounding: MEG in tesla has 1e-13.
+        scale[(scale == 0.0) | (scale <= 1e-12 * np.abs(location))] = 1.0
         return cls(tuple(location.tolist()), tuple(scale.tolist()))
 
     def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:

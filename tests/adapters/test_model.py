@@ -360,6 +360,14 @@ def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable,
     fit([0.01, 0.1])
 
 
+def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, dataset: Callable):
+    warm_up = {
+        "lr_scheduler": torch.optim.lr_scheduler.LambdaLR,
+        "lr_scheduler_kwargs": {"lr_lambda": lambda step: min(1.0, step / 10)},
+    }
+    tiny(learning_rate=1e-3, linear_learning_rate=3e-2, **warm_up).fit(dataset(panel(4)))
+
+
 def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel: Callable, dataset: Callable):
     trained, validated = [], []
 

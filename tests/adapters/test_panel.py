@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
+from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss
 from neuralforecast.tsdataset import _FilesDataset
 
@@ -170,6 +172,30 @@ def test_channel_order_through_the_host(names: list, tiny: Callable, panel: Call
         fitted.predict(panel(4, names=other))
     with pytest.raises(ValueError, match="channel_order names 4 series, the panel has 2"):
         fitted.predict(panel(2))
+
+
+def test_categories_in_another_order_are_refused(panel: Callable, tiny: Callable, forecaster: Callable):
+    frame = panel(4)
+    names = sorted(frame["unique_id"].unique())
+    for categories in (names, names[::-1]):
+        frame["unique_id"] = pd.Categorical(frame["unique_id"], categories=categories)
+        fitted = forecaster(tiny(channel_order=names[::-1]))
+        if categories == names:
+            fitted.fit(frame)
+        else:
+            with pytest.raises(ValueError, match=r"got categories in the order 's03', 's02', 's01', 's00': make"):
+                fitted.fit(frame)
+
+
+def test_channel_order_of_any_array_can_be_saved(tiny: Callable, panel: Callable, forecaster: Callable, tmp_path: Path):
+    frame = panel(4)
+    for number, names in enumerate([frame["unique_id"].unique(), np.array(["s03", "s01", "s02", "s00"])]):
+        fitted = forecaster(tiny(channel_order=names))
+        fitted.fit(frame)
+        fitted.save(str(tmp_path / str(number)), save_dataset=False)
+        again = NeuralForecast.load(str(tmp_path / str(number)))
+        assert again.models[0].channel_order == list(names)
+        pd.testing.assert_frame_equal(again.predict(frame), fitted.predict(frame))
 
 
 def test_channel_order_must_fit(tiny: Callable, panel: Callable, forecaster: Callable):

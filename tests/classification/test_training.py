@@ -264,6 +264,12 @@ def test_scaler_against_numpy() -> None:
     assert (found.location[2], found.scale[2]) == (7.0, 1.0)
 
 
+def test_small_units_are_not_constant() -> None:
+    series, _ = panel(4)
+    plain, tiny = Scaler.fit(series), Scaler.fit([1e-13 * one for one in series])  # magnetic fields in tesla
+    assert tiny.scale == pytest.approx([1e-13 * scale for scale in plain.scale])
+
+
 def test_large_offsets_survive_float32() -> None:
     series, _ = panel(12)
     shifted = [one + 1e9 for one in series]

@@ -64,6 +64,12 @@ class TestQuantiles:
         median = forecaster.predict_quantiles(alpha=[0.5])
         np.testing.assert_allclose(median.to_numpy(), forecaster.predict().to_numpy(), rtol=1e-12)
 
+    def test_the_median_alone_gives_no_interval(self):
+        forecaster = fitted(waves(), quantiles=(0.5,))
+        np.testing.assert_array_equal(forecaster.predict_quantiles(alpha=[0.5]), forecaster.predict())
+        with pytest.raises(ValueError, match="need at least two levels to lie between, got"):
+            forecaster.predict_interval(coverage=0.9)
+
 
 class TestReproducibility:
     def test_same_seed_same_bits(self):
@@ -168,6 +174,20 @@ class TestUpdate:
         moved = (weights(forecaster) - before).abs().max()
         assert 0 < moved < 0.01
 
+    def test_columns_are_known_by_name(self):
+        y = waves(columns=3)
+        forecaster, other = (fitted(y[:-5], individual=True) for _ in range(2))
+        forecaster.update(y[-5:], update_params=False)
+        other.update(y[-5:][["c2", "c0", "c1"]], update_params=False)
+        pd.testing.assert_frame_equal(other.predict(), forecaster.predict())
+        with pytest.raises(ValueError, match=r"y must have the columns of fit.*without \['c1'\]"):
+            other.update(y[-5:].rename(columns={"c1": "other"}))
+
+    def test_one_column_may_have_another_name(self):
+        y = waves(columns=1)["c0"]
+        forecaster = fitted(y[:-5]).update(y[-5:].rename("other"), update_params=False)
+        assert forecaster.predict().index[0] == y.index[-1] + 1
+
     def test_a_moving_cutoff_sees_nothing_behind_it(self):
         y = waves()
         forecaster = fitted(y, [1, 2])
@@ -221,6 +241,10 @@ class TestPretraining:
             forecaster.clone().fit(y, fh=[4])
         with pytest.raises(ValueError, match="X must have the 0 columns of pretrain, got 1"):
             forecaster.clone().fit(y, X=y[["c0"]], fh=[1])
+        with pytest.raises(ValueError, match="X must be left out of pretrain"):
+            forecaster.clone().pretrain(panel(), X=panel(), fh=[1])
+        with pytest.raises(ValueError, match="fh must be relative in pretrain"):
+            forecaster.clone().pretrain(panel(), fh=pd.period_range("2024-01", periods=2, freq="M"))
         individual = MVPAForecaster(**SMALL, individual=True).pretrain(panel(), fh=[1, 2, 3])
         with pytest.raises(ValueError, match="y must have the 1 columns of pretrain"):
             individual.fit(y, fh=[1])
@@ -237,6 +261,20 @@ class TestFiles:
         ahead = pd.DataFrame({"c0": 3.0}, index=pd.period_range("2025-01", periods=5, freq="M"))
         np.testing.assert_array_equal(again.predict(X=ahead), forecaster.predict(X=ahead))
 
+    def test_exogenous_columns_are_known_by_name(self, tmp_path):
+        X = pd.DataFrame(np.random.default_rng(1).normal(size=(60, 2)), columns=["a", "b"], index=waves().index)
+        y = pd.DataFrame({"y": 3 * X["a"]})
+        fitted(y, X=X).to_files(tmp_path)
+        forecasts = [
+            MVPAForecaster.from_files(tmp_path, finetune_steps=0)
+            .fit(y[:-5], X=X[columns][:-5], fh=range(1, 6))
+            .predict(X=X[columns][-5:])
+            for columns in (["a", "b"], ["b", "a"])
+        ]
+        pd.testing.assert_frame_equal(*forecasts)
+        with pytest.raises(ValueError, match=r"X must have the columns of fit, \['a', 'b'\], got"):
+            MVPAForecaster.from_files(tmp_path).fit(y, X=X.rename(columns={"a": "c"}), fh=[1])
+
     def test_other_files_are_refused(self, tmp_path):
         (tmp_path / "forecaster.json").write_text('{"format": "something else"}')
         with pytest.raises(ValueError, match="must have format 'mvpa-ts forecaster 1', got 'something else'"):
@@ -248,6 +286,15 @@ class TestBadInput:
         y = waves()
         y.iloc[3, 1] = np.inf
         with pytest.raises(ValueError, match=r"y must be finite, or NaN where missing, got inf in columns \['c1'\]"):
+            fitted(y)
+
+    def test_a_column_without_any_value(self):
+        with pytest.raises(ValueError, match=r"y must hold a value in each column, got none in \['c1'\]"):
+            fitted(waves().assign(c1=np.nan))
+
+    def test_whole_numbers_advance_by_one(self):
+        y = waves().set_axis(np.arange(1900, 2500, 10))
+        with pytest.raises(ValueError, match=r"must advance by 1.*got steps of 10 from 1900: take y.reset_index"):
             fitted(y)
 
     def test_short_series(self):
@@ -331,7 +378,7 @@ class TestTimeline:
         assert len(regular(dates, dates[-1], month)) == 5
         assert regular(dates, dates[-1], None) is dates
         assert regular(dates, dates[-1], pd.offsets.MonthEnd()) is dates  # on another grid
-        assert regular(pd.Index([3, 9, 6, 15])[[0, 2, 1, 3]], 18, None).tolist() == [3, 6, 9, 12, 15, 18]
+        assert regular(pd.Index([3, 5, 6]), 8, None).tolist() == [3, 4, 5, 6, 7, 8]
 
     @pytest.mark.parametrize(
         ("index", "phase"),
@@ -341,6 +388,7 @@ class TestTimeline:
             (pd.date_range("1970-01-02 05:00", periods=2, freq="h"), 29),
             (pd.period_range("1970-01-01 01:00", periods=2, freq="15min"), 4),
             (pd.RangeIndex(7, 9), 7),
+            (pd.bdate_range("1970-01-12", periods=4), 7),
             (pd.DatetimeIndex(["2024-01-01", "2024-01-05", "2024-01-06"]), 0),
         ],
     )
