@@ -1,14 +1,19 @@
-"""Search MVPA's settings on the validation part, at two or three horizons; no test data.
+"""Search MVPA's settings without test data: on the validation part, or in blocked cross-validation.
 
-A trial is compared with the linear path alone, channel by channel: the mean over channels and horizons of the change in
-percent of MSE and MAE. One mean over all channels would be that of the few whose level drifts in the validation part:
-four of ETTh1's seven make 70 to 84 % of the squared error there.
+On the validation part, one search serves all horizons. A trial is compared with the linear path alone, channel by
+channel: the mean over channels and horizons of the change in percent of MSE and MAE. One mean over all channels would
+be that of the few whose level drifts in the validation part: four of ETTh1's seven make 70 to 84 % of the squared
+error there.
+
+With ``--horizon``, that horizon has a search of its own over the four blocks of `forecasting_choices`, which cover all
+seasons. Drift averages out there, and what is compared is the mean over channels, as in the test.
 
 Every run is a row of a table. Trials that the table holds are told to the search again instead of being run, so that a
 killed search goes on where it was.
 
     python experiments/forecasting_search.py                     # ETTh1: results/forecasting_search_ETTh1.csv, .md
     python experiments/forecasting_search.py --dataset ETTh2 --trials 40
+    python experiments/forecasting_search.py --horizon 96 --trials 20    # results/forecasting_search_ETTh1_96.csv, .md
     python experiments/forecasting_search.py --quick             # two trials of three steps, written elsewhere
 """
 
@@ -25,7 +30,9 @@ import optuna
 import pandas as pd
 import torch
 from forecasting import hardware
+from forecasting_choices import BLOCKS, THINNING, blocks, thinned
 from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, configured
+from forecasting_models import HORIZONS as ALL_HORIZONS
 from forecasting_report import RESULTS, append_row, read_rows
 from training import errors_by_channel, train
 
@@ -95,66 +102,85 @@ STARTS: dict[str, list[dict[str, Any]]] = {
     "ETTh2": [_ETTH2, {**_ETTH2, **_LIKE_ETTH1}],
     "Weather": [_WEATHER, {**_WEATHER, "patches": "96/96"}],
 }
+# Of a search for one horizon: few epochs, fewer still, a wider attention path.
+_FEW = {**_ETTH1, **_LIKE_ETTH1, "dim": 32, "frequency_weight": 0.5}
+_FEWER, _WIDE = {"epochs": 2, "weight_averaging": 0.99}, {"dim": 64, "head_dropout": 0.3, "learning_rate": 2e-3}
+STARTS_OF_A_HORIZON: dict[str, list[dict[str, Any]]] = {
+    "ETTh1": [_FEW, {**_FEW, **_FEWER}, {**_FEW, **_WIDE}],
+    "ETTh2": [_FEW, {**_FEW, **_FEWER}, _ETTH2],
+}
+Part = tuple[int, int | None]  # a horizon, and the block to forecast (None: the validation part)
 
 
 def main() -> None:
     """Run the trials that are not in the table yet, then write the Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", choices=list(STARTS), default="ETTh1")
+    parser.add_argument(
+        "--horizon", type=int, choices=ALL_HORIZONS, help="search for that one, in blocks; not on Weather"
+    )
     parser.add_argument("--trials", type=int, default=50, help="trials to have in the table, pruned ones counted")
     parser.add_argument("--quick", action="store_true", help="two trials, one horizon, three steps, written elsewhere")
     arguments = parser.parse_args()
+    if arguments.horizon and arguments.dataset not in STARTS_OF_A_HORIZON:
+        parser.error(f"--horizon needs --dataset {' or '.join(STARTS_OF_A_HORIZON)}, got {arguments.dataset}")
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
-    table = folder / f"forecasting_search_{arguments.dataset}.csv"
-    search(table, arguments.dataset, 2 if arguments.quick else arguments.trials, quick=arguments.quick)
+    name = f"{arguments.dataset}_{arguments.horizon}" if arguments.horizon else arguments.dataset
+    table = folder / f"forecasting_search_{name}.csv"
+    trials = 2 if arguments.quick else arguments.trials
+    search(table, arguments.dataset, trials, horizon=arguments.horizon, quick=arguments.quick)
     text = markdown(read_rows(table))
     write_text(table.with_suffix(".md"), text)
     print(text)
 
 
-def search(table: Path, dataset: str, trials: int, *, quick: bool = False) -> optuna.Study:
+def search(table: Path, dataset: str, trials: int, *, horizon: int | None = None, quick: bool = False) -> optuna.Study:
     """Run trials until the table holds that many."""
-    horizons = HORIZONS[dataset][: 1 if quick else None]
+    parts: list[Part] = [(each, None) for each in HORIZONS[dataset]]
+    starts = STARTS[dataset]
+    if horizon is not None:
+        parts, starts = [(horizon, block) for block in range(BLOCKS)], STARTS_OF_A_HORIZON[dataset]
+    parts = parts[: 1 if quick else None]
     without_attention = {
         "num_layers": 0,
-        "cycle_length": MVPA_SETTINGS[dataset].get("cycle_length"),
+        "cycle_length": CYCLES[dataset] if horizon else MVPA_SETTINGS[dataset].get("cycle_length"),
         "training": {"learning_rate": 2e-2, "keep": "last"},
     }
     if dataset == "Weather":
         without_attention = {**MVPA_SETTINGS[dataset], "num_layers": 0}
-    reference = {
-        horizon: torch.tensor(run(table, dataset, horizon, REFERENCE, {}, without_attention, quick=quick))
-        for horizon in horizons
-    }
+    reference = {part: run(table, dataset, part, REFERENCE, {}, without_attention, quick=quick) for part in parts}
 
     def objective(trial: optuna.Trial) -> float:
-        settings = suggested(trial, dataset)
+        settings = suggested(trial, dataset, of_a_horizon=horizon is not None)
         scores: list[float] = []
-        for horizon in horizons:
-            errors = torch.tensor(run(table, dataset, horizon, trial.number, trial.params, settings, quick=quick))
-            scores.append(change(errors, reference[horizon]))
+        for part in parts:
+            errors = run(table, dataset, part, trial.number, trial.params, settings, quick=quick)
+            scores.append(change(errors, reference[part], part))
             trial.report(sum(scores) / len(scores), len(scores))
             if trial.should_prune():
                 raise optuna.TrialPruned
         return sum(scores) / len(scores)
 
     study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=12),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=8),
+        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=8 if horizon else 12),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=2 if horizon else 0),
     )
     known = read_rows(table)
     told = [json.loads(text) for text in known[known["trial"] != REFERENCE].groupby("trial")["arguments"].first()]
-    for chosen in [*told, *STARTS[dataset][len(told) :]]:
+    for chosen in [*told, *starts[len(told) :]]:
         study.enqueue_trial(chosen)
     study.optimize(objective, n_trials=trials, callbacks=[say])
     return study
 
 
-def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
+def suggested(trial: optuna.Trial, dataset: str, *, of_a_horizon: bool = False) -> dict[str, Any]:
     """Settings of one trial, written as in `MVPA_SETTINGS`; on Weather they start in closed form."""
     closed_form = dataset == "Weather"
+    dims, epochs = ([32, 64, 128], [1, 2, 3]) if closed_form else ([16, 32], [5, 10, 15])
+    if of_a_horizon:
+        dims, epochs = [16, 32, 64], [1, 2, 3, 5, 8, 15]
     settings: dict[str, Any] = dict(MVPA_SETTINGS["Weather"]) if closed_form else {}
     if not closed_form:
         cycle = CYCLES[dataset] if dataset == "ETTh1" or trial.suggest_categorical("cycle", [False, True]) else None
@@ -163,14 +189,14 @@ def suggested(trial: optuna.Trial, dataset: str) -> dict[str, Any]:
     rate = two_digits(trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True))
     slowest = {"ETTh1": 5e-3, "ETTh2": 1e-3, "Weather": 1e-5}[dataset]
     linear_rate = two_digits(trial.suggest_float("linear_learning_rate", slowest, 5e-2, log=True))
-    dim = trial.suggest_categorical("dim", [32, 64, 128] if closed_form else [16, 32])
+    dim = trial.suggest_categorical("dim", dims)
     patches = ["24/24", "48/24", "48/48", "96/96"] + ["24/12"] * (dataset == "ETTh2")
     length, stride = trial.suggest_categorical("patches", patches).split("/")
     training = {
         "learning_rate": rate,
         "linear_rate": linear_rate / rate,
         "batch_size": trial.suggest_categorical("batch_size", [64, 128, 256]),
-        "epochs": trial.suggest_categorical("epochs", [1, 2, 3] if closed_form else [5, 10, 15]),
+        "epochs": trial.suggest_categorical("epochs", epochs),
         "weight_averaging": trial.suggest_categorical("weight_averaging", [0.98, 0.99, 0.995]),
         "frequency_weight": trial.suggest_float("frequency_weight", 0.0, 0.5, step=0.25),
         # The weights at the end of the cycle: an epoch picked on these data would flatter their errors.
@@ -203,30 +229,36 @@ def two_digits(number: float) -> float:
 def run(
     table: Path,
     dataset: str,
-    horizon: int,
+    part: Part,
     trial: int,
     arguments: dict[str, Any],
     settings: dict[str, Any],
     *,
     quick: bool,
-) -> list[list[float]]:
-    """Errors [2][C] on the validation part: of the table, or trained for and added to it."""
-    known = read_rows(table)
+) -> torch.Tensor:
+    """Errors [2, C] on the validation part or a block: of the table, or trained for and added to it."""
+    known, (horizon, block) = read_rows(table), part
     if not known.empty:
-        errors = known.loc[(known["trial"] == trial) & (known["horizon"] == horizon), "errors"]
+        own = known[(known["trial"] == trial) & (known["horizon"] == horizon)]
+        errors = own["errors"] if block is None else own.loc[own["block"] == block, "errors"]
         if len(errors):
-            return json.loads(errors.iloc[0])
-    frame = load_forecasting_frame(dataset)
-    windows = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
+            return torch.tensor(json.loads(errors.iloc[0]))
+    frame, every = load_forecasting_frame(dataset), 1
+    if block is None:
+        windows = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
+    else:
+        windows, every = thinned(blocks(dataset, horizon)[block], THINNING[dataset]), THINNING[dataset][0]
     if quick:
-        windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
+        windows = {name: replace(whole, starts=whole.starts[:64]) for name, whole in windows.items()}
     torch.manual_seed(SEED)
     model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings, missing=windows["train"].missing)
+    training = replace(training, epochs=training.epochs * every)  # as many steps as on all windows
     outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
     errors = errors_by_channel(model, windows["validation"])
     row = {
         "trial": trial,
         "horizon": horizon,
+        **({} if block is None else {"block": block}),
         "arguments": json.dumps(arguments, sort_keys=True),
         "mse": outcome.validation_mse,
         "mae": outcome.validation_mae,
@@ -235,11 +267,13 @@ def run(
         "hardware": hardware("cpu"),
     }
     append_row(table, row)
-    return json.loads(row["errors"])
+    return torch.tensor(json.loads(row["errors"]))
 
 
-def change(errors: torch.Tensor, reference: torch.Tensor) -> float:
-    """Mean over errors and channels of the change in percent."""
+def change(errors: torch.Tensor, reference: torch.Tensor, part: Part) -> float:
+    """Change of errors [2, C] in percent, mean over both: channel by channel, or in a block that of all channels."""
+    if part[1] is not None:
+        errors, reference = errors.mean(1), reference.mean(1)
     return 100.0 * (errors / reference - 1.0).mean().item()
 
 
@@ -250,28 +284,40 @@ def say(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
 
 
 def ranked(rows: pd.DataFrame) -> list[tuple[float, pd.DataFrame]]:
-    """Change in percent and rows, by horizon, of the trials that were run at every horizon, the best first."""
-    reference = rows[rows["trial"] == REFERENCE].set_index("horizon")
+    """Change in percent and rows of the trials that were run on every part, the best first."""
+    parts: list[Part] = [
+        (horizon, int(block) if "block" in rows else None)
+        for horizon, block in zip(rows["horizon"], rows.get("block", rows["horizon"]), strict=True)
+    ]
+    rows = rows.assign(part=parts, errors=[torch.tensor(json.loads(text)) for text in rows["errors"]])
+    reference = rows[rows["trial"] == REFERENCE].set_index("part")
     trials: list[tuple[float, pd.DataFrame]] = []
-    for _, trial in rows[rows["trial"] != REFERENCE].groupby("trial"):
-        if len(trial) == len(reference):
-            own = trial.set_index("horizon")
-            errors = zip(own["errors"], reference.loc[own.index, "errors"], strict=True)
-            changes = [change(*(torch.tensor(json.loads(text)) for text in pair)) for pair in errors]
+    for _, own in rows[rows["trial"] != REFERENCE].groupby("trial"):
+        if len(own) == len(reference):
+            changes = [
+                change(errors, reference.at[part, "errors"], part)
+                for part, errors in zip(own["part"], own["errors"], strict=True)
+            ]
             trials.append((sum(changes) / len(changes), own))
     return sorted(trials, key=lambda trial: trial[0])
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """Trials that were run at every horizon, the best first, with their errors and arguments."""
-    reference = rows[rows["trial"] == REFERENCE]
-    horizons, trials, best_first = list(reference["horizon"]), rows[rows["trial"] != REFERENCE], ranked(rows)
+    """Trials that were run on every part, the best first, with their errors and arguments."""
+    reference, of_a_horizon = rows[rows["trial"] == REFERENCE], "block" in rows
+    horizons, trials, best_first = reference["horizon"].unique(), rows[rows["trial"] != REFERENCE], ranked(rows)
     names = sorted(json.loads(trials["arguments"].iloc[0]))
+    where, over, what = (
+        ("Blocked cross-validation", f"{BLOCKS} blocks", "horizon")
+        if of_a_horizon
+        else ("Validation part", "channels, horizons", "horizons")
+    )
     lines = [
-        f"Validation part, look-back {LOOKBACK}, horizons {', '.join(map(str, horizons))}, seed {SEED}. "
-        "Change: against the linear path alone, mean over channels, horizons, MSE and MAE, in percent; less is better. "
-        f"MSE / MAE: mean over the horizons, in scaled units. {len(best_first)} trials of {trials['trial'].nunique()}; "
-        "the others were pruned after a horizon or two.",
+        f"{where}, look-back {LOOKBACK}, {what} {', '.join(map(str, horizons))}, seed {SEED}. "
+        f"Change: against the linear path alone, mean over {over}, MSE and MAE, in percent; less is better. "
+        f"MSE / MAE: mean over the {'blocks' if of_a_horizon else 'horizons'}, in scaled units. "
+        f"{len(best_first)} trials of {trials['trial'].nunique()}; "
+        f"the others were pruned after {'some blocks' if of_a_horizon else 'a horizon or two'}.",
         "",
         f"| trial | change | MSE / MAE | {' | '.join(name.replace('_', ' ') for name in names)} |",
         "|---|---|---|" + "---|" * len(names),

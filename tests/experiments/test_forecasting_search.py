@@ -21,8 +21,14 @@ from optuna.trial import FixedTrial
 def test_every_channel_counts_the_same() -> None:
     reference = torch.tensor([[1.0, 100.0], [1.0, 10.0]])  # MSE, MAE; two channels
     errors = torch.tensor([[1.1, 100.0], [1.0, 9.0]])
-    assert change(errors, reference) == pytest.approx((10.0 + 0.0 + 0.0 - 10.0) / 4, abs=1e-4)
-    assert change(torch.tensor([[1.0, 102.0], [1.0, 10.0]]), reference) == pytest.approx(0.5, abs=1e-4)
+    assert change(errors, reference, (96, None)) == pytest.approx((10.0 + 0.0 + 0.0 - 10.0) / 4, abs=1e-4)
+    assert change(torch.tensor([[1.0, 102.0], [1.0, 10.0]]), reference, (96, None)) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_in_a_block_the_errors_are_those_of_the_benchmark() -> None:
+    reference = torch.tensor([[1.0, 99.0], [1.0, 9.0]])
+    errors = torch.tensor([[2.0, 99.0], [1.0, 8.0]])
+    assert change(errors, reference, (96, 0)) == pytest.approx((1.0 - 10.0) / 2, abs=1e-4)
 
 
 def test_goes_on_where_it_stopped_and_never_reads_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
