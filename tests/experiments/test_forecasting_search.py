@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecasting_models import SEARCHED_SETTINGS, configured
+from forecasting_models import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, configured
 from forecasting_report import RESULTS, read_rows
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
 from optuna.trial import FixedTrial
@@ -72,10 +72,16 @@ def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
 
 
-@pytest.mark.parametrize(("dataset", "known"), SEARCHED_SETTINGS.items())
-def test_the_best_of_the_search_is_that_of_the_table(dataset: str, known: dict[str, Any]) -> None:
-    best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}.csv"))[0][1]
-    settings = suggested(FixedTrial(json.loads(best["arguments"].iloc[0])), dataset)
+SEARCHES = [(dataset, None, known) for dataset, known in SEARCHED_SETTINGS.items()]
+SEARCHES += [(dataset, *one) for dataset, of_each in SETTINGS_OF_A_HORIZON.items() for one in of_each.items()]
+
+
+@pytest.mark.parametrize(("dataset", "horizon", "known"), SEARCHES)
+def test_the_best_of_the_search_is_that_of_the_table(dataset: str, horizon: int | None, known: dict[str, Any]) -> None:
+    name = dataset if horizon is None else f"{dataset}_{horizon}"
+    best = ranked(read_rows(RESULTS / f"forecasting_search_{name}.csv"))[0][1]
+    arguments = json.loads(best["arguments"].iloc[0])
+    settings = suggested(FixedTrial(arguments), dataset, of_a_horizon=horizon is not None)
     frames: list[dict[str, Any]] = []
     for whole in (known, settings):
         _, training, network = configured(dataset, 96, 7, whole)
