@@ -68,10 +68,9 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "Look-back 96, full test sets (no window dropped), scaled units. Best of the search: what Optuna found on the "
-        "validation part, or for each horizon in blocked cross-validation, tested as it was; on Weather that is the row "
-        "MVPA. On ETT several sets were tested, the row "
-        "MVPA was picked with their errors in view, and ETTh2's settings come from an early run whose test error was "
-        "known (docs/forecasting.md). "
+        "validation part, or for each horizon in blocked cross-validation, tested as it was; on Weather that is the "
+        "row MVPA. On ETT several sets were tested, the row MVPA was picked with their errors in view, and ETTh2's "
+        "settings come from an early run whose test error was known (docs/forecasting.md). "
         f"{counted}. {machines(shown)} Rows in italics are cited, not run.",
         "",
     ]
