@@ -350,7 +350,7 @@ class MVPAForecaster(BaseForecaster):
                 device=self.device,
                 progress=lambda step, loss: show(label, step, steps, loss=loss),
             )
-        return fitted if config.future_size == 0 else replace(fitted, feature_names=tuple(self._features))
+        return replace(fitted, feature_names=tuple(self._features or ())) if config.future_size else fitted
 
     def to_files(self, folder: str | Path) -> None:
         """Write the network of `fit`, or of `pretrain`, as safetensors and JSON; data and parameters stay behind."""

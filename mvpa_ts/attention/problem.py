@@ -28,7 +28,7 @@ class Problem:
     causal: bool
     window: int | None
     dense_last_segment: bool
-    components: frozenset[str]
+    components: tuple[str, ...]
     channel_distance: str
     dropout: float
     dropout_masks: tuple[Tensor, Tensor] | None  # keep_segment [B, T], keep_channel [B, C]
