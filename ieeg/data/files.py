@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
 from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
+from mvpa_ts.ieeg.data.edf import EDF_SUFFIXES, check_edf, check_rates, relative_rates
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -95,10 +96,10 @@ def read_recording(
         return read_recording(found[0], subject=subject, unit=unit, open_seconds=open_seconds)
     if not path.name.lower().endswith(SUFFIXES):
         raise ValueError(f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5")
-    if path.suffix.lower() in (".edf", ".bdf"):
-        _check_edf_length(path)
+    if path.suffix.lower() in EDF_SUFFIXES:
+        check_edf(path)
     bids = _bids_path(path)
-    raw = _read_raw(path, bids)
+    raw, dropped = _read_raw(path, bids)
     recording = recording_from_raw(
         raw,
         name=_stem(path),
@@ -108,6 +109,7 @@ def read_recording(
         seizures=_sidecar_seizures(path, raw, open_seconds),
         open_seconds=open_seconds,
     )
+    recording.dropped = dropped
     if bids is not None:
         recording.metadata |= _participant(Path(bids.root), f"sub-{bids.subject}")
     return recording
@@ -162,19 +164,10 @@ def recording_from_raw(
     preprocessed : bool
         The signal is already filtered and referenced.
     """
-    kinds = raw.get_channel_types()
-    bad = set(raw.info["bads"])
-    dropped, kept = {}, []
-    for i, (channel, kind) in enumerate(zip(raw.ch_names, kinds, strict=True)):
-        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
-        if reason is None and channel in bad:
-            reason = "marked bad"
-        if reason is None:
-            kept.append(i)
-        else:
-            dropped[channel] = reason
+    kept, dropped = _eeg_channels(raw)
     if not kept:
         raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
+    check_rates(raw, kept, name)
     if units is not None and unit is None:
         unknown = sorted(raw.ch_names[i] for i in kept if not _is_voltage(units.get(raw.ch_names[i], "")))
         if unknown:
@@ -256,15 +249,44 @@ def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
         ) from error
 
 
-def _read_raw(path: Path, bids: Any) -> mne.io.BaseRaw:
+def _read_raw(path: Path, bids: Any) -> tuple[mne.io.BaseRaw, dict[str, str]]:
+    """The file as a Raw whose EEG channels are read at their own rate, and what is left out of the file and why."""
+    raw = _open_raw(path, bids)
+    kept, dropped = _eeg_channels(raw)
+    shares = relative_rates(raw)
+    own = set(shares[kept].tolist())
+    if path.suffix.lower() in EDF_SUFFIXES and len(own) == 1 and own != {1.0}:
+        # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
+        raw = _open_raw(path, bids, [raw.ch_names[i] for i in np.flatnonzero(np.isin(shares, list(own)))])
+    return raw, dropped
+
+
+def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mne.io.BaseRaw:
+    """The file as a lazy Raw; of an EDF file these channels only, by the names that MNE gave them."""
     import mne
 
+    options = {} if include is None else {"include": list(include), "exclude_after_unique": True}
     with _damage_is_an_error(path):
         if bids is not None:
             import mne_bids
 
-            return mne_bids.read_raw_bids(bids, verbose="error", on_ch_mismatch="rename")
-        return mne.io.read_raw(path, preload=False, verbose="error")
+            return mne_bids.read_raw_bids(bids, options, verbose="error", on_ch_mismatch="rename")
+        return mne.io.read_raw(path, preload=False, verbose="error", **options)
+
+
+def _eeg_channels(raw: mne.io.BaseRaw) -> tuple[list[int], dict[str, str]]:
+    """Places of the channels to keep, and the others with the reason why not."""
+    bad = set(raw.info["bads"])
+    dropped, kept = {}, []
+    for i, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        if reason is None and channel in bad:
+            reason = "marked bad"
+        if reason is None:
+            kept.append(i)
+        else:
+            dropped[channel] = reason
+    return kept, dropped
 
 
 def _bids_path(path: Path) -> Any:
@@ -317,22 +339,3 @@ def _is_voltage(unit: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _check_edf_length(path: Path) -> None:
-    """MNE silently takes a shorter file for a shorter recording; we do not."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(256)
-        try:
-            header, records, signals = int(head[184:192]), int(head[236:244]), int(head[252:256])
-            file.seek(256 + 216 * signals)
-            per_record = sum(int(file.read(8)) for _ in range(signals))
-        except ValueError as error:
-            raise ValueError(f"{path} is not an EDF file or its header is truncated ({error})") from error
-    width = 3 if path.suffix.lower() == ".bdf" else 2
-    expected = header + max(records, 0) * per_record * width
-    if size < expected:
-        raise ValueError(
-            f"{path} is truncated: its header promises {records} records, {expected} bytes, and it has {size}"
-        )

@@ -1,0 +1,108 @@
+"""EDF files whose channels have rates of their own, against sines of known frequency and MNE's preloaded signal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording, read_recording
+
+mne = pytest.importorskip("mne")
+edfio = pytest.importorskip("edfio")
+
+SECONDS = 40
+
+
+def sine(hertz: float, rate: float, seconds: float = SECONDS) -> np.ndarray:
+    """A sine of 100 µV that grows by 1 µV per second, so that every moment looks different."""
+    time = np.arange(round(seconds * rate)) / rate
+    return (100 + time) * np.sin(2 * np.pi * hertz * time)
+
+
+def signal(name: str, x: np.ndarray, rate: float, unit: str = "uV") -> object:
+    return edfio.EdfSignal(x, rate, label=name, physical_dimension=unit, physical_range=(-200, 200))
+
+
+def electrodes(rate: float = 256, names: tuple[str, ...] = ("A1", "A2", "A3")) -> list[object]:
+    return [signal(name, sine(3 + i, rate), rate) for i, name in enumerate(names)]
+
+
+def assert_sines(recording: Recording, start: int, stop: int) -> None:
+    time = np.arange(start, stop) / recording.sfreq
+    expected = [(100 + time) * np.sin(2 * np.pi * hertz * time) for hertz in (3, 4, 5)]
+    np.testing.assert_allclose(recording.read(start, stop), expected, atol=0.01)
+
+
+class TestRates:
+    def write(self, path: Path, others: list[object], record: float = 1) -> Path:
+        edfio.Edf([*electrodes(), *others], data_record_duration=record).write(path)
+        return path
+
+    @pytest.mark.parametrize("record", [1, 10])
+    @pytest.mark.parametrize("rate", [1024, 64, 256, None])
+    def test_of_another_channel_do_not_move_the_eeg(self, tmp_path, record, rate):
+        others = [] if rate is None else [signal("EKG1", sine(1, rate), rate)]
+        path = self.write(tmp_path / "mixed.edf", others, record)
+        recording = read_recording(path)
+        assert (recording.sfreq, recording.num_samples) == (256, 256 * SECONDS)
+        assert recording.channel_names == ("A1", "A2", "A3")
+        assert recording.dropped == ({} if rate is None else {"EKG1": "EKG is no EEG by its name"})
+        assert not recording.source.raw.preload
+        for start, stop in [(0, 256 * SECONDS), (77, 9000), (5 * 256, 8 * 256), (3000, 3001), (10239, 10240)]:
+            assert_sines(recording, start, stop)
+        whole = mne.io.read_raw_edf(path, include=["A1", "A2", "A3"], preload=True, verbose="error").get_data() * 1e6
+        np.testing.assert_allclose(recording.read(1111, 7777), whole[:, 1111:7777], rtol=1e-6)
+
+    def test_of_several_others_and_labels_that_appear_twice(self, tmp_path):
+        others = [signal("EKG", sine(1, 1024), 1024), signal("EKG", sine(1, 512), 512), signal("DC1", sine(1, 8), 8)]
+        named = electrodes(names=("A1", "B1", "B1"))
+        edfio.Edf([others[0], named[0], others[1], *named[1:], others[2]]).write(tmp_path / "mixed.edf")
+        recording = read_recording(tmp_path / "mixed.edf")
+        assert recording.channel_names == ("A1", "B1-0", "B1-1")
+        assert set(recording.dropped) == {"EKG-0", "EKG-1", "DC1"}
+        assert_sines(recording, 100, 2100)
+
+    def test_annotations_stay_where_they_are(self, tmp_path):
+        edf = edfio.Edf(
+            [signal("EKG1", sine(1, 1024), 1024), *electrodes()],
+            annotations=[edfio.EdfAnnotation(12.5, 5, "seizure")],
+        )
+        edf.write(tmp_path / "mixed.edf")
+        recording = read_recording(tmp_path / "mixed.edf")
+        assert recording.seizures == ((12.5, 17.5),)
+        assert_sines(recording, 3200, 4480)
+
+    def test_of_the_eeg_itself_that_differ(self, tmp_path):
+        path = self.write(tmp_path / "mixed.edf", [signal("M1", sine(3, 1024), 1024)])
+        with pytest.raises(ValueError, match=r"mixed: .* stored at 256 Hz \(3 channels such as A1\), 1024 Hz \(1 .*M1"):
+            read_recording(path)
+        # what the message says to do
+        recording = Recording.from_raw(mne.io.read_raw(path, include=["A1", "A2", "A3"], verbose="error"))
+        assert_sines(recording, 100, 2100)
+
+    def test_of_a_raw_that_is_not_loaded(self, tmp_path):
+        path = self.write(tmp_path / "mixed.edf", [signal("EKG1", sine(1, 1024), 1024)])
+        raw = mne.io.read_raw_edf(path, verbose="error")
+        renamed = raw.copy().pick(["A2", "EKG1"]).rename_channels({"A2": "left"}).crop(3, 9)
+        for lazy in (raw, renamed):
+            with pytest.raises(
+                ValueError, match=r"stored at 256 Hz .* MNE would read them at 1024 Hz: read channels of"
+            ):
+                Recording.from_raw(lazy)
+        loaded = Recording.from_raw(raw.load_data(verbose="error"))
+        expected = (100 + np.arange(5120, 20480) / 1024) * np.sin(2 * np.pi * 3 * np.arange(5120, 20480) / 1024)
+        np.testing.assert_allclose(loaded.read(5120, 20480, ["A1"])[0], expected, atol=0.5)
+
+    def test_in_a_bids_data_set(self, tmp_path):
+        folder = tmp_path / "sub-01" / "ieeg"
+        folder.mkdir(parents=True)
+        (tmp_path / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+        path = self.write(folder / "sub-01_task-x_ieeg.edf", [signal("X1", sine(1, 1024), 1024)])
+        rows = ["name\ttype\tunits\tstatus", *(f"A{i}\tSEEG\tuV\tgood" for i in (1, 2, 3)), "X1\tMISC\tuV\tgood"]
+        (folder / "sub-01_task-x_channels.tsv").write_text("\n".join(rows) + "\n")
+        recording = read_recording(path)
+        assert recording.dropped == {"X1": "type misc"}
+        assert recording.sfreq == 256
+        assert_sines(recording, 100, 2100)
