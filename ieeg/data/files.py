@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
+from mvpa_ts.ieeg.data.channel_table import apply_rows, read_channel_table, rows_of_channels
 from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
 from mvpa_ts.ieeg.data.edf import EDF_SUFFIXES, check_edf, check_rates, relative_rates
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
@@ -251,13 +252,19 @@ def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
 
 def _read_raw(path: Path, bids: Any) -> tuple[mne.io.BaseRaw, dict[str, str]]:
     """The file as a Raw whose EEG channels are read at their own rate, and what is left out of the file and why."""
+    sidecar = None if bids is None else bids.find_matching_sidecar("channels", ".tsv", on_error="ignore")
+    table = [] if sidecar is None else read_channel_table(Path(sidecar))
     raw = _open_raw(path, bids)
+    stored_names = list(raw.ch_names)
+    rows = rows_of_channels(stored_names, table, str(sidecar)) if table else {}
+    apply_rows(raw, rows)
     kept, dropped = _eeg_channels(raw)
     shares = relative_rates(raw)
     own = set(shares[kept].tolist())
     if path.suffix.lower() in EDF_SUFFIXES and len(own) == 1 and own != {1.0}:
         # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
-        raw = _open_raw(path, bids, [raw.ch_names[i] for i in np.flatnonzero(np.isin(shares, list(own)))])
+        raw = _open_raw(path, bids, [name for name, share in zip(stored_names, shares, strict=True) if share in own])
+        apply_rows(raw, rows)
     return raw, dropped
 
 
@@ -270,7 +277,8 @@ def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mn
         if bids is not None:
             import mne_bids
 
-            return mne_bids.read_raw_bids(bids, options, verbose="error", on_ch_mismatch="rename")
+            # mne-bids matches channels.tsv by exact names or by order alone; we do it by `rows_of_channels`.
+            return mne_bids.read_raw_bids(bids, options, verbose="error", on_ch_mismatch="warn")
         return mne.io.read_raw(path, preload=False, verbose="error", **options)
 
 
