@@ -179,10 +179,9 @@ def recording_from_raw(
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     if seizures is None:
         events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
-        # Annotations count from the measurement's start, samples from the first sample.
-        shift = raw.first_time if raw.annotations.orig_time is not None else 0.0
+        # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
         seizures = seizures_from_events(
-            [(onset - shift, length, text) for onset, length, text in events],
+            [(onset - raw.first_time, length, text) for onset, length, text in events],
             raw.n_times / raw.info["sfreq"],
             open_seconds,
             name,

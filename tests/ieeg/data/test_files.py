@@ -146,12 +146,30 @@ class TestRaw:
         assert recording.seizures == ((2.0, 5.0),)
         np.testing.assert_allclose(recording.read(7, 70, ["L10"]), raw.get_data(["L10"], 7, 70) * 1e6, rtol=1e-6)
 
-    def test_annotations_count_from_the_first_sample_of_a_cut(self):
-        raw = raw_of(volts(2), ["A1", "A2"])
-        raw.set_meas_date(datetime(2020, 1, 1, tzinfo=UTC))
-        raw.set_annotations(mne.Annotations([12.0], [3.0], ["seizure"]))
-        cut = raw.copy().crop(10.0, None)
-        assert Recording.from_raw(cut).seizures == ((2.0, 5.0),)
+    @pytest.mark.parametrize("meas_date", [None, datetime(2020, 1, 1, tzinfo=UTC)])
+    def test_annotations_of_a_cut(self, meas_date):
+        x = volts(2)
+        x[0, 12 * 512 : 15 * 512] = 1e-3  # where the seizure is
+        raw = raw_of(x, ["A1", "A2"])
+        raw.set_meas_date(meas_date)
+        before = raw.copy().set_annotations(mne.Annotations([12.0], [3.0], ["seizure"])).crop(10.0, None)
+        after = raw.copy().crop(10.0, None).set_annotations(mne.Annotations([2.0], [3.0], ["seizure"]))
+        dated = raw.copy().crop(10.0, None)
+        if meas_date is not None:
+            dated.set_annotations(mne.Annotations([12.0], [3.0], ["seizure"], orig_time=meas_date))
+        twice = before.copy().crop(1.0, 8.0)
+        for cut, onset in [(before, 2.0), (after, 2.0), (twice, 1.0), *([(dated, 2.0)] if meas_date else [])]:
+            recording = Recording.from_raw(cut)
+            assert recording.seizures == ((onset, onset + 3.0),)
+            begin = round(onset * 512)
+            np.testing.assert_allclose(recording.read(begin, begin + 1536, ["A1"]), 1000.0, rtol=1e-6)
+            assert abs(recording.read(begin - 1, begin)[0, 0]) < 400
+
+    def test_annotations_of_a_file_that_begins_later(self, tmp_path):
+        raw = raw_of(volts(2), ["A1", "A2"]).crop(5.0, None)
+        raw.set_annotations(mne.Annotations([3.0], [2.0], ["seizure"]))
+        raw.save(tmp_path / "late_raw.fif", verbose="error")
+        assert read_recording(tmp_path / "late_raw.fif").seizures == ((3.0, 5.0),)
 
     def test_wrong_unit_warns_and_can_be_said(self):
         raw = raw_of(volts(2) * 1e6, ["A1", "A2"])  # microvolts taken for volts
