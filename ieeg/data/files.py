@@ -18,7 +18,8 @@ from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_fr
 from mvpa_ts.ieeg.data.channel_table import apply_rows, read_channel_table, rows_of_channels
 from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
 from mvpa_ts.ieeg.data.edf import EDF_SUFFIXES, check_edf, check_rates, relative_rates
-from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
+from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.data.units import microvolt_scales, stated_units
 
 if TYPE_CHECKING:
     import mne
@@ -29,11 +30,11 @@ EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
 
 
 class RawSource:
-    """Samples of an MNE Raw, in µV."""
+    """Samples of an MNE Raw, in µV by the `scale` [C] of its channels."""
 
-    def __init__(self, raw: mne.io.BaseRaw, scale: float = 1e6) -> None:
+    def __init__(self, raw: mne.io.BaseRaw, scale: NDArray[np.float64]) -> None:
         self.raw = raw
-        self.scale = scale
+        self.scale = scale.astype(np.float32)
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
@@ -42,7 +43,7 @@ class RawSource:
             files = [str(file) for file in self.raw.filenames if file]
             with _damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
                 x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
-        x *= self.scale
+        x *= self.scale[channels, None]
         return x
 
 
@@ -64,7 +65,7 @@ def read_recording(
         By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
         names.
     unit : str, optional
-        Of the samples, where the file does not say ("µV", "mV", "V").
+        Of the channels of which the file does not say it ("µV", "mV", "V").
     open_seconds : float or None
         Length given to a seizure whose end is not marked; None leaves such seizures out. See `seizures_from_events`.
 
@@ -78,8 +79,8 @@ def read_recording(
     FileNotFoundError
         There is no such file, or none that can be read in the folder.
     ValueError
-        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, or the folder holds several
-        recordings.
+        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, it states another unit than
+        `unit`, or the folder holds several recordings.
     """
     path = Path(path)
     if not path.exists():
@@ -106,7 +107,7 @@ def read_recording(
         name=_stem(path),
         subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
         unit=unit,
-        units=_edf_units(raw),
+        units=stated_units(raw),
         seizures=_sidecar_seizures(path, raw, open_seconds),
         open_seconds=open_seconds,
     )
@@ -155,9 +156,10 @@ def recording_from_raw(
         In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
     name, subject : str
     unit : str, optional
-        What the samples really are in, where the file did not say and MNE took the numbers for volts.
+        What the samples really are in, of the channels of which the file did not say it, so that MNE took volts.
     units : dict of str, optional
-        Units as the file states them, by channel; an unknown one without `unit` is an error.
+        Units as the file states them, by channel; an unknown one without `unit` is an error. By default what MNE knows
+        of the file of a Raw that is not loaded, and unknown ones are volts.
     seizures : sequence of (onset, offset), optional
         Taken from the annotations by default.
     open_seconds : float or None
@@ -169,13 +171,7 @@ def recording_from_raw(
     if not kept:
         raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
     check_rates(raw, kept, name)
-    if units is not None and unit is None:
-        unknown = sorted(raw.ch_names[i] for i in kept if not _is_voltage(units.get(raw.ch_names[i], "")))
-        if unknown:
-            stated = sorted({units.get(channel, "") for channel in unknown})
-            raise ValueError(
-                f"{name}: unknown unit {stated} of channels {unknown[:5]}: say what they are in, as in unit='µV'"
-            )
+    scale = microvolt_scales(raw, kept, unit, units, name)
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     if seizures is None:
         events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
@@ -187,7 +183,7 @@ def recording_from_raw(
             name,
         )
     recording = Recording(
-        RawSource(raw, 1e6 if unit is None else microvolts(unit)),
+        RawSource(raw, scale),
         sfreq=raw.info["sfreq"],
         channel_names=[raw.ch_names[i] for i in kept],
         num_samples=raw.n_times,
@@ -332,17 +328,3 @@ def _sidecar_seizures(path: Path, raw: mne.io.BaseRaw, open_seconds: float | Non
     if not table.is_file():
         return None
     return seizures_from_events(read_events(table), raw.n_times / raw.info["sfreq"], open_seconds, path.name)
-
-
-def _edf_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
-    """Units as an EDF or BrainVision header states them; other formats are always in volts."""
-    units = getattr(raw, "_orig_units", None)
-    return dict(units) if units else None
-
-
-def _is_voltage(unit: str) -> bool:
-    try:
-        microvolts(unit)
-    except ValueError:
-        return False
-    return True

@@ -106,3 +106,49 @@ class TestRates:
         assert recording.dropped == {"X1": "type misc"}
         assert recording.sfreq == 256
         assert_sines(recording, 100, 2100)
+
+
+class TestUnits:
+    """The file's numbers are a sine of 100 to 140; the unit that they are in is what counts."""
+
+    def write(self, path: Path, units: list[str]) -> Path:
+        edfio.Edf([signal(f"A{i}", sine(3, 256), 256, unit) for i, unit in enumerate(units, 1)]).write(path)
+        return path
+
+    def amplitudes(self, recording: Recording) -> np.ndarray:
+        return np.abs(recording.read(0, 256 * SECONDS)).max(1)
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize("stated", [["uV"] * 3, ["mV"] * 3, ["V"] * 3, ["UV", "nV", "MV"]])
+    def test_stated_ones_are_taken_as_they_are(self, tmp_path, stated):
+        scale = [{"nv": 1e-3, "uv": 1.0, "mv": 1e3, "v": 1e6}[unit.lower()] for unit in stated]
+        path = self.write(tmp_path / "stated.edf", stated)
+        expected = np.abs(sine(3, 256)).max() * np.array(scale)
+        np.testing.assert_allclose(self.amplitudes(read_recording(path)), expected, rtol=1e-3)
+        if len(set(stated)) == 1:  # saying the same again changes nothing
+            again = read_recording(path, unit=stated[0].replace("u", "µ"))
+            np.testing.assert_allclose(self.amplitudes(again), expected, rtol=1e-3)
+
+    def test_a_contradiction(self, tmp_path):
+        path = self.write(tmp_path / "stated.edf", ["uV", "uV"])
+        with pytest.raises(
+            ValueError, match=r"stated: got unit='mV', but the file states .V for \['A1', 'A2'\]: leave"
+        ):
+            read_recording(path, unit="mV")
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize(("unit", "scale"), [("µV", 1.0), ("mV", 1e3)])
+    @pytest.mark.parametrize("stated", [["uV", "uV", "uV", ""], ["uV", "", "furlong", ""]])
+    def test_those_that_are_missing_are_said(self, tmp_path, stated, unit, scale):
+        path = self.write(tmp_path / "some.edf", stated)
+        with pytest.raises(ValueError, match=r"unknown unit .* of channels .*: say what they are in"):
+            read_recording(path)
+        expected = np.abs(sine(3, 256)).max() * np.array([1.0 if one == "uV" else scale for one in stated])
+        np.testing.assert_allclose(self.amplitudes(read_recording(path, unit=unit)), expected, rtol=1e-3)
+
+    def test_of_a_raw(self, tmp_path):
+        raw = mne.io.read_raw_edf(self.write(tmp_path / "stated.edf", ["uV", "uV"]), verbose="error")
+        truth = np.abs(sine(3, 256)).max()
+        np.testing.assert_allclose(self.amplitudes(Recording.from_raw(raw, unit="µV")), truth, rtol=1e-3)
+        rescaled = raw.copy().load_data(verbose="error").apply_function(lambda x: 1e6 * x)
+        np.testing.assert_allclose(self.amplitudes(Recording.from_raw(rescaled, unit="µV")), truth, rtol=1e-3)
