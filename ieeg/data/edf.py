@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import mne
 
 EDF_SUFFIXES = (".edf", ".bdf")
+ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
+OFF_PLACE = 0.01
+"""Seconds by which a record's time stamp may differ from its place in the file; many are rounded to a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,21 @@ class Header:
         Of the signals, one of which may be "EDF Annotations".
     samples : tuple of int
         Of each signal in one record.
+    seconds : float
+        Of one record.
     width : int
         Bytes of a sample.
+    discontinuous : bool
+        Gaps are allowed between records, "EDF+D"; in other files the records lie side by side.
     """
 
     size: int
     records: int
     labels: tuple[str, ...]
     samples: tuple[int, ...]
+    seconds: float
     width: int
+    discontinuous: bool
 
 
 def read_header(path: Path) -> Header:
@@ -55,6 +64,8 @@ def read_header(path: Path) -> Header:
                 records=int(head[236:244]),
                 labels=labels,
                 samples=tuple(int(file.read(8)) for _ in range(signals)),
+                seconds=float(head[244:252]),
+                discontinuous=head[192:197] in (b"EDF+D", b"BDF+D"),
                 width=3 if path.suffix.lower() == ".bdf" else 2,
             )
         except ValueError as error:
@@ -62,7 +73,11 @@ def read_header(path: Path) -> Header:
 
 
 def check_edf(path: Path) -> None:
-    """Raise a ValueError for a file that is shorter than its header says; MNE takes it for a shorter recording."""
+    """Raise a ValueError for a file that MNE would take for another recording without a word.
+
+    A file that is shorter than its header says is a shorter recording to MNE, and one with gaps between its records is
+    one without.
+    """
     header = read_header(path)
     expected = header.size + max(header.records, 0) * sum(header.samples) * header.width
     size = path.stat().st_size
@@ -70,6 +85,39 @@ def check_edf(path: Path) -> None:
         raise ValueError(
             f"{path} is truncated: its header promises {header.records} records, {expected} bytes, and it has {size}"
         )
+    if header.discontinuous:
+        _check_gaps(path, header)
+
+
+def _check_gaps(path: Path, header: Header) -> None:
+    """Raise a ValueError where records do not follow one another; many files say "EDF+D" and have no gap."""
+    begins = _record_onsets(path, header)
+    late = begins - begins[:1] - header.seconds * np.arange(len(begins))
+    off = np.flatnonzero(np.abs(late) > OFF_PLACE)
+    if len(off):
+        raise ValueError(
+            f"{path} is discontinuous (EDF+D): after {header.seconds * off[0]:g} s of signal comes a gap of "
+            f"{late[off[0]]:g} s. Split the file at its gaps, or convert it to EDF+C with the gaps filled"
+        )
+
+
+def _record_onsets(path: Path, header: Header) -> NDArray[np.float64]:
+    """The time stamp of each data record, s: the first entry of the first annotation signal."""
+    if not (signals := [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]):
+        raise ValueError(f"{path} is discontinuous (EDF+D) and has no time stamps: convert it to a continuous EDF file")
+    before, length = sum(header.samples[: signals[0]]) * header.width, header.samples[signals[0]] * header.width
+    record = sum(header.samples) * header.width
+    records = header.records if header.records >= 0 else (path.stat().st_size - header.size) // record
+    begins = np.empty(records)
+    with path.open("rb") as file:
+        for i in range(records):
+            file.seek(header.size + i * record + before)
+            stamp = file.read(length).partition(b"\x14")[0]
+            try:
+                begins[i] = float(stamp)
+            except ValueError:
+                raise ValueError(f"{path} is damaged: record {i} begins with {stamp[:20]!r}, no time stamp") from None
+    return begins
 
 
 def relative_rates(raw: mne.io.BaseRaw) -> NDArray[np.float64]:

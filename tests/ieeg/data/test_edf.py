@@ -152,3 +152,77 @@ class TestUnits:
         np.testing.assert_allclose(self.amplitudes(Recording.from_raw(raw, unit="µV")), truth, rtol=1e-3)
         rescaled = raw.copy().load_data(verbose="error").apply_function(lambda x: 1e6 * x)
         np.testing.assert_allclose(self.amplitudes(Recording.from_raw(rescaled, unit="µV")), truth, rtol=1e-3)
+
+
+def handmade(path: Path, kind: str, stamps: list[str], event: str = "", rate: int = 256) -> Path:
+    """A file written byte by byte: two channels with one level per record, 1 s each, and annotations."""
+    width, name = (3, "BDF Annotations") if kind.startswith("BDF") else (2, "EDF Annotations")
+    labels, samples = ["A1", "A2", name], [rate, rate, 30]
+    fields = [
+        (16, labels),
+        (80, [""] * 3),
+        (8, ["uV", "uV", ""]),
+        (8, ["-1000", "-1000", "-1"]),
+        (8, ["1000", "1000", "1"]),
+        (8, ["-1000", "-1000", "-32768"]),
+        (8, ["1000", "1000", "32767"]),
+        (80, [""] * 3),
+        (8, [str(n) for n in samples]),
+        (32, [""] * 3),
+    ]
+    start = "\xffBIOSEMI" if width == 3 else "0"
+    head = (
+        f"{start:8}{'X X X X':80}{'Startdate X X X X':80}01.01.2001.01.01{1024:<8}{kind:44}{len(stamps):<8}{1:<8}{3:<4}"
+    )
+    head += "".join(f"{value:{size}}" for size, values in fields for value in values)
+    assert len(head) == 1024
+    with path.open("wb") as file:
+        file.write(head.encode("latin-1"))
+        for i, stamp in enumerate(stamps):
+            for level in (i, -i):
+                file.write(level.to_bytes(width, "little", signed=True) * rate)
+            entries = f"{stamp}\x14\x14\x00" + (event if i == 0 else "")
+            file.write(entries.encode().ljust(30 * width, b"\x00"))
+    return path
+
+
+class TestDiscontinuous:
+    EVENT = "+3.5\x152\x14seizure\x14\x00"
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize(
+        ("kind", "stamps"),
+        [
+            ("EDF+C", [f"+{i}" for i in range(12)]),
+            ("EDF+D", [f"+{i}" for i in range(12)]),
+            ("EDF+D", [f"+{i + 0.25:.3f}" for i in range(12)]),
+            ("EDF+D", [f"+{i + 0.001 * (i % 2):.3f}" for i in range(12)]),
+            ("BDF+D", [f"+{i}" for i in range(12)]),
+        ],
+    )
+    def test_without_a_gap_is_read(self, tmp_path, kind, stamps):
+        path = handmade(tmp_path / f"whole.{kind[:3].lower()}", kind, stamps, self.EVENT)
+        recording = read_recording(path)
+        begin = 3.5 - float(stamps[0])  # times in the file count from its start date, ours from the first sample
+        np.testing.assert_allclose(recording.seizures, [(begin, begin + 2)])
+        levels = np.repeat(np.arange(12.0), 256)
+        np.testing.assert_allclose(recording.read(0, 12 * 256), [levels, -levels], atol=1e-4)
+        assert not recording.source.raw.preload
+
+    @pytest.mark.parametrize("suffix", ["edf", "bdf"])
+    @pytest.mark.parametrize(("gap", "place"), [(1000, 7), (0.25, 7), (-0.5, 3), (1000, 1)])
+    def test_with_a_gap_is_refused(self, tmp_path, suffix, gap, place):
+        stamps = [f"+{i + gap * (i >= place):g}" for i in range(12)]
+        path = handmade(tmp_path / f"gap.{suffix}", f"{suffix.upper()}+D", stamps)
+        message = rf"gap\.{suffix} is discontinuous .*: after {place} s of signal comes a gap of {gap:g} s\. Split"
+        with pytest.raises(ValueError, match=message):
+            read_recording(path)
+
+    def test_without_a_time_stamp_is_refused(self, tmp_path):
+        path = handmade(tmp_path / "odd.edf", "EDF+D", ["+0", "one", "+2"])
+        with pytest.raises(ValueError, match=r"odd\.edf is damaged: record 1 begins with b'one', no time stamp"):
+            read_recording(path)
+        content = handmade(tmp_path / "none.edf", "EDF+D", ["+0", "+1"]).read_bytes()
+        (tmp_path / "none.edf").write_bytes(content.replace(b"EDF Annotations", b"DC1            "))
+        with pytest.raises(ValueError, match=r"none\.edf is discontinuous \(EDF\+D\) and has no time stamps: convert"):
+            read_recording(tmp_path / "none.edf")
