@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 """Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
 EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
+"""Folders of a BIDS data set that may hold other copies of its recordings, or files of none."""
 
 
 class RawSource:
@@ -118,7 +121,11 @@ def read_recording(
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
-    """Files and SWEC subject folders below a folder that `read_recording` reads, sorted; split FIF parts once."""
+    """Files and SWEC subject folders below a folder that `read_recording` reads, sorted.
+
+    A FIF file that MNE split counts once, by its first part. Hidden files and derivatives are left out, and of a BIDS
+    data set also what is no data of its own: sourcedata, code and stimuli.
+    """
     folder = Path(folder)
     if not folder.exists():
         raise FileNotFoundError(f"no file or folder {folder}")
@@ -126,15 +133,31 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         return [folder]
     found: set[Path] = set()
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "derivatives")
+        others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in others)
         if _is_swec(Path(parent)):
             found.add(Path(parent))
             continue
-        for name in files:
-            later_part = ".fif" in name and ("_split-" in name and "_split-01" not in name)
-            if name.lower().endswith(SUFFIXES) and not name.startswith(".") and not later_part:
-                found.add(Path(parent) / name)
+        names = {name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")}
+        found |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
     return sorted(found)
+
+
+def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
+    """Whether a file is a part, but not the first, of a FIF file that MNE split: "-1" or BIDS's "_split-02"."""
+    if "_split-" in name and ".fif" in name:
+        return "_split-01" not in name
+    part = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
+    if part is None or part[1] + part[2] not in beside:
+        return False
+    import mne
+
+    # "night-1.fif" may also be a recording of its own: the first part knows which files follow it.
+    try:
+        first = mne.io.read_raw_fif(folder / (part[1] + part[2]), verbose="error")
+    except Exception:  # damaged: reading it will say so
+        return False
+    return folder.resolve() / name in [Path(file).resolve() for file in first.filenames if file]
 
 
 def recording_from_raw(

@@ -268,3 +268,45 @@ def test_what_is_not_there(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf"):
         read_recording(tmp_path / "a.txt")
+
+
+class TestFinding:
+    def test_a_split_fif_file_once(self, tmp_path):
+        raw = raw_of(volts(16, 60.0), [f"A{i}" for i in range(1, 17)])
+        raw.save(tmp_path / "pat_raw.fif", split_size="2MB", verbose="error")
+        assert (tmp_path / "pat_raw-1.fif").is_file()
+        raw.save(tmp_path / "b_raw.fif", split_size="2MB", split_naming="bids", verbose="error")
+        # recordings of their own, though their names look like parts
+        for name in ("night.fif", "night-1.fif", "alone-2.fif", "pat_raw-77.fif"):
+            raw.copy().crop(0, 5).save(tmp_path / name, verbose="error")
+        found = [path.name for path in find_recordings(tmp_path)]
+        assert found == [
+            "alone-2.fif",
+            "b_split-01_raw.fif",
+            "night-1.fif",
+            "night.fif",
+            "pat_raw-77.fif",
+            "pat_raw.fif",
+        ]
+        recording = read_recording(tmp_path / "pat_raw.fif")
+        assert recording.num_samples == raw.n_times
+        # across the seam of the parts
+        np.testing.assert_allclose(recording.read(15000, 25000), raw.get_data(None, 15000, 25000) * 1e6, rtol=1e-5)
+
+    def test_a_damaged_fif_file_hides_no_other(self, tmp_path):
+        for name in ("night.fif", "night-1.fif"):
+            (tmp_path / name).write_bytes(b"no FIF file")
+        assert [path.name for path in find_recordings(tmp_path)] == ["night-1.fif", "night.fif"]
+
+    def test_not_what_lies_beside_the_data_of_a_bids_data_set(self, tmp_path):
+        data = "study/sub-01/ieeg/sub-01_task-x_ieeg.edf"
+        others = [f"study/{folder}/pat01.edf" for folder in ("sourcedata", "code", "stimuli", "derivatives/x")]
+        elsewhere = ["plain/sourcedata/pat02.edf", "plain/code/pat03.edf"]
+        for name in [data, *others, *elsewhere]:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        (tmp_path / "study" / "dataset_description.json").write_text("{}")
+        found = [path.relative_to(tmp_path).as_posix() for path in find_recordings(tmp_path)]
+        assert found == sorted([data, *elsewhere])
+        # asked for by name, they are found
+        assert len(find_recordings(tmp_path / "study" / "sourcedata")) == 1
