@@ -106,12 +106,13 @@ def _detect(
     from mvpa_ts.ieeg.report import save_detection
 
     recording = read_recording(file, unit=options.unit)
+    positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
     if options.noise is not None:
         recording = add_noise(recording, options.noise)
     detector.preprocessing = replace(default_preprocessing(recording), **changes)
     segments = detector.segments(recording)
     detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
-    save_detection(folder, detection, segments, online=online, positions=electrode_positions(file))
+    save_detection(folder, detection, segments, online=online, positions=positions)
     skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
     count = len(detection.events)
     print(

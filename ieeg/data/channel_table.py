@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,23 +23,30 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
 }
 
 
-def read_channel_table(path: Path) -> list[Row]:
-    """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels.
+def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
+    """Rows of a BIDS table that has at least these columns; a ValueError that names the file otherwise.
 
-    Raises
-    ------
-    ValueError
-        It is no table in UTF-8, or has no column of names or types.
+    BIDS wants UTF-8. What is none was most likely saved as Latin-1, often for the µ in its units, and is read so.
     """
+    content = path.read_bytes()
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, delimiter="\t")
-            columns = rows.fieldnames or ()
-            table = [{key: value or "" for key, value in row.items() if key in columns} for row in rows]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no table in UTF-8 ({error}): save it as UTF-8") from None
-    if missing := [column for column in ("name", "type") if column not in columns]:
-        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(columns)}: BIDS needs one")
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t")
+    try:
+        there = rows.fieldnames or ()
+        table = [{key: row[key] or "" for key in there} for row in rows]
+    except csv.Error as error:
+        raise ValueError(f"{path} is no table of text between tabs ({error})") from None
+    if missing := [column for column in columns if column not in there]:
+        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(there)}: BIDS needs one")
+    return table
+
+
+def read_channel_table(path: Path) -> list[Row]:
+    """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels."""
+    table = read_tsv(path, ("name", "type"))
     often = Counter(row["name"] for row in table)
     seen: Counter[str] = Counter()
     for row in table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import warnings
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
-from mvpa_ts.ieeg.data.channel_table import apply_rows, read_channel_table, rows_of_channels
+from mvpa_ts.ieeg.data.channel_table import apply_rows, read_channel_table, read_tsv, rows_of_channels
 from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
 from mvpa_ts.ieeg.data.edf import EDF_SUFFIXES, check_edf, check_rates, relative_rates
 from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, warn_if_implausible
@@ -291,7 +290,7 @@ def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mn
     import mne
 
     options = {} if include is None else {"include": list(include), "exclude_after_unique": True}
-    with _damage_is_an_error(path):
+    with _damage_is_an_error(path, "" if bids is None else " with the tables beside it"):
         if bids is not None:
             import mne_bids
 
@@ -333,8 +332,7 @@ def _participant(root: Path, subject: str) -> dict[str, Any]:
     table = root / "participants.tsv"
     if not table.is_file():
         return {}
-    with table.open(encoding="utf-8-sig", newline="") as file:
-        row = next((r for r in csv.DictReader(file, delimiter="\t") if r.get("participant_id") == subject), {})
+    row = next((row for row in read_tsv(table, ()) if row.get("participant_id") == subject), {})
     found: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
     with suppress(KeyError, TypeError, ValueError):
         found["age"] = float(row["age"])

@@ -109,14 +109,24 @@ def test_with_a_faster_channel_too(tmp_path, labels):
     [
         ("name\tunits\nA1\tuV\n", r"sub-01_task-x_channels\.tsv has no column 'type', its columns are \['name'"),
         ("label\ttype\nA1\tSEEG\n", r"sub-01_task-x_channels\.tsv has no column 'name'"),
-        ("name\ttype\tnote\nA1\tSEEG\té\n", r"sub-01_task-x_channels\.tsv is no table in UTF-8 .*: save it as UTF-8"),
+        ("", r"sub-01_task-x_channels\.tsv has no column 'name', its columns are \[\]"),
     ],
 )
 def test_odd_tables_are_named(tmp_path, table, message):
     path = data_set(tmp_path, ["A1"], [])
-    (path.parent / "sub-01_task-x_channels.tsv").write_text(table, encoding="latin-1")
+    (path.parent / "sub-01_task-x_channels.tsv").write_text(table)
     with pytest.raises(ValueError, match=message):
         read_recording(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_a_micro_sign_in_any_encoding(tmp_path, encoding):
+    path = data_set(tmp_path, ["A1", "A2"], [])
+    table = "name\ttype\tunits\tstatus\nA2\tSEEG\tµV\tgood\nA1\tSEEG\tµV\tbad\n"
+    (path.parent / "sub-01_task-x_channels.tsv").write_text(table, encoding=encoding)
+    recording = read_recording(path)
+    assert contacts(recording) == {"A2": 2}
+    assert recording.dropped == {"A1": "marked bad"}
 
 
 def test_two_names_that_are_one_without_their_prefix():
