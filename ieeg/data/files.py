@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from pathlib import Path
@@ -140,6 +140,23 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         names = {name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")}
         found |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
     return sorted(found)
+
+
+def warn_of_shared_names(files: Iterable[Path]) -> None:
+    """Warn where files of one name lie in different folders outside BIDS: they count as one subject."""
+    named: dict[str, list[Path]] = {}
+    for file in files:
+        if not _is_swec(file):
+            named.setdefault(_stem(file), []).append(file)
+    for name, alike in named.items():
+        alike = [file for file in alike if _bids_path(file) is None] if len(alike) > 1 else alike
+        if len({file.parent for file in alike}) > 1:
+            warnings.warn(
+                f"{alike[0]} and {alike[1]} count as one subject, {name!r}, {len(alike)} files in all, because the "
+                "subject outside BIDS is the file's name: if they are of different people, give the files different "
+                "names or say who was recorded",
+                stacklevel=3,
+            )
 
 
 def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.data.channels import select_channels
-from mvpa_ts.ieeg.data.files import find_recordings
+from mvpa_ts.ieeg.data.files import find_recordings, warn_of_shared_names
 from mvpa_ts.ieeg.data.writing import write_edf
 
 mne = pytest.importorskip("mne")
@@ -310,3 +310,15 @@ class TestFinding:
         assert found == sorted([data, *elsewhere])
         # asked for by name, they are found
         assert len(find_recordings(tmp_path / "study" / "sourcedata")) == 1
+
+    def test_files_of_one_name(self, tmp_path):
+        fine = ["a/x.edf", "b/y.edf", "b/y.fif", "a/part.h5", "b/part.h5"]
+        for study in ("one", "two"):  # BIDS says who was recorded
+            (tmp_path / study / "sub-01" / "ieeg").mkdir(parents=True)
+            (tmp_path / study / "dataset_description.json").write_text("{}")
+            fine.append(f"{study}/sub-01/ieeg/sub-01_task-x_ieeg.edf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_shared_names([tmp_path / name for name in fine])
+        with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
+            warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])
