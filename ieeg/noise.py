@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.data.channels import Moments
 from mvpa_ts.ieeg.data.recording import Recording, Signal
 
 PAPER_SNR = (30.0, 40.0, 50.0, 60.0)
@@ -17,8 +16,8 @@ _BLOCK = 4096  # samples whose noise comes from one seed, so that any stretch ca
 def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     """The recording with white Gaussian noise, as lazy as before.
 
-    The noise of a channel is `snr` dB below the variance of that channel over the whole recording, which is read once
-    in blocks. A sample's noise depends on the seed and its place only, not on how it is read.
+    The noise of a channel is `snr` dB below the variance of that channel's finite samples over the whole recording,
+    which is read once in blocks. A sample's noise depends on the seed and its place only, not on how it is read.
 
     Parameters
     ----------
@@ -26,6 +25,11 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     snr : float
         Signal-to-noise ratio (dB).
     seed : int, default 0
+
+    Raises
+    ------
+    ValueError
+        The recording holds no finite sample.
 
     Examples
     --------
@@ -35,14 +39,21 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     >>> np.round(noise.std(1)).tolist()
     [5.0, 5.0]
     """
-    moments = Moments(len(recording.channel_names))
+    count, total, squares = np.zeros((3, len(recording.channel_names)))
     step = max(int(60 * recording.sfreq), 1)
     for start in range(0, recording.num_samples, step):
-        block = recording.read(start, min(start + step, recording.num_samples))
-        good = np.isfinite(block).all(0)
-        moments.add(block[:, good], np.ones(len(block), bool))
-    variance, _ = moments.variance_and_kurtosis()
-    deviation = np.sqrt(np.nan_to_num(variance) * 10 ** (-snr / 10))
+        block = recording.read(start, min(start + step, recording.num_samples)).astype(np.float64)
+        # Each channel by its own samples: one that was never connected says nothing of the others.
+        good = np.isfinite(block)
+        block[~good] = 0.0
+        count += good.sum(1)
+        total += block.sum(1)
+        squares += (block**2).sum(1)
+    if not count.any():
+        raise ValueError(f"{recording.name}: no channel has a sample that is a number, so {snr:g} dB are of nothing")
+    count = np.maximum(count, 1)
+    variance = np.maximum(squares / count - (total / count) ** 2, 0.0)
+    deviation = np.sqrt(variance * 10 ** (-snr / 10))
     return Recording(
         _NoisySource(recording, deviation, seed),
         sfreq=recording.sfreq,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import os
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
+from mvpa_ts.ieeg.data.channel_table import read_tsv
 from mvpa_ts.ieeg.data.channels import plain_name
 
 
@@ -13,7 +15,8 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     """Positions by channel name, in the file's unit; empty where there is no such file.
 
     For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
-    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out.
+    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out. A table that cannot be read gives a
+    warning and no positions.
 
     Parameters
     ----------
@@ -31,12 +34,14 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         if len(found) != 1:
             return {}
         table = found[0]
+    try:
+        rows = read_tsv(table, ("name", "x", "y", "z"))
+    except (ValueError, OSError) as error:
+        # They only place the channels in a figure: no recording is left unread for them.
+        warnings.warn(f"no positions of electrodes: {error}", stacklevel=2)
+        return {}
     positions = {}
-    with table.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            try:
-                place = float(row["x"]), float(row["y"]), float(row["z"])
-            except (KeyError, TypeError, ValueError):
-                continue
-            positions[plain_name(row["name"])] = place
+    for row in rows:
+        with suppress(ValueError):
+            positions[plain_name(row["name"])] = float(row["x"]), float(row["y"]), float(row["z"])
     return positions

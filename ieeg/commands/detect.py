@@ -35,7 +35,7 @@ STORE = "probabilities.store"
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = parser().parse_args(arguments)
-    from mvpa_ts.ieeg.data.files import find_recordings
+    from mvpa_ts.ieeg.data.files import find_recordings, warn_of_shared_names
     from mvpa_ts.ieeg.detection import Detector
     from mvpa_ts.ieeg.events import OnlineRule
 
@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> None:
     files = find_recordings(path)
     if not files:
         raise CommandError(f"{path} holds no recording")
+    warn_of_shared_names(files)
     folders = list(_folders(path, files, Path(options.output)))
     channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
     detector = Detector(
@@ -106,12 +107,13 @@ def _detect(
     from mvpa_ts.ieeg.report import save_detection
 
     recording = read_recording(file, unit=options.unit)
+    positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
     if options.noise is not None:
         recording = add_noise(recording, options.noise)
     detector.preprocessing = replace(default_preprocessing(recording), **changes)
     segments = detector.segments(recording)
     detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
-    save_detection(folder, detection, segments, online=online, positions=electrode_positions(file))
+    save_detection(folder, detection, segments, online=online, positions=positions)
     skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
     count = len(detection.events)
     print(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
+import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from pathlib import Path
@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.data.annotations import OPEN_SECONDS, read_events, seizures_from_events
+from mvpa_ts.ieeg.data.channel_table import apply_rows, read_channel_table, read_tsv, rows_of_channels
 from mvpa_ts.ieeg.data.channels import OTHER_TYPE, natural_order, not_eeg
-from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, microvolts, warn_if_implausible
+from mvpa_ts.ieeg.data.edf import EDF_SUFFIXES, check_edf, check_rates, relative_rates
+from mvpa_ts.ieeg.data.recording import Interval, Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.data.units import microvolt_scales, stated_units
 
 if TYPE_CHECKING:
     import mne
@@ -24,14 +27,16 @@ if TYPE_CHECKING:
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 """Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
 EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
+"""Folders of a BIDS data set that may hold other copies of its recordings, or files of none."""
 
 
 class RawSource:
-    """Samples of an MNE Raw, in µV."""
+    """Samples of an MNE Raw, in µV by the `scale` [C] of its channels."""
 
-    def __init__(self, raw: mne.io.BaseRaw, scale: float = 1e6) -> None:
+    def __init__(self, raw: mne.io.BaseRaw, scale: NDArray[np.float64]) -> None:
         self.raw = raw
-        self.scale = scale
+        self.scale = scale.astype(np.float32)
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
@@ -40,7 +45,7 @@ class RawSource:
             files = [str(file) for file in self.raw.filenames if file]
             with _damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
                 x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
-        x *= self.scale
+        x *= self.scale[channels, None]
         return x
 
 
@@ -62,7 +67,7 @@ def read_recording(
         By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
         names.
     unit : str, optional
-        Of the samples, where the file does not say ("µV", "mV", "V").
+        Of the channels of which the file does not say it ("µV", "mV", "V").
     open_seconds : float or None
         Length given to a seizure whose end is not marked; None leaves such seizures out. See `seizures_from_events`.
 
@@ -76,8 +81,8 @@ def read_recording(
     FileNotFoundError
         There is no such file, or none that can be read in the folder.
     ValueError
-        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, or the folder holds several
-        recordings.
+        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, it states another unit than
+        `unit`, or the folder holds several recordings.
     """
     path = Path(path)
     if not path.exists():
@@ -95,26 +100,31 @@ def read_recording(
         return read_recording(found[0], subject=subject, unit=unit, open_seconds=open_seconds)
     if not path.name.lower().endswith(SUFFIXES):
         raise ValueError(f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5")
-    if path.suffix.lower() in (".edf", ".bdf"):
-        _check_edf_length(path)
+    if path.suffix.lower() in EDF_SUFFIXES:
+        check_edf(path)
     bids = _bids_path(path)
-    raw = _read_raw(path, bids)
+    raw, dropped = _read_raw(path, bids)
     recording = recording_from_raw(
         raw,
         name=_stem(path),
         subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
         unit=unit,
-        units=_edf_units(raw),
+        units=stated_units(raw),
         seizures=_sidecar_seizures(path, raw, open_seconds),
         open_seconds=open_seconds,
     )
+    recording.dropped = dropped
     if bids is not None:
         recording.metadata |= _participant(Path(bids.root), f"sub-{bids.subject}")
     return recording
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
-    """Files and SWEC subject folders below a folder that `read_recording` reads, sorted; split FIF parts once."""
+    """Files and SWEC subject folders below a folder that `read_recording` reads, sorted.
+
+    A FIF file that MNE split counts once, by its first part. Hidden files and derivatives are left out, and of a BIDS
+    data set also what is no data of its own: sourcedata, code and stimuli.
+    """
     folder = Path(folder)
     if not folder.exists():
         raise FileNotFoundError(f"no file or folder {folder}")
@@ -122,15 +132,48 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         return [folder]
     found: set[Path] = set()
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "derivatives")
+        others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in others)
         if _is_swec(Path(parent)):
             found.add(Path(parent))
             continue
-        for name in files:
-            later_part = ".fif" in name and ("_split-" in name and "_split-01" not in name)
-            if name.lower().endswith(SUFFIXES) and not name.startswith(".") and not later_part:
-                found.add(Path(parent) / name)
+        names = {name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")}
+        found |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
     return sorted(found)
+
+
+def warn_of_shared_names(files: Iterable[Path]) -> None:
+    """Warn where files of one name lie in different folders outside BIDS: they count as one subject."""
+    named: dict[str, list[Path]] = {}
+    for file in files:
+        if not _is_swec(file):
+            named.setdefault(_stem(file), []).append(file)
+    for name, alike in named.items():
+        alike = [file for file in alike if _bids_path(file) is None] if len(alike) > 1 else alike
+        if len({file.parent for file in alike}) > 1:
+            warnings.warn(
+                f"{alike[0]} and {alike[1]} count as one subject, {name!r}, {len(alike)} files in all, because the "
+                "subject outside BIDS is the file's name: if they are of different people, give the files different "
+                "names or say who was recorded",
+                stacklevel=3,
+            )
+
+
+def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
+    """Whether a file is a part, but not the first, of a FIF file that MNE split: "-1" or BIDS's "_split-02"."""
+    if "_split-" in name and ".fif" in name:
+        return "_split-01" not in name
+    part = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
+    if part is None or part[1] + part[2] not in beside:
+        return False
+    import mne
+
+    # "night-1.fif" may also be a recording of its own: the first part knows which files follow it.
+    try:
+        first = mne.io.read_raw_fif(folder / (part[1] + part[2]), verbose="error")
+    except Exception:  # damaged: reading it will say so
+        return False
+    return folder.resolve() / name in [Path(file).resolve() for file in first.filenames if file]
 
 
 def recording_from_raw(
@@ -152,9 +195,10 @@ def recording_from_raw(
         In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
     name, subject : str
     unit : str, optional
-        What the samples really are in, where the file did not say and MNE took the numbers for volts.
+        What the samples really are in, of the channels of which the file did not say it, so that MNE took volts.
     units : dict of str, optional
-        Units as the file states them, by channel; an unknown one without `unit` is an error.
+        Units as the file states them, by channel; an unknown one without `unit` is an error. By default what MNE knows
+        of the file of a Raw that is not loaded, and unknown ones are volts.
     seizures : sequence of (onset, offset), optional
         Taken from the annotations by default.
     open_seconds : float or None
@@ -162,39 +206,23 @@ def recording_from_raw(
     preprocessed : bool
         The signal is already filtered and referenced.
     """
-    kinds = raw.get_channel_types()
-    bad = set(raw.info["bads"])
-    dropped, kept = {}, []
-    for i, (channel, kind) in enumerate(zip(raw.ch_names, kinds, strict=True)):
-        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
-        if reason is None and channel in bad:
-            reason = "marked bad"
-        if reason is None:
-            kept.append(i)
-        else:
-            dropped[channel] = reason
+    kept, dropped = _eeg_channels(raw)
     if not kept:
         raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
-    if units is not None and unit is None:
-        unknown = sorted(raw.ch_names[i] for i in kept if not _is_voltage(units.get(raw.ch_names[i], "")))
-        if unknown:
-            stated = sorted({units.get(channel, "") for channel in unknown})
-            raise ValueError(
-                f"{name}: unknown unit {stated} of channels {unknown[:5]}: say what they are in, as in unit='µV'"
-            )
+    check_rates(raw, kept, name)
+    scale = microvolt_scales(raw, kept, unit, units, name)
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     if seizures is None:
         events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
-        # Annotations count from the measurement's start, samples from the first sample.
-        shift = raw.first_time if raw.annotations.orig_time is not None else 0.0
+        # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
         seizures = seizures_from_events(
-            [(onset - shift, length, text) for onset, length, text in events],
+            [(onset - raw.first_time, length, text) for onset, length, text in events],
             raw.n_times / raw.info["sfreq"],
             open_seconds,
             name,
         )
     recording = Recording(
-        RawSource(raw, 1e6 if unit is None else microvolts(unit)),
+        RawSource(raw, scale),
         sfreq=raw.info["sfreq"],
         channel_names=[raw.ch_names[i] for i in kept],
         num_samples=raw.n_times,
@@ -256,15 +284,51 @@ def _damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
         ) from error
 
 
-def _read_raw(path: Path, bids: Any) -> mne.io.BaseRaw:
+def _read_raw(path: Path, bids: Any) -> tuple[mne.io.BaseRaw, dict[str, str]]:
+    """The file as a Raw whose EEG channels are read at their own rate, and what is left out of the file and why."""
+    sidecar = None if bids is None else bids.find_matching_sidecar("channels", ".tsv", on_error="ignore")
+    table = [] if sidecar is None else read_channel_table(Path(sidecar))
+    raw = _open_raw(path, bids)
+    stored_names = list(raw.ch_names)
+    rows = rows_of_channels(stored_names, table, str(sidecar)) if table else {}
+    apply_rows(raw, rows)
+    kept, dropped = _eeg_channels(raw)
+    shares = relative_rates(raw)
+    own = set(shares[kept].tolist())
+    if path.suffix.lower() in EDF_SUFFIXES and len(own) == 1 and own != {1.0}:
+        # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
+        raw = _open_raw(path, bids, [name for name, share in zip(stored_names, shares, strict=True) if share in own])
+        apply_rows(raw, rows)
+    return raw, dropped
+
+
+def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mne.io.BaseRaw:
+    """The file as a lazy Raw; of an EDF file these channels only, by the names that MNE gave them."""
     import mne
 
-    with _damage_is_an_error(path):
+    options = {} if include is None else {"include": list(include), "exclude_after_unique": True}
+    with _damage_is_an_error(path, "" if bids is None else " with the tables beside it"):
         if bids is not None:
             import mne_bids
 
-            return mne_bids.read_raw_bids(bids, verbose="error", on_ch_mismatch="rename")
-        return mne.io.read_raw(path, preload=False, verbose="error")
+            # mne-bids matches channels.tsv by exact names or by order alone; we do it by `rows_of_channels`.
+            return mne_bids.read_raw_bids(bids, options, verbose="error", on_ch_mismatch="warn")
+        return mne.io.read_raw(path, preload=False, verbose="error", **options)
+
+
+def _eeg_channels(raw: mne.io.BaseRaw) -> tuple[list[int], dict[str, str]]:
+    """Places of the channels to keep, and the others with the reason why not."""
+    bad = set(raw.info["bads"])
+    dropped, kept = {}, []
+    for i, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        if reason is None and channel in bad:
+            reason = "marked bad"
+        if reason is None:
+            kept.append(i)
+        else:
+            dropped[channel] = reason
+    return kept, dropped
 
 
 def _bids_path(path: Path) -> Any:
@@ -285,8 +349,7 @@ def _participant(root: Path, subject: str) -> dict[str, Any]:
     table = root / "participants.tsv"
     if not table.is_file():
         return {}
-    with table.open(encoding="utf-8-sig", newline="") as file:
-        row = next((r for r in csv.DictReader(file, delimiter="\t") if r.get("participant_id") == subject), {})
+    row = next((row for row in read_tsv(table, ()) if row.get("participant_id") == subject), {})
     found: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
     with suppress(KeyError, TypeError, ValueError):
         found["age"] = float(row["age"])
@@ -303,36 +366,3 @@ def _sidecar_seizures(path: Path, raw: mne.io.BaseRaw, open_seconds: float | Non
     if not table.is_file():
         return None
     return seizures_from_events(read_events(table), raw.n_times / raw.info["sfreq"], open_seconds, path.name)
-
-
-def _edf_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
-    """Units as an EDF or BrainVision header states them; other formats are always in volts."""
-    units = getattr(raw, "_orig_units", None)
-    return dict(units) if units else None
-
-
-def _is_voltage(unit: str) -> bool:
-    try:
-        microvolts(unit)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_edf_length(path: Path) -> None:
-    """MNE silently takes a shorter file for a shorter recording; we do not."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(256)
-        try:
-            header, records, signals = int(head[184:192]), int(head[236:244]), int(head[252:256])
-            file.seek(256 + 216 * signals)
-            per_record = sum(int(file.read(8)) for _ in range(signals))
-        except ValueError as error:
-            raise ValueError(f"{path} is not an EDF file or its header is truncated ({error})") from error
-    width = 3 if path.suffix.lower() == ".bdf" else 2
-    expected = header + max(records, 0) * per_record * width
-    if size < expected:
-        raise ValueError(
-            f"{path} is truncated: its header promises {records} records, {expected} bytes, and it has {size}"
-        )

@@ -177,7 +177,7 @@ class RecordingDataModule(pl.LightningDataModule):
         return dataset.ictal
 
     def _recordings(self) -> Iterator[Recording]:
-        from mvpa_ts.ieeg.data.files import find_recordings, read_recording
+        from mvpa_ts.ieeg.data.files import find_recordings, read_recording, warn_of_shared_names
 
         if self.simulation is not None:
             yield from self.simulation.recordings()
@@ -189,6 +189,8 @@ class RecordingDataModule(pl.LightningDataModule):
                 raise FileNotFoundError(f"there is no recording in {given}")
             found += there
         files = [one for one in found if isinstance(one, Path)]
+        if self.subjects is None:
+            warn_of_shared_names(files)
         subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
         for one in found:
             yield one if isinstance(one, Recording) else read_recording(one, subject=subjects.get(one))

@@ -120,6 +120,16 @@ def test_swec_and_bids_in_one_folder(tmp_path, model_folder):
     assert positions == {"A1": (0.0, 1.0, 2.0), "A3": (1.0, 1.0, 2.0)}
 
 
+def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder):
+    for name in ("sub-01_task-rest_ieeg.edf", "sub-02_task-rest_ieeg.edf"):
+        write_edf(tmp_path / "in" / name, duration=21.0)
+    (tmp_path / "in" / "sub-01_electrodes.tsv").write_text("label\tx\ty\tz\nA1\t0\t1\t2\n")
+    arguments = ["detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder]
+    with pytest.warns(UserWarning, match=r"no positions of electrodes: .*sub-01_electrodes\.tsv has no column 'name'"):
+        assert main([str(argument) for argument in arguments]) == 0
+    assert len(list((tmp_path / "out").rglob(RUN))) == 2
+
+
 def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
     import datetime
 

@@ -249,6 +249,22 @@ class TestNoise:
     def test_gaps_stay_gaps(self, recording):
         assert np.isnan(add_noise(with_gap(recording), 40.0).read(21 * 512, 22 * 512)).all()
 
+    @pytest.mark.parametrize("lost", [[], [3], [0, 1, 2]])
+    def test_noise_of_each_channel_goes_by_its_own_samples(self, lost):
+        x = np.random.default_rng(0).normal(3000, [[10.0], [50.0], [100.0], [200.0]], (4, 100 * 512))
+        x[1, :40000] = np.inf  # the second is known at its end only
+        x[lost] = np.nan
+        clean = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+        noise = add_noise(clean, 20.0).read(40000, 51200) - clean.read(40000, 51200)
+        kept = [i for i in range(4) if i not in lost]
+        np.testing.assert_allclose(noise[kept].std(1), np.array([1.0, 5.0, 10.0, 20.0])[kept], rtol=0.05)
+        assert np.isnan(noise[lost]).all()
+
+    def test_noise_of_nothing_is_refused(self):
+        nothing = Recording.from_array(np.full((2, 5120), np.nan), 512.0, ["A1", "A2"], "µV", name="empty")
+        with pytest.raises(ValueError, match="empty: no channel has a sample that is a number"):
+            add_noise(nothing, 20.0)
+
 
 class TestFigures:
     def test_all_are_drawn(self, model, recording):

@@ -13,7 +13,7 @@ import pytest
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.data.channels import select_channels
-from mvpa_ts.ieeg.data.files import find_recordings
+from mvpa_ts.ieeg.data.files import find_recordings, warn_of_shared_names
 from mvpa_ts.ieeg.data.writing import write_edf
 
 mne = pytest.importorskip("mne")
@@ -146,12 +146,30 @@ class TestRaw:
         assert recording.seizures == ((2.0, 5.0),)
         np.testing.assert_allclose(recording.read(7, 70, ["L10"]), raw.get_data(["L10"], 7, 70) * 1e6, rtol=1e-6)
 
-    def test_annotations_count_from_the_first_sample_of_a_cut(self):
-        raw = raw_of(volts(2), ["A1", "A2"])
-        raw.set_meas_date(datetime(2020, 1, 1, tzinfo=UTC))
-        raw.set_annotations(mne.Annotations([12.0], [3.0], ["seizure"]))
-        cut = raw.copy().crop(10.0, None)
-        assert Recording.from_raw(cut).seizures == ((2.0, 5.0),)
+    @pytest.mark.parametrize("meas_date", [None, datetime(2020, 1, 1, tzinfo=UTC)])
+    def test_annotations_of_a_cut(self, meas_date):
+        x = volts(2)
+        x[0, 12 * 512 : 15 * 512] = 1e-3  # where the seizure is
+        raw = raw_of(x, ["A1", "A2"])
+        raw.set_meas_date(meas_date)
+        before = raw.copy().set_annotations(mne.Annotations([12.0], [3.0], ["seizure"])).crop(10.0, None)
+        after = raw.copy().crop(10.0, None).set_annotations(mne.Annotations([2.0], [3.0], ["seizure"]))
+        dated = raw.copy().crop(10.0, None)
+        if meas_date is not None:
+            dated.set_annotations(mne.Annotations([12.0], [3.0], ["seizure"], orig_time=meas_date))
+        twice = before.copy().crop(1.0, 8.0)
+        for cut, onset in [(before, 2.0), (after, 2.0), (twice, 1.0), *([(dated, 2.0)] if meas_date else [])]:
+            recording = Recording.from_raw(cut)
+            assert recording.seizures == ((onset, onset + 3.0),)
+            begin = round(onset * 512)
+            np.testing.assert_allclose(recording.read(begin, begin + 1536, ["A1"]), 1000.0, rtol=1e-6)
+            assert abs(recording.read(begin - 1, begin)[0, 0]) < 400
+
+    def test_annotations_of_a_file_that_begins_later(self, tmp_path):
+        raw = raw_of(volts(2), ["A1", "A2"]).crop(5.0, None)
+        raw.set_annotations(mne.Annotations([3.0], [2.0], ["seizure"]))
+        raw.save(tmp_path / "late_raw.fif", verbose="error")
+        assert read_recording(tmp_path / "late_raw.fif").seizures == ((3.0, 5.0),)
 
     def test_wrong_unit_warns_and_can_be_said(self):
         raw = raw_of(volts(2) * 1e6, ["A1", "A2"])  # microvolts taken for volts
@@ -250,3 +268,57 @@ def test_what_is_not_there(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf"):
         read_recording(tmp_path / "a.txt")
+
+
+class TestFinding:
+    def test_a_split_fif_file_once(self, tmp_path):
+        raw = raw_of(volts(16, 60.0), [f"A{i}" for i in range(1, 17)])
+        raw.save(tmp_path / "pat_raw.fif", split_size="2MB", verbose="error")
+        assert (tmp_path / "pat_raw-1.fif").is_file()
+        raw.save(tmp_path / "b_raw.fif", split_size="2MB", split_naming="bids", verbose="error")
+        # recordings of their own, though their names look like parts
+        for name in ("night.fif", "night-1.fif", "alone-2.fif", "pat_raw-77.fif"):
+            raw.copy().crop(0, 5).save(tmp_path / name, verbose="error")
+        found = [path.name for path in find_recordings(tmp_path)]
+        assert found == [
+            "alone-2.fif",
+            "b_split-01_raw.fif",
+            "night-1.fif",
+            "night.fif",
+            "pat_raw-77.fif",
+            "pat_raw.fif",
+        ]
+        recording = read_recording(tmp_path / "pat_raw.fif")
+        assert recording.num_samples == raw.n_times
+        # across the seam of the parts
+        np.testing.assert_allclose(recording.read(15000, 25000), raw.get_data(None, 15000, 25000) * 1e6, rtol=1e-5)
+
+    def test_a_damaged_fif_file_hides_no_other(self, tmp_path):
+        for name in ("night.fif", "night-1.fif"):
+            (tmp_path / name).write_bytes(b"no FIF file")
+        assert [path.name for path in find_recordings(tmp_path)] == ["night-1.fif", "night.fif"]
+
+    def test_not_what_lies_beside_the_data_of_a_bids_data_set(self, tmp_path):
+        data = "study/sub-01/ieeg/sub-01_task-x_ieeg.edf"
+        others = [f"study/{folder}/pat01.edf" for folder in ("sourcedata", "code", "stimuli", "derivatives/x")]
+        elsewhere = ["plain/sourcedata/pat02.edf", "plain/code/pat03.edf"]
+        for name in [data, *others, *elsewhere]:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        (tmp_path / "study" / "dataset_description.json").write_text("{}")
+        found = [path.relative_to(tmp_path).as_posix() for path in find_recordings(tmp_path)]
+        assert found == sorted([data, *elsewhere])
+        # asked for by name, they are found
+        assert len(find_recordings(tmp_path / "study" / "sourcedata")) == 1
+
+    def test_files_of_one_name(self, tmp_path):
+        fine = ["a/x.edf", "b/y.edf", "b/y.fif", "a/part.h5", "b/part.h5"]
+        for study in ("one", "two"):  # BIDS says who was recorded
+            (tmp_path / study / "sub-01" / "ieeg").mkdir(parents=True)
+            (tmp_path / study / "dataset_description.json").write_text("{}")
+            fine.append(f"{study}/sub-01/ieeg/sub-01_task-x_ieeg.edf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_shared_names([tmp_path / name for name in fine])
+        with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
+            warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])

@@ -51,6 +51,47 @@ def test_a_tone_stays_where_it_is(rate, frequency):
     np.testing.assert_allclose(y[0, inside], expected[inside], atol=2e-4)
 
 
+class TestRatesWithoutASimpleRatio:
+    """Their filter would have tens of millions of taps; it is never built."""
+
+    @pytest.fixture(autouse=True)
+    def no_long_filter(self, monkeypatch):
+        def refuse(taps, *_args, **_options):
+            raise AssertionError(f"a filter of {taps} taps")
+
+        monkeypatch.setattr(filters.scipy_signal, "firwin", refuse)
+
+    @pytest.mark.parametrize("rate", [2047.9987, 511.99967])
+    @pytest.mark.parametrize("first", [0, 24 * 3600 * 512])
+    def test_a_tone_stays_where_it_is(self, rate, first):
+        ratio = filters.rational_ratio(rate, 512.0)
+        assert 50 * max(ratio.numerator, ratio.denominator) > filters.MOST_TAPS
+        left, right = filters.input_range(first, first + 3000, ratio)
+        for frequency in (1.0, 37.0, 90.0, 200.0):
+            x = np.cos(2 * np.pi * frequency * np.arange(left, right) / rate)[None]
+            y = filters.resample(x, left, first, first + 3000, ratio)
+            expected = np.cos(2 * np.pi * frequency * np.arange(first, first + 3000) / float(ratio) / rate)
+            np.testing.assert_allclose(y[0], expected, atol=2e-4)
+            later, _ = filters.input_range(first + 1500, first + 3000, ratio)
+            late = filters.resample(x[:, later - left :], later, first + 1500, first + 3000, ratio)
+            np.testing.assert_allclose(late, y[:, 1500:], atol=1e-12)
+
+    def test_what_would_alias_is_80_db_down(self):
+        ratio = filters.rational_ratio(2047.9987, 512.0)
+        left, right = filters.input_range(0, 3000, ratio)
+        for frequency in (256.5, 300.0, 900.0):
+            x = np.cos(2 * np.pi * frequency * np.arange(left, right) / 2047.9987)[None]
+            assert 20 * np.log10(np.abs(filters.resample(x, left, 0, 3000, ratio)).max()) <= -79
+
+
+@pytest.mark.parametrize("ratio", [Fraction(2707, 5284), Fraction(64, 125), Fraction(256, 125)])
+def test_the_table_gives_what_all_taps_give(monkeypatch, ratio):
+    x = np.random.default_rng(0).normal(size=(3, 9001))
+    expected = whole(x, ratio)
+    monkeypatch.setattr(filters, "MOST_TAPS", 0)
+    np.testing.assert_allclose(whole(x, ratio), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(("rate", "frequency"), [(1024.0, 300.0), (1024.0, 260.0), (ECOG, 300.0), (2048.0, 900.0)])
 def test_what_would_alias_is_60_db_down(rate, frequency):
     y = whole(tone(frequency, rate, int(20 * rate)), filters.rational_ratio(rate, 512.0))

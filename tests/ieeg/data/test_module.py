@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,23 @@ def test_files_of_one_person_stay_on_one_side(tmp_path):
         module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
     with pytest.raises(ValueError, match="recordings must be files and folders"):
         module(subjects=tmp_path / "who.tsv")
+
+
+def test_files_of_one_name_in_two_folders_are_named(tmp_path):
+    for number, file in enumerate(["p1/night1.edf", "p2/night1.edf", "p2/night2.edf"]):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        write_edf(recording("x", seed=number), tmp_path / file)
+    with pytest.warns(
+        UserWarning, match=r"p1/night1\.edf and .*p2/night1\.edf count as one subject, 'night1', 2 files"
+    ):
+        made = module(recordings=[tmp_path], validation_subjects=["night1"])
+    assert set(made.training.subjects) == {"night2"}
+    rows = ["file\tsubject", "p1/night1.edf\tAda", "p2/night1.edf\tEmil", "p2/night2.edf\tEmil"]
+    (tmp_path / "who.tsv").write_text("\n".join(rows) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        made = module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
+    assert set(made.training.subjects) == {"Emil"}
 
 
 def test_simulated_subjects():

@@ -1,0 +1,153 @@
+"""EDF and BDF: what their header promises, and channels that are stored at different rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import mne
+
+EDF_SUFFIXES = (".edf", ".bdf")
+ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
+OFF_PLACE = 0.01
+"""Seconds by which a record's time stamp may differ from its place in the file; many are rounded to a millisecond."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the checks need of an EDF header.
+
+    Attributes
+    ----------
+    size : int
+        Of the header, bytes.
+    records : int
+        Data records of the file; −1 where the amplifier never wrote the number.
+    labels : tuple of str
+        Of the signals, one of which may be "EDF Annotations".
+    samples : tuple of int
+        Of each signal in one record.
+    seconds : float
+        Of one record.
+    width : int
+        Bytes of a sample.
+    discontinuous : bool
+        Gaps are allowed between records, "EDF+D"; in other files the records lie side by side.
+    """
+
+    size: int
+    records: int
+    labels: tuple[str, ...]
+    samples: tuple[int, ...]
+    seconds: float
+    width: int
+    discontinuous: bool
+
+
+def read_header(path: Path) -> Header:
+    """The header of an EDF or BDF file; a ValueError where there is none."""
+    with path.open("rb") as file:
+        head = file.read(256)
+        try:
+            signals = int(head[252:256])
+            labels = tuple(file.read(16).decode("latin-1").strip() for _ in range(signals))
+            file.seek(256 + 216 * signals)
+            return Header(
+                size=int(head[184:192]),
+                records=int(head[236:244]),
+                labels=labels,
+                samples=tuple(int(file.read(8)) for _ in range(signals)),
+                seconds=float(head[244:252]),
+                discontinuous=head[192:197] in (b"EDF+D", b"BDF+D"),
+                width=3 if path.suffix.lower() == ".bdf" else 2,
+            )
+        except ValueError as error:
+            raise ValueError(f"{path} is not an EDF file or its header is truncated ({error})") from error
+
+
+def check_edf(path: Path) -> None:
+    """Raise a ValueError for a file that MNE would take for another recording without a word.
+
+    A file that is shorter than its header says is a shorter recording to MNE, and one with gaps between its records is
+    one without.
+    """
+    header = read_header(path)
+    expected = header.size + max(header.records, 0) * sum(header.samples) * header.width
+    size = path.stat().st_size
+    if size < expected:
+        raise ValueError(
+            f"{path} is truncated: its header promises {header.records} records, {expected} bytes, and it has {size}"
+        )
+    if header.discontinuous:
+        _check_gaps(path, header)
+
+
+def _check_gaps(path: Path, header: Header) -> None:
+    """Raise a ValueError where records do not follow one another; many files say "EDF+D" and have no gap."""
+    begins = _record_onsets(path, header)
+    late = begins - begins[:1] - header.seconds * np.arange(len(begins))
+    off = np.flatnonzero(np.abs(late) > OFF_PLACE)
+    if len(off):
+        raise ValueError(
+            f"{path} is discontinuous (EDF+D): after {header.seconds * off[0]:g} s of signal comes a gap of "
+            f"{late[off[0]]:g} s. Split the file at its gaps, or convert it to EDF+C with the gaps filled"
+        )
+
+
+def _record_onsets(path: Path, header: Header) -> NDArray[np.float64]:
+    """The time stamp of each data record, s: the first entry of the first annotation signal."""
+    if not (signals := [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]):
+        raise ValueError(f"{path} is discontinuous (EDF+D) and has no time stamps: convert it to a continuous EDF file")
+    before, length = sum(header.samples[: signals[0]]) * header.width, header.samples[signals[0]] * header.width
+    record = sum(header.samples) * header.width
+    records = header.records if header.records >= 0 else (path.stat().st_size - header.size) // record
+    begins = np.empty(records)
+    with path.open("rb") as file:
+        for i in range(records):
+            file.seek(header.size + i * record + before)
+            stamp = file.read(length).partition(b"\x14")[0]
+            try:
+                begins[i] = float(stamp)
+            except ValueError:
+                raise ValueError(f"{path} is damaged: record {i} begins with {stamp[:20]!r}, no time stamp") from None
+    return begins
+
+
+def relative_rates(raw: mne.io.BaseRaw) -> NDArray[np.float64]:
+    """The rate at which the file stores each channel, as a share of the rate at which MNE reads it, [C].
+
+    EDF, BDF and GDF may store channels at different rates. As long as a Raw is not loaded, MNE slices the slower ones
+    with sample numbers of the fastest, so that they come out shifted, stretched or as zeros.
+    """
+    shares = np.ones(len(raw.ch_names))
+    if raw.preload:
+        return shares
+    for extras, picks in zip(raw._raw_extras, raw._read_picks, strict=True):
+        if isinstance(extras, dict) and {"n_samps", "sel", "max_samp"} <= extras.keys():
+            shares = np.minimum(shares, extras["n_samps"][extras["sel"][picks]] / extras["max_samp"])
+    return shares
+
+
+def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None:
+    """Raise a ValueError where MNE would misplace the samples of one of these channels."""
+    shares = relative_rates(raw)[list(channels)]
+    if (shares == 1).all():
+        return
+    rates = {
+        f"{share * raw.info['sfreq']:g} Hz": [
+            raw.ch_names[i] for i, s in zip(channels, shares, strict=True) if s == share
+        ]
+        for share in sorted(set(shares.tolist()))
+    }
+    groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
+    raise ValueError(
+        f"{name}: its EEG channels are stored at {groups}, and MNE would read them at {raw.info['sfreq']:g} Hz: "
+        "read channels of one rate, as in Recording.from_raw(mne.io.read_raw(path, include=[...]))"
+    )

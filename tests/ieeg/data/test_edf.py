@@ -1,0 +1,228 @@
+"""EDF files whose channels have rates of their own, against sines of known frequency and MNE's preloaded signal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording, read_recording
+
+mne = pytest.importorskip("mne")
+edfio = pytest.importorskip("edfio")
+
+SECONDS = 40
+
+
+def sine(hertz: float, rate: float, seconds: float = SECONDS) -> np.ndarray:
+    """A sine of 100 µV that grows by 1 µV per second, so that every moment looks different."""
+    time = np.arange(round(seconds * rate)) / rate
+    return (100 + time) * np.sin(2 * np.pi * hertz * time)
+
+
+def signal(name: str, x: np.ndarray, rate: float, unit: str = "uV") -> object:
+    return edfio.EdfSignal(x, rate, label=name, physical_dimension=unit, physical_range=(-200, 200))
+
+
+def electrodes(rate: float = 256, names: tuple[str, ...] = ("A1", "A2", "A3")) -> list[object]:
+    return [signal(name, sine(3 + i, rate), rate) for i, name in enumerate(names)]
+
+
+def assert_sines(recording: Recording, start: int, stop: int) -> None:
+    time = np.arange(start, stop) / recording.sfreq
+    expected = [(100 + time) * np.sin(2 * np.pi * hertz * time) for hertz in (3, 4, 5)]
+    np.testing.assert_allclose(recording.read(start, stop), expected, atol=0.01)
+
+
+class TestRates:
+    def write(self, path: Path, others: list[object], record: float = 1) -> Path:
+        edfio.Edf([*electrodes(), *others], data_record_duration=record).write(path)
+        return path
+
+    @pytest.mark.parametrize("record", [1, 10])
+    @pytest.mark.parametrize("rate", [1024, 64, 256, None])
+    def test_of_another_channel_do_not_move_the_eeg(self, tmp_path, record, rate):
+        others = [] if rate is None else [signal("EKG1", sine(1, rate), rate)]
+        path = self.write(tmp_path / "mixed.edf", others, record)
+        recording = read_recording(path)
+        assert (recording.sfreq, recording.num_samples) == (256, 256 * SECONDS)
+        assert recording.channel_names == ("A1", "A2", "A3")
+        assert recording.dropped == ({} if rate is None else {"EKG1": "EKG is no EEG by its name"})
+        assert not recording.source.raw.preload
+        for start, stop in [(0, 256 * SECONDS), (77, 9000), (5 * 256, 8 * 256), (3000, 3001), (10239, 10240)]:
+            assert_sines(recording, start, stop)
+        whole = mne.io.read_raw_edf(path, include=["A1", "A2", "A3"], preload=True, verbose="error").get_data() * 1e6
+        np.testing.assert_allclose(recording.read(1111, 7777), whole[:, 1111:7777], rtol=1e-6)
+
+    def test_of_several_others_and_labels_that_appear_twice(self, tmp_path):
+        others = [signal("EKG", sine(1, 1024), 1024), signal("EKG", sine(1, 512), 512), signal("DC1", sine(1, 8), 8)]
+        named = electrodes(names=("A1", "B1", "B1"))
+        edfio.Edf([others[0], named[0], others[1], *named[1:], others[2]]).write(tmp_path / "mixed.edf")
+        recording = read_recording(tmp_path / "mixed.edf")
+        assert recording.channel_names == ("A1", "B1-0", "B1-1")
+        assert set(recording.dropped) == {"EKG-0", "EKG-1", "DC1"}
+        assert_sines(recording, 100, 2100)
+
+    def test_annotations_stay_where_they_are(self, tmp_path):
+        edf = edfio.Edf(
+            [signal("EKG1", sine(1, 1024), 1024), *electrodes()],
+            annotations=[edfio.EdfAnnotation(12.5, 5, "seizure")],
+        )
+        edf.write(tmp_path / "mixed.edf")
+        recording = read_recording(tmp_path / "mixed.edf")
+        assert recording.seizures == ((12.5, 17.5),)
+        assert_sines(recording, 3200, 4480)
+
+    def test_of_the_eeg_itself_that_differ(self, tmp_path):
+        path = self.write(tmp_path / "mixed.edf", [signal("M1", sine(3, 1024), 1024)])
+        with pytest.raises(ValueError, match=r"mixed: .* stored at 256 Hz \(3 channels such as A1\), 1024 Hz \(1 .*M1"):
+            read_recording(path)
+        # what the message says to do
+        recording = Recording.from_raw(mne.io.read_raw(path, include=["A1", "A2", "A3"], verbose="error"))
+        assert_sines(recording, 100, 2100)
+
+    def test_of_a_raw_that_is_not_loaded(self, tmp_path):
+        path = self.write(tmp_path / "mixed.edf", [signal("EKG1", sine(1, 1024), 1024)])
+        raw = mne.io.read_raw_edf(path, verbose="error")
+        renamed = raw.copy().pick(["A2", "EKG1"]).rename_channels({"A2": "left"}).crop(3, 9)
+        for lazy in (raw, renamed):
+            with pytest.raises(
+                ValueError, match=r"stored at 256 Hz .* MNE would read them at 1024 Hz: read channels of"
+            ):
+                Recording.from_raw(lazy)
+        loaded = Recording.from_raw(raw.load_data(verbose="error"))
+        expected = (100 + np.arange(5120, 20480) / 1024) * np.sin(2 * np.pi * 3 * np.arange(5120, 20480) / 1024)
+        np.testing.assert_allclose(loaded.read(5120, 20480, ["A1"])[0], expected, atol=0.5)
+
+    def test_in_a_bids_data_set(self, tmp_path):
+        folder = tmp_path / "sub-01" / "ieeg"
+        folder.mkdir(parents=True)
+        (tmp_path / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+        path = self.write(folder / "sub-01_task-x_ieeg.edf", [signal("X1", sine(1, 1024), 1024)])
+        rows = ["name\ttype\tunits\tstatus", *(f"A{i}\tSEEG\tuV\tgood" for i in (1, 2, 3)), "X1\tMISC\tuV\tgood"]
+        (folder / "sub-01_task-x_channels.tsv").write_text("\n".join(rows) + "\n")
+        recording = read_recording(path)
+        assert recording.dropped == {"X1": "type misc"}
+        assert recording.sfreq == 256
+        assert_sines(recording, 100, 2100)
+
+
+class TestUnits:
+    """The file's numbers are a sine of 100 to 140; the unit that they are in is what counts."""
+
+    def write(self, path: Path, units: list[str]) -> Path:
+        edfio.Edf([signal(f"A{i}", sine(3, 256), 256, unit) for i, unit in enumerate(units, 1)]).write(path)
+        return path
+
+    def amplitudes(self, recording: Recording) -> np.ndarray:
+        return np.abs(recording.read(0, 256 * SECONDS)).max(1)
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize("stated", [["uV"] * 3, ["mV"] * 3, ["V"] * 3, ["UV", "nV", "MV"]])
+    def test_stated_ones_are_taken_as_they_are(self, tmp_path, stated):
+        scale = [{"nv": 1e-3, "uv": 1.0, "mv": 1e3, "v": 1e6}[unit.lower()] for unit in stated]
+        path = self.write(tmp_path / "stated.edf", stated)
+        expected = np.abs(sine(3, 256)).max() * np.array(scale)
+        np.testing.assert_allclose(self.amplitudes(read_recording(path)), expected, rtol=1e-3)
+        if len(set(stated)) == 1:  # saying the same again changes nothing
+            again = read_recording(path, unit=stated[0].replace("u", "µ"))
+            np.testing.assert_allclose(self.amplitudes(again), expected, rtol=1e-3)
+
+    def test_a_contradiction(self, tmp_path):
+        path = self.write(tmp_path / "stated.edf", ["uV", "uV"])
+        with pytest.raises(
+            ValueError, match=r"stated: got unit='mV', but the file states .V for \['A1', 'A2'\]: leave"
+        ):
+            read_recording(path, unit="mV")
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize(("unit", "scale"), [("µV", 1.0), ("mV", 1e3)])
+    @pytest.mark.parametrize("stated", [["uV", "uV", "uV", ""], ["uV", "", "furlong", ""]])
+    def test_those_that_are_missing_are_said(self, tmp_path, stated, unit, scale):
+        path = self.write(tmp_path / "some.edf", stated)
+        with pytest.raises(ValueError, match=r"unknown unit .* of channels .*: say what they are in"):
+            read_recording(path)
+        expected = np.abs(sine(3, 256)).max() * np.array([1.0 if one == "uV" else scale for one in stated])
+        np.testing.assert_allclose(self.amplitudes(read_recording(path, unit=unit)), expected, rtol=1e-3)
+
+    def test_of_a_raw(self, tmp_path):
+        raw = mne.io.read_raw_edf(self.write(tmp_path / "stated.edf", ["uV", "uV"]), verbose="error")
+        truth = np.abs(sine(3, 256)).max()
+        np.testing.assert_allclose(self.amplitudes(Recording.from_raw(raw, unit="µV")), truth, rtol=1e-3)
+        rescaled = raw.copy().load_data(verbose="error").apply_function(lambda x: 1e6 * x)
+        np.testing.assert_allclose(self.amplitudes(Recording.from_raw(rescaled, unit="µV")), truth, rtol=1e-3)
+
+
+def handmade(path: Path, kind: str, stamps: list[str], event: str = "", rate: int = 256) -> Path:
+    """A file written byte by byte: two channels with one level per record, 1 s each, and annotations."""
+    width, name = (3, "BDF Annotations") if kind.startswith("BDF") else (2, "EDF Annotations")
+    labels, samples = ["A1", "A2", name], [rate, rate, 30]
+    fields = [
+        (16, labels),
+        (80, [""] * 3),
+        (8, ["uV", "uV", ""]),
+        (8, ["-1000", "-1000", "-1"]),
+        (8, ["1000", "1000", "1"]),
+        (8, ["-1000", "-1000", "-32768"]),
+        (8, ["1000", "1000", "32767"]),
+        (80, [""] * 3),
+        (8, [str(n) for n in samples]),
+        (32, [""] * 3),
+    ]
+    start = "\xffBIOSEMI" if width == 3 else "0"
+    head = (
+        f"{start:8}{'X X X X':80}{'Startdate X X X X':80}01.01.2001.01.01{1024:<8}{kind:44}{len(stamps):<8}{1:<8}{3:<4}"
+    )
+    head += "".join(f"{value:{size}}" for size, values in fields for value in values)
+    assert len(head) == 1024
+    with path.open("wb") as file:
+        file.write(head.encode("latin-1"))
+        for i, stamp in enumerate(stamps):
+            for level in (i, -i):
+                file.write(level.to_bytes(width, "little", signed=True) * rate)
+            entries = f"{stamp}\x14\x14\x00" + (event if i == 0 else "")
+            file.write(entries.encode().ljust(30 * width, b"\x00"))
+    return path
+
+
+class TestDiscontinuous:
+    EVENT = "+3.5\x152\x14seizure\x14\x00"
+
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize(
+        ("kind", "stamps"),
+        [
+            ("EDF+C", [f"+{i}" for i in range(12)]),
+            ("EDF+D", [f"+{i}" for i in range(12)]),
+            ("EDF+D", [f"+{i + 0.25:.3f}" for i in range(12)]),
+            ("EDF+D", [f"+{i + 0.001 * (i % 2):.3f}" for i in range(12)]),
+            ("BDF+D", [f"+{i}" for i in range(12)]),
+        ],
+    )
+    def test_without_a_gap_is_read(self, tmp_path, kind, stamps):
+        path = handmade(tmp_path / f"whole.{kind[:3].lower()}", kind, stamps, self.EVENT)
+        recording = read_recording(path)
+        begin = 3.5 - float(stamps[0])  # times in the file count from its start date, ours from the first sample
+        np.testing.assert_allclose(recording.seizures, [(begin, begin + 2)])
+        levels = np.repeat(np.arange(12.0), 256)
+        np.testing.assert_allclose(recording.read(0, 12 * 256), [levels, -levels], atol=1e-4)
+        assert not recording.source.raw.preload
+
+    @pytest.mark.parametrize("suffix", ["edf", "bdf"])
+    @pytest.mark.parametrize(("gap", "place"), [(1000, 7), (0.25, 7), (-0.5, 3), (1000, 1)])
+    def test_with_a_gap_is_refused(self, tmp_path, suffix, gap, place):
+        stamps = [f"+{i + gap * (i >= place):g}" for i in range(12)]
+        path = handmade(tmp_path / f"gap.{suffix}", f"{suffix.upper()}+D", stamps)
+        message = rf"gap\.{suffix} is discontinuous .*: after {place} s of signal comes a gap of {gap:g} s\. Split"
+        with pytest.raises(ValueError, match=message):
+            read_recording(path)
+
+    def test_without_a_time_stamp_is_refused(self, tmp_path):
+        path = handmade(tmp_path / "odd.edf", "EDF+D", ["+0", "one", "+2"])
+        with pytest.raises(ValueError, match=r"odd\.edf is damaged: record 1 begins with b'one', no time stamp"):
+            read_recording(path)
+        content = handmade(tmp_path / "none.edf", "EDF+D", ["+0", "+1"]).read_bytes()
+        (tmp_path / "none.edf").write_bytes(content.replace(b"EDF Annotations", b"DC1            "))
+        with pytest.raises(ValueError, match=r"none\.edf is discontinuous \(EDF\+D\) and has no time stamps: convert"):
+            read_recording(tmp_path / "none.edf")
