@@ -18,7 +18,8 @@ import numpy as np
 
 from mvpa_ts.files import replaced, write_json, write_text
 from mvpa_ts.ieeg.command_line import RESEARCH_USE
-from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, read_events, write_events
+from mvpa_ts.ieeg.data.annotations import read_seizures
+from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, write_events
 from mvpa_ts.ieeg.results import RecordingResult
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     if not (folder / RUN).is_file():
         raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection")
     run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    duration = float(run["recording"]["duration"])
     starts, probabilities = [], []
     with (folder / PROBABILITIES).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -150,9 +152,9 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     return Detection(
         np.array(probabilities),
         np.array(starts),
-        read_events(folder / EVENTS)[0],
+        read_seizures(folder / EVENTS, duration),
         tuple(Skipped(**stretch) for stretch in run["skipped"]),
-        float(run["recording"]["duration"]),
+        duration,
         tuple(run["channels"]["used"]),
         float(run["threshold"]),
         EventRules(**rules),
@@ -160,15 +162,17 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     )
 
 
-def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None = None) -> RecordingResult:
+def read_result(
+    folder: str | os.PathLike[str], reference: SeizureEvents | str | os.PathLike[str] | None = None
+) -> RecordingResult:
     """A saved detection, for scoring.
 
     Parameters
     ----------
     folder : path
         What `save_detection` wrote.
-    reference : list of (onset, offset), optional
-        Instead of the folder's ``reference_events.tsv``.
+    reference : list of (onset, offset) or path, optional
+        Seconds, or an events.tsv; by default the folder's ``reference_events.tsv``.
 
     Raises
     ------
@@ -183,7 +187,9 @@ def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None 
             raise FileNotFoundError(
                 f"{folder} has no {REFERENCE}, as the recording states no seizures: give the reference events"
             )
-        reference = read_events(Path(folder) / REFERENCE)[0]
+        reference = Path(folder) / REFERENCE
+    if isinstance(reference, (str, os.PathLike)):
+        reference = read_seizures(Path(reference), detection.duration)
     about = detection.settings["recording"]
     return RecordingResult(
         name=about["name"],

@@ -65,12 +65,12 @@ def parser() -> ArgumentParser:
 
 
 def _timeline(options: Any) -> Figure:
-    from mvpa_ts.ieeg.events import read_events
+    from mvpa_ts.ieeg.data.annotations import read_seizures
     from mvpa_ts.ieeg.plots import plot_timeline
     from mvpa_ts.ieeg.report import REFERENCE, read_detection
 
-    reference = Path(options.source) / REFERENCE
-    return plot_timeline(read_detection(options.source), read_events(reference)[0] if reference.is_file() else None)
+    detection, table = read_detection(options.source), Path(options.source) / REFERENCE
+    return plot_timeline(detection, read_seizures(table, detection.duration) if table.is_file() else None)
 
 
 def _traces(options: Any) -> Figure:

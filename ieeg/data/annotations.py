@@ -19,8 +19,11 @@ OPEN_SECONDS = 60.0
 _SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
 _NOT_SEIZURE = re.compile(
     r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
-    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|seizure[ _-]?free",
+    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free",
     re.IGNORECASE,
+)
+_BACKGROUND = re.compile(
+    r"bckg|background|(?:sz|seizure)[ _-]?free|no[ _-](?:\w+[ _-])?(?:sz|seizures?)", re.IGNORECASE
 )
 _START = re.compile(r"(?:^|[^a-z])(?:start|starts|onset|on|begin|begins|beginning)(?:[^a-z]|$)", re.IGNORECASE)
 _END = re.compile(r"(?:^|[^a-z])(?:end|ends|ended|offset|off|stop|stops|over|termination)(?:[^a-z]|$)", re.IGNORECASE)
@@ -35,6 +38,17 @@ def is_seizure(text: str) -> bool:
     [True, True, True, False, False, False]
     """
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
+
+
+def is_background(text: str) -> bool:
+    """Whether an annotation says of its stretch that it holds no seizure.
+
+    Examples
+    --------
+    >>> [is_background(text) for text in ("bckg", "seizure-free", "No seizures", "background slowing", "sz")]
+    [True, True, True, False, False]
+    """
+    return bool(_BACKGROUND.fullmatch(text.strip()))
 
 
 def seizures_from_events(
@@ -92,6 +106,14 @@ def seizures_from_events(
             open_at = onset
     close(duration)
     return sorted(spans)
+
+
+def read_seizures(path: Path, duration: float) -> list[Interval]:
+    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
+
+    See `read_events` and `seizures_from_events`, which also read the table beside a recording.
+    """
+    return seizures_from_events(read_events(path), duration, name=path.name)
 
 
 def read_events(path: Path) -> list[Event]:

@@ -19,8 +19,9 @@ import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import RESEARCH_USE, main
+from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.data.writing import write_swec
-from mvpa_ts.ieeg.events import COLUMNS, read_events
+from mvpa_ts.ieeg.events import COLUMNS
 from mvpa_ts.ieeg.positions import electrode_positions
 from mvpa_ts.ieeg.report import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 
@@ -80,8 +81,8 @@ def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
     assert table["probability"].between(0, 1).all()
     assert (table["positive"] == (table["probability"] > 0.4)).all()
     assert tuple(pd.read_csv(folder / EVENTS, sep="\t").columns) == COLUMNS
-    reference, duration = read_events(folder / REFERENCE)
-    assert duration == 63.0
+    assert pd.read_csv(folder / REFERENCE, sep="\t")["recordingDuration"].tolist() == [63.0]
+    reference = read_seizures(folder / REFERENCE, 63.0)
     np.testing.assert_allclose(reference, recording.seizures, atol=2e-3)
 
     about = json.loads((folder / RUN).read_text())

@@ -6,7 +6,13 @@ import warnings
 
 import pytest
 
-from mvpa_ts.ieeg.data.annotations import is_seizure, read_events, seizures_from_events
+from mvpa_ts.ieeg.data.annotations import (
+    is_background,
+    is_seizure,
+    read_events,
+    read_seizures,
+    seizures_from_events,
+)
 
 
 @pytest.mark.parametrize("text", ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1"])
@@ -21,6 +27,17 @@ def test_a_seizure(text):
 )  # fmt: skip
 def test_no_seizure(text):
     assert not is_seizure(text)
+
+
+@pytest.mark.parametrize("text", ["bckg", "Background", "seizure-free", "sz free", "no seizures", "No clear seizure"])
+def test_background(text):
+    assert is_background(text)
+    assert not is_seizure(text)
+
+
+@pytest.mark.parametrize("text", ["", "sz", "background slowing", "interictal", "artefact", "no seizure medication"])
+def test_no_background(text):
+    assert not is_background(text)
 
 
 def test_markers_with_and_without_durations():
@@ -66,3 +83,40 @@ def test_events_tables(tmp_path):
     table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
     with pytest.raises(ValueError, match="could not convert string to float: 'one'"):
         read_events(table)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("onset\tduration\teventType", ["100\t60\tsz"]),
+        ("onset\tduration\ttrial_type", ["100\t0\teeg sz start", "160\t0\teeg sz end"]),
+        ("onset\tduration\ttrial_type", ["100\t0\tseizure start", "160\t0\tseizure end"]),
+        ("onset\tduration\ttrial_type", ["100\t60\tFocal seizure"]),
+        ("onset\tduration\ttrial_type", ["100\t60\tictal"]),
+        ("onset\tduration\ttrial_type\tvalue", ["100\t60\tn/a\tseizure", "300\t60\tstimulus\t3"]),
+        ("onset\teventType", ["100\tsz start", "160\tsz end"]),
+    ],
+    ids=["szcore", "eeg sz", "no durations", "focal", "ictal", "value", "no column duration"],
+)
+def test_ways_to_state_one_seizure(tmp_path, header, rows):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("\n".join([header, *rows]) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+
+
+@pytest.mark.parametrize("length", ["0", "n/a"])
+def test_a_seizure_without_duration_in_a_table(tmp_path, length):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n100\t{length}\tsz\n")
+    with pytest.warns(UserWarning, match=r"x_events\.tsv: the seizure at 100 s has no end"):
+        assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+    with pytest.warns(UserWarning, match="it is taken to last 20 s"):
+        assert read_seizures(table, 120.0) == [(100.0, 120.0)]
+
+
+def test_a_seizure_free_stretch_is_no_seizure(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n0\t600\tseizure-free\n")
+    assert read_seizures(table, 600.0) == []
