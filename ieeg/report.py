@@ -59,7 +59,8 @@ def save_detection(
     """Write a detection's files to `folder`.
 
     ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states seizures,
-    ``report.html``, and at last ``run.json``. None holds a name or birth date.
+    ``report.html``, and at last ``run.json``. None holds a name or birth date. What an earlier run left is replaced or
+    removed, its ``run.json`` first, so that a folder with one is of a single run.
 
     Parameters
     ----------
@@ -75,9 +76,13 @@ def save_detection(
     folder = Path(folder)
     recording = segments.recording
     online = online or OnlineRule(threshold=detection.threshold)
+    # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
+    (folder / RUN).unlink(missing_ok=True)
     write_events(folder / EVENTS, detection.events, detection.duration, confidences=detection.confidences)
     reference = [*recording.seizures] if recording.seizures else None
-    if reference is not None:
+    if reference is None:
+        (folder / REFERENCE).unlink(missing_ok=True)
+    else:
         write_events(folder / REFERENCE, reference, detection.duration)
     alarms = online.alarms(detection.probabilities)
     lines = ["onset\tduration\tprobability\tpositive\talarm"]

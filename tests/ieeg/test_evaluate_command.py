@@ -12,6 +12,7 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import main
+from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.data.writing import write_edf
 from mvpa_ts.ieeg.events import write_events
 from mvpa_ts.ieeg.report import EVENTS, REFERENCE, read_detection, read_result, save_detection
@@ -120,6 +121,38 @@ def test_a_reference_says_to_evaluate_what_it_says_to_detect(model, tmp_path):
             warnings.simplefilter("ignore")  # of the seizure without an end
             labels = read_result(tmp_path / "out" / name, tmp_path / "in" / f"{name}_events.tsv").labels
         assert labels.sum() == (12 if name == "open" else 8)
+
+
+def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
+    """The second run leaves nothing of the first run's reference, and only a whole run can be evaluated."""
+    model.save_pretrained(tmp_path / "model")
+    file, table = tmp_path / "x.edf", tmp_path / "x_events.tsv"
+    write_edf(simulate_recording("S01", num_channels=2, duration=90.0, num_seizures=0), file)
+    options = ["detect", file, "-o", tmp_path / "out", "--model", tmp_path / "model"]
+    reference = tmp_path / "out" / "x" / REFERENCE
+    for kind, onset in (("sz", 10), ("sz", 20), ("bckg", 0)):
+        table.write_text(f"onset\tduration\teventType\n{onset}\t50\t{kind}\n")
+        assert run(*options) == 0
+        stated = read_seizures(reference, 90.0) if reference.exists() else []
+        assert stated == ([] if kind == "bckg" else [(onset, onset + 50.0)])
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 1
+    assert f"{tmp_path / 'out' / 'x'} has no {REFERENCE}" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeypatch):
+    detector, recording = Detector(model), simulate_recording("S01", num_channels=2, duration=30.0, num_seizures=0)
+    segments = detector.segments(recording)
+    detection = detector.detect_segments(segments)
+    save_detection(tmp_path, detection, segments)
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("mvpa_ts.ieeg.report.html_report", full)
+    with pytest.raises(OSError, match="disk full"):
+        save_detection(tmp_path, detection, segments)
+    with pytest.raises(FileNotFoundError, match="no folder of a complete detection"):
+        read_detection(tmp_path)
 
 
 def test_a_reference_that_states_nothing(results, tmp_path, capsys):
