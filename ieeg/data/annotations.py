@@ -19,14 +19,26 @@ OPEN_SECONDS = 60.0
 _SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
 _NOT_SEIZURE = re.compile(
     r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
-    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free",
+    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
+    # What comes with seizures and is none; one separator only, as in "seizure - medication given" it is a seizure.
+    r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
+    r"threshold|onset[ _-]zone|precaution|control|history|diary|log\b)",
     re.IGNORECASE,
 )
 _BACKGROUND = re.compile(
     r"bckg|background|(?:sz|seizure)[ _-]?free|no[ _-](?:\w+[ _-])?(?:sz|seizures?)", re.IGNORECASE
 )
-_START = re.compile(r"(?:^|[^a-z])(?:start|starts|onset|on|begin|begins|beginning)(?:[^a-z]|$)", re.IGNORECASE)
-_END = re.compile(r"(?:^|[^a-z])(?:end|ends|ended|offset|off|stop|stops|over|termination)(?:[^a-z]|$)", re.IGNORECASE)
+# "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
+# over left temporal").
+_START = re.compile(
+    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning)(?:[^a-z]|$)|on(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
+_END = re.compile(
+    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated)(?:[^a-z]|$)"
+    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
 
 
 def is_seizure(text: str) -> bool:
@@ -56,9 +68,10 @@ def seizures_from_events(
 ) -> list[Interval]:
     """Seizure intervals from events.
 
-    An event with a duration is an interval by itself. One without is a start, or an end where its text says so ("sz
-    end"); an end closes the last open start. A start that nothing closes lasts `open_seconds`, but not beyond the next
-    start or the recording's end, and a warning says so. An end without a start is left out with a warning.
+    An event whose text says end ("sz end") is an end, whatever its duration: some systems give every marker a second.
+    It closes the last open start. An event with a duration is an interval by itself, unless its text says start and
+    the next of them is an end. Other events are starts; one that nothing closes lasts `open_seconds`, but not beyond
+    the next start or the recording's end, and a warning says so. An end without a start is left out with a warning.
 
     Parameters
     ----------
@@ -78,10 +91,18 @@ def seizures_from_events(
     """
     spans: list[Interval] = []
     open_at: float | None = None
-    found = sorted((float(on), float(length), text) for on, length, text in events if is_seizure(text))
+    open_length = 0.0  # as the open start's own duration says, should no end follow
+    found = sorted(
+        (float(onset), float(length) if math.isfinite(length) else 0.0, text)
+        for onset, length, text in events
+        if is_seizure(text)
+    )
 
     def close(until: float) -> None:
         if open_at is None:
+            return
+        if open_length > 0:
+            spans.append((open_at, open_at + open_length))
             return
         if open_seconds is None:
             warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
@@ -93,17 +114,21 @@ def seizures_from_events(
         spans.append((open_at, end))
 
     for onset, length, text in found:
-        if length > 0 and math.isfinite(length):
-            spans.append((onset, onset + length))
-        elif _END.search(text) and not _START.search(text):
+        starts = bool(_START.search(text))
+        if _END.search(text) and not starts:
             if open_at is None:
                 warnings.warn(f"{name}: {text!r} at {onset:g} s ends no seizure and is left out", stacklevel=2)
             else:
                 spans.append((open_at, onset))
             open_at = None
+        elif length > 0 and not starts:
+            if open_length > 0:
+                close(onset)
+                open_at, open_length = None, 0.0
+            spans.append((onset, onset + length))
         else:
             close(onset)
-            open_at = onset
+            open_at, open_length = onset, length
     close(duration)
     return sorted(spans)
 

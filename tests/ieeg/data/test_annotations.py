@@ -15,7 +15,11 @@ from mvpa_ts.ieeg.data.annotations import (
 )
 
 
-@pytest.mark.parametrize("text", ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1", "Seizure over left temporal",
+     "seizure - medication given", "seizure 3 off"],
+)  # fmt: skip
 def test_a_seizure(text):
     assert is_seizure(text)
 
@@ -23,7 +27,9 @@ def test_a_seizure(text):
 @pytest.mark.parametrize(
     "text",
     ["", "bckg", "interictal", "post-ictal", "postictal slowing", "preictal", "no seizure", "szymon", "test annotation",
-     "after seizure", "pre sz", "seizure free", "no clear seizure"],
+     "after seizure", "pre sz", "seizure free", "no clear seizure", "Anti-seizure medication given",
+     "anti seizure drug", "antiseizure", "seizure prediction horizon", "sz_prediction", "seizure medication",
+     "sz meds", "seizure risk", "seizure onset zone", "Seizure precautions", "seizure forecast 0.3"],
 )  # fmt: skip
 def test_no_seizure(text):
     assert not is_seizure(text)
@@ -45,6 +51,46 @@ def test_markers_with_and_without_durations():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert seizures_from_events(events, 100.0) == [(5.0, 30.0), (80.0, 92.5)]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(100, 0, "Seizure over left temporal"), (160, 0, "sz end")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure on the left"), (160, 0, "Seizure over.")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure off medication"), (160, 0, "seizure off")], [(100.0, 160.0)]),
+        ([(100, 0, "sz on"), (160, 0, "sz_off")], [(100.0, 160.0)]),
+        ([(100, 0, "SZ 2 on"), (160, 0, "SZ off 2")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure"), (160, 0, "seizure over, patient answers")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure"), (160, 0, "seizure stopped on the left")], [(100.0, 160.0)]),
+        ([(100, 1, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
+        ([(100, 0, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
+        ([(100, 1, "sz start"), (160, 0, "sz end")], [(100.0, 160.0)]),
+        ([(100, 60, "seizure onset"), (160, 0, "seizure offset")], [(100.0, 160.0)]),
+        ([(100, 60, "seizure onset left")], [(100.0, 160.0)]),
+        ([(100, 60, "sz start"), (200, 40, "sz start"), (230, 1, "sz end")], [(100.0, 160.0), (200.0, 230.0)]),
+        ([(100, 60, "sz start"), (120, 0, "artefact"), (300, 20, "seizure")], [(100.0, 160.0), (300.0, 320.0)]),
+        ([(100, 60, "Seizure over left temporal")], [(100.0, 160.0)]),
+    ],
+)
+def test_texts_decide_what_starts_and_ends(events, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events(events, 1000.0) == expected
+        assert seizures_from_events(events, 1000.0, open_seconds=None) == expected
+
+
+def test_a_start_with_a_duration_is_not_stretched_over_the_next_seizure():
+    events = [(100, 60, "sz start"), (300, 60, "seizure"), (400, 0, "sz end")]
+    with pytest.warns(UserWarning, match="'sz end' at 400 s ends no seizure"):
+        assert seizures_from_events(events, 1000.0) == [(100.0, 160.0), (300.0, 360.0)]
+
+
+@pytest.mark.parametrize("end", [(160, 0, "sz end"), (160, 1, "sz end")])
+def test_an_end_does_not_stretch_an_interval(end):
+    """A plain seizure with a duration stays what it says; an end far behind it belongs to another."""
+    with pytest.warns(UserWarning, match="'sz end' at 160 s ends no seizure"):
+        assert seizures_from_events([(20, 30, "seizure"), end], 1000.0) == [(20.0, 50.0)]
 
 
 @pytest.mark.parametrize(
