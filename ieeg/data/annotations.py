@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 import warnings
@@ -144,26 +145,48 @@ def read_seizures(path: Path, duration: float) -> list[Interval]:
 def read_events(path: Path) -> list[Event]:
     """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
 
+    A duration of n/a is 0. Rows that are no seizure and have no readable onset or duration are left out.
+
     Raises
     ------
     ValueError
-        A column or a number is missing.
+        The file is no UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration; the message
+        names file and line.
     """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}; save it as UTF-8") from error
+    rows = csv.DictReader(io.StringIO(content), delimiter="\t")
+    names = rows.fieldnames or ()
+    if "onset" not in names:
+        raise ValueError(f"{path} has no column onset; its columns are {', '.join(names) or 'none'}")
+    columns = [name for name in ("eventType", "trial_type", "event_type", "type", "value") if name in names]
     events = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t")
-        columns = [
-            c for c in ("eventType", "trial_type", "event_type", "type", "value") if c in (rows.fieldnames or ())
-        ]
-        if "onset" not in (rows.fieldnames or ()):
-            raise ValueError(f"{path} has no column onset; its columns are {rows.fieldnames}")
-        for row in rows:
-            length = row.get("duration") or "n/a"
-            try:
-                onset = float(row["onset"])
-                seconds = 0.0 if length.strip().lower() in ("n/a", "nan", "") else float(length)
-            except ValueError as error:
-                raise ValueError(f"{path}: {error} in row {row}") from error
-            texts = [row[column] for column in columns if row[column] and row[column] != "n/a"]
-            events.append((onset, seconds, next((t for t in texts if is_seizure(t)), texts[0] if texts else "")))
+    for row in rows:
+        texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
+        text = next((text for text in texts if is_seizure(text)), texts[0] if texts else "")
+        try:
+            onset, length = _seconds(row, "onset"), _seconds(row, "duration")
+            if onset is None:
+                raise ValueError("a seizure needs an onset in seconds, got n/a")
+        except ValueError as error:
+            if is_seizure(text):
+                raise ValueError(f"{path}, line {rows.line_num} ({text!r}): {error}") from error
+            continue
+        events.append((onset, length or 0.0, text))
     return events
+
+
+def _seconds(row: dict[str, str], name: str) -> float | None:
+    """A number of a row, None where it is n/a or there is no such column."""
+    text = (row.get(name) or "n/a").strip()
+    if text.lower() in ("n/a", "nan", ""):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a number of seconds or n/a, got {text!r}")
+    return number

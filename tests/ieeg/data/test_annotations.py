@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -124,11 +125,55 @@ def test_events_tables(tmp_path):
     table.write_text("onset\tduration\ttrial_type\n1\tn/a\tsz start\n9\tn/a\tsz end\n")
     assert seizures_from_events(read_events(table), 3600) == [(1.0, 9.0)]
     table.write_text("start\tstop\n1\t2\n")
-    with pytest.raises(ValueError, match=r"no column onset; its columns are \['start', 'stop'\]"):
+    with pytest.raises(ValueError, match="no column onset; its columns are start, stop"):
         read_events(table)
     table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
-    with pytest.raises(ValueError, match="could not convert string to float: 'one'"):
+    with pytest.raises(
+        ValueError, match=r"x_events.tsv, line 2 \('sz'\): onset must be a number of seconds or n/a, got"
+    ):
         read_events(table)
+
+
+def test_only_seizures_need_numbers(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    rows = ["n/a\t5\tartefact", "soon\t5\tartefact", "3\tlong\tartefact", "7\tn/a\tspike", "10\t20\tsz", "4"]
+    table.write_text("onset\tduration\ttrial_type\n" + "\n".join(rows) + "\n")
+    assert read_events(table) == [(7.0, 0.0, "spike"), (10.0, 20.0, "sz"), (4.0, 0.0, "")]
+    assert read_seizures(table, 100.0) == [(10.0, 30.0)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("n/a\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("nan\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("inf\t20\tsz", "onset must be a number of seconds or n/a, got 'inf'"),
+        ("10\tlong\tsz", "duration must be a number of seconds or n/a, got 'long'"),
+    ],
+)
+def test_a_seizure_without_numbers_is_named(tmp_path, row, message):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n1\t2\tspike\n{row}\n")
+    with pytest.raises(ValueError, match=re.escape(f"{table}, line 3 ('sz'): {message}")):
+        read_events(table)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
+    table = tmp_path / "x_events.tsv"
+    text = "onset\tduration\ttrial_type\n10\t20\tcrise généralisée\n30\t20\tsz\n"
+    table.write_bytes(text.encode(encoding))
+    with pytest.raises(ValueError, match=re.escape(f"{table} must be text in UTF-8")):
+        read_events(table)
+    table.write_bytes(text.encode("utf-8-sig"))
+    assert read_seizures(table, 100.0) == [(30.0, 50.0)]
+
+
+def test_an_empty_table_is_named(tmp_path):
+    (tmp_path / "x_events.tsv").write_text("")
+    with pytest.raises(ValueError, match="no column onset; its columns are none"):
+        read_events(tmp_path / "x_events.tsv")
 
 
 @pytest.mark.parametrize(
