@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.data.module import RecordingDataModule
     from mvpa_ts.ieeg.training_module import TrainingModule
 
-SUBCOMMANDS = ("fit", "validate")
 USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
+SUBCOMMANDS = {
+    "fit": f"fit {USAGE}",
+    "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
+}
+"""Name of a subcommand and its usage."""
 
 
 def run_training(
@@ -92,14 +96,15 @@ def _run(
         def _parse_ckpt_path(self) -> None:
             """Lightning would take over the checkpoint's settings; ours says where they differ."""
 
-        def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        def before_instantiate_classes(self) -> None:
             config = self.config[self.subcommand]
-            files = TrainingFiles(Path(config.output), config.checkpoint_every)
-            if self.subcommand == "fit":
-                files.check(resumed=config.ckpt_path is not None)
+            self.files = TrainingFiles(Path(config.output), config.checkpoint_every)
+            self.files.check(self.subcommand, config.ckpt_path)
+
+        def instantiate_trainer(self, **kwargs: Any) -> Trainer:
             chosen = self.config_init[self.subcommand].trainer
             progress = chosen.enable_progress_bar is not False
-            for key, ours in files.trainer_arguments(progress=progress).items():
+            for key, ours in self.files.trainer_arguments(progress=progress).items():
                 theirs = chosen.get(key)
                 given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
                 kwargs[key] = [*ours, *given] if theirs is not False else False
@@ -117,7 +122,7 @@ def _run(
         auto_configure_optimizers=False,
         load_from_checkpoint_support=False,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={name: {"usage": f"mvpformer {module.task} {name} {USAGE}"} for name in SUBCOMMANDS},
+        parser_kwargs={name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
         trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
         args=arguments,
     )

@@ -42,9 +42,25 @@ class TrainingFiles:
         """Where the last checkpoint is."""
         return self.folder / "checkpoints" / f"{LAST}.ckpt"
 
-    def check(self, *, resumed: bool) -> None:
-        """Raise a ValueError where a new run would overwrite the checkpoint of another."""
-        if not resumed and self.checkpoint.exists():
+    def check(self, subcommand: str, ckpt_path: str | None) -> None:
+        """Refuse to score weights that nobody trained, to continue from nothing, and to overwrite an earlier run.
+
+        Raises
+        ------
+        FileNotFoundError
+            The last checkpoint is asked for and is not there.
+        ValueError
+            No checkpoint is asked for where one is needed, or would be overwritten.
+        """
+        # Lightning would begin with random weights, and only hint at it.
+        if ckpt_path == LAST and not self.checkpoint.exists():
+            raise FileNotFoundError(
+                f"--ckpt_path {LAST}: there is no checkpoint {self.checkpoint}; check --output, or leave --ckpt_path "
+                "out to begin a new training"
+            )
+        if ckpt_path is None and subcommand == "validate":
+            raise ValueError(f"validate needs --ckpt_path, {LAST} or a file: without one it would score random weights")
+        if ckpt_path is None and self.checkpoint.exists():
             raise ValueError(
                 f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
                 "another --output"

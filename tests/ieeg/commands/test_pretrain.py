@@ -132,6 +132,33 @@ def test_validate(folder, finished, capsys):
     assert (finished / "similarity.png").exists()
 
 
+@pytest.mark.parametrize("which", ["finished", "fresh"])
+def test_validate_needs_a_checkpoint(folder, finished, tmp_path, capsys, which):
+    output = finished if which == "finished" else tmp_path / "fresh"
+    before = {path: path.read_bytes() for path in output.glob("similarity.*")}
+    arguments = command(folder, output)
+    assert main([arguments[0], "validate", *arguments[1:]]) == 1
+    error = capsys.readouterr().err
+    assert "validate needs --ckpt_path, last or a file: without one it would score random weights" in error
+    assert {path: path.read_bytes() for path in output.glob("similarity.*")} == before
+    assert output.exists() == (which == "finished")
+
+
+@pytest.mark.parametrize("subcommand", ["fit", "validate"])
+def test_last_of_a_run_that_is_not_there(folder, tmp_path, capsys, subcommand):
+    arguments = command(folder, tmp_path / "mistyped", "--ckpt_path", "last")
+    assert main([arguments[0], subcommand, *arguments[1:]]) == 1
+    last = tmp_path / "mistyped" / "checkpoints" / "last.ckpt"
+    assert f"--ckpt_path last: there is no checkpoint {last}" in capsys.readouterr().err
+    assert not (tmp_path / "mistyped").exists()
+
+
+@pytest.mark.parametrize("path", ["nowhere.ckpt", ""])
+def test_checkpoint_that_is_not_there(folder, tmp_path, path):
+    assert main(command(folder, tmp_path / "run", "--ckpt_path", path)) == 1
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
 def test_another_run_is_not_overwritten(folder, finished, capsys):
     before = (finished / "checkpoints" / "last.ckpt").read_bytes()
     assert main(command(folder, finished)) == 1
