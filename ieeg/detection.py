@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mvpa_ts.ieeg.data.channels import select_channels
+from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
 from mvpa_ts.ieeg.data.preprocessing import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.segments import Segments
@@ -121,7 +121,7 @@ class Detector:
         A segment is positive where its probability exceeds this; 0.5 is the argmax.
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     channels : {"auto", "all"} or sequence of str, default "auto"
-        "auto" selects up to 32 by `select_channels`.
+        "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order.
     batch_size : int, default 4
         Windows decoded together.
     device : str, default "cpu"
@@ -231,7 +231,7 @@ class Detector:
         elif self.channels == "auto":
             chosen = select_channels(everything, count=min(32, self.model.config.channel_rows))
         else:
-            chosen = tuple(self.channels)
+            chosen = in_recording_order(self.channels, everything.channel_names)
         most = self.model.config.channel_rows
         if self.model.config.attention == "mvpa" and len(chosen) > most:
             raise ValueError(

@@ -127,14 +127,17 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
 
 
 def _segments(options: Any) -> Segments:
-    from mvpa_ts.ieeg.data.channels import select_channels
+    from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
     from mvpa_ts.ieeg.data.files import read_recording
     from mvpa_ts.ieeg.data.segments import Segments
 
     everything = Segments(read_recording(options.source))
     if options.channels == "all":
         return everything
-    chosen = select_channels(everything) if options.channels == "auto" else options.channels.split(",")
+    if options.channels == "auto":
+        chosen = select_channels(everything)
+    else:
+        chosen = in_recording_order(options.channels.split(","), everything.channel_names)
     return Segments(everything.recording, everything.preprocessing, chosen)
 
 

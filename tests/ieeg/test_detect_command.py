@@ -248,7 +248,7 @@ def test_real_recordings_go_through_whole(tmp_path, model_folder, name, channels
 
 def test_run_says_why_a_channel_was_not_used(tmp_path, model_folder):
     write_edf(tmp_path / "in" / "patient.edf", duration=21.0)
-    options = ["--model", model_folder, "--channels", "A1,A3"]
+    options = ["--model", model_folder, "--channels", "A3,A1"]
     assert run("detect", tmp_path / "in", "-o", tmp_path / "out", *options) == 0
     about = json.loads((tmp_path / "out" / "patient" / RUN).read_text())
     assert about["channels"]["used"] == ["A1", "A3"]

@@ -171,6 +171,17 @@ class TestChannels:
         assert Detector(model, channels=list(chosen)).detect(recording).channel_names == chosen
         assert Detector(model, channels="all").detect(recording).channel_names == recording.channel_names
 
+    def test_a_list_in_any_order_is_used_in_the_recordings(self, model, recording):
+        a, b, c, *_ = recording.channel_names
+        expected = Detector(model, channels=[a, b, c]).detect(recording)
+        for names in ([c, a, b], [b, c, a, b]):
+            detection = Detector(model, channels=names).detect(recording)
+            assert detection.channel_names == (a, b, c)
+            assert detection.settings["channels"] == [a, b, c]
+            np.testing.assert_array_equal(detection.probabilities, expected.probabilities)
+        every = Detector(model, channels=recording.channel_names[::-1]).segments(recording)
+        assert every.channel_names == recording.channel_names
+
     def test_too_many_and_unknown(self, recording):
         with torch.random.fork_rng(devices=[]):
             small = MVPFormer(mvpformer_tiny(num_classes=2, channel_rows=3))
