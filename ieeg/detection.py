@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mvpa_ts.ieeg.configuration import check_rate
 from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
 from mvpa_ts.ieeg.data.preprocessing import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.data.recording import Recording
@@ -129,7 +130,8 @@ class Detector:
     Raises
     ------
     ValueError
-        The model has no head of two classes, or an option is out of its range.
+        The model has no head of two classes, the preprocessing gives another rate than the model's, or an option is
+        out of its range.
 
     Examples
     --------
@@ -167,6 +169,8 @@ class Detector:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
+        if preprocessing is not None:
+            check_rate(preprocessing.sfreq)
         self.device = torch.device(device)
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
@@ -223,6 +227,7 @@ class Detector:
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""
         preprocessing = self.preprocessing or default_preprocessing(recording)
+        check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
         preprocessing = preprocessing.resolve(recording)
         everything = Segments(recording, preprocessing)

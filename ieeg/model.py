@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig
+from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, check_rate
 from mvpa_ts.ieeg.llama import RotaryAttention
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_config, read_weights, save_model
 from mvpa_ts.ieeg.wavelet import band_lengths, wavedec
@@ -221,6 +221,7 @@ class MVPFormer(  # type: ignore[call-arg]
 
         training = self.training
         segments = Segments(recording, preprocessing, channels)
+        check_rate(segments.preprocessing.sfreq)
         try:
             rows = [
                 (features.cpu(), valid.cpu())

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from mvpa_ts.ieeg.configuration import check_rate
 from mvpa_ts.ieeg.data import filters
 from mvpa_ts.ieeg.data.channels import in_recording_order
 from mvpa_ts.ieeg.data.preprocessing import BRIDGE_SECONDS, PreprocessedSignal, Preprocessing
@@ -104,6 +105,7 @@ class StreamingDetector:
             raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
         if preprocessing.notch == "auto":
             raise ValueError("preprocessing.notch must be a frequency or None in a stream: 'auto' reads ahead")
+        check_rate(preprocessing.sfreq)
         if lookahead is not None and not lookahead >= 0:
             raise ValueError(f"lookahead must not be negative, got {lookahead}")
         self.preprocessing = preprocessing

@@ -210,6 +210,10 @@ def test_warnings_are_one_line(tmp_path, model_folder):
         (["--channels", "Z9"], "Z9"),
         (["--online", "two"], "--online must look like 1of2, got 'two'"),
         (["--preprocessing", "{band"], "--preprocessing must be JSON"),
+        (["--preprocessing", "[1, 2]"], "--preprocessing must be JSON"),
+        (["--preprocessing", '{"sfreq": 1024}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"sfreq": 256}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"band": [0.5]}'], "band must be (low, high) in Hz with 0 ≤ low < high, got [0.5]"),
         (["--threshold", "2"], "threshold must be between 0 and 1, got 2.0"),
     ],
 )

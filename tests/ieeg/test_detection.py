@@ -15,6 +15,7 @@ from mvpa_ts.ieeg.detection import NO_CHANNEL, Skipped
 from mvpa_ts.ieeg.events import SEGMENT
 from mvpa_ts.ieeg.noise import add_noise
 from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
+from mvpa_ts.ieeg.streaming_detection import StreamingDetector
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +202,22 @@ def test_errors(model, recording):
         Detector(model, channels="some")
     with pytest.raises(ValueError, match="shorter than one segment"):
         Detector(model).detect(recording.crop(0, 4.0))
+
+
+@pytest.mark.parametrize("sfreq", [256.0, 500.0, 512.1, 1024.0])
+def test_segments_must_be_those_of_the_model(model, recording, sfreq):
+    message = f"preprocessing.sfreq must be 512 Hz, so that 5 s are the 2560 samples .* got {sfreq} Hz"
+    preprocessing = Preprocessing(sfreq=sfreq, notch=None)
+    with pytest.raises(ValueError, match=message):
+        Detector(model, preprocessing)
+    detector = Detector(model)
+    detector.preprocessing = preprocessing
+    with pytest.raises(ValueError, match=message):
+        detector.detect(recording)
+    with pytest.raises(ValueError, match=message):
+        StreamingDetector(model, sfreq, ["A1", "A2"], preprocessing)
+    with pytest.raises(ValueError, match=message):
+        model.embed(recording, preprocessing=preprocessing)
 
 
 class TestStore:
