@@ -130,8 +130,8 @@ class Detector:
     Raises
     ------
     ValueError
-        The model has no head of two classes, the preprocessing gives another rate than the model's, or an option is
-        out of its range.
+        The model has no head of two classes, the preprocessing gives another rate than the model's, the device is not
+        there, or an option is out of its range.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class Detector:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
         if preprocessing is not None:
             check_rate(preprocessing.sfreq)
-        self.device = torch.device(device)
+        self.device = checked_device(device)
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
         self.threshold = threshold
@@ -326,6 +326,24 @@ class Detector:
         logits = self.model.classify(features, channel_mask=token_mask[:, -1])
         probabilities = logits.float().softmax(-1)[:, 1].double().cpu().numpy()
         return np.where(token_mask[:, -1].any(1).cpu().numpy(), probabilities, math.nan)
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device, or a ValueError that names those there are.
+
+    Examples
+    --------
+    >>> checked_device("cpu")
+    device(type='cpu')
+    """
+    there = ["cpu"]
+    if (accelerator := torch.accelerator.current_accelerator(check_available=True)) is not None:
+        there += [accelerator.type, *(f"{accelerator.type}:{i}" for i in range(torch.accelerator.device_count()))]
+    if str(device) not in there:
+        raise ValueError(
+            f"device must be one of {', '.join(there)} on this machine with this torch, got {str(device)!r}"
+        )
+    return torch.device(device)
 
 
 def as_recording(recording: Recording | mne.io.BaseRaw | str | os.PathLike[str]) -> Recording:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, Segments, mvpformer_tiny, simulate_recording
-from mvpa_ts.ieeg.detection import NO_CHANNEL, Skipped
+from mvpa_ts.ieeg.detection import NO_CHANNEL, Skipped, checked_device
 from mvpa_ts.ieeg.events import SEGMENT
 from mvpa_ts.ieeg.noise import add_noise
 from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
@@ -218,6 +218,22 @@ def test_segments_must_be_those_of_the_model(model, recording, sfreq):
         StreamingDetector(model, sfreq, ["A1", "A2"], preprocessing)
     with pytest.raises(ValueError, match=message):
         model.embed(recording, preprocessing=preprocessing)
+
+
+def test_device_must_be_there(model, monkeypatch):
+    class Gpu:
+        type = "cuda"
+
+    assert Detector(model, device=torch.device("cpu")).device == torch.device("cpu")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    for device in ("cuda", "gpu", "cuda:0", "meta", "", torch.device("cuda")):
+        with pytest.raises(ValueError, match=f"device must be one of cpu on this machine .* got '{device}'"):
+            Detector(model, device=device)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: Gpu())
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert [checked_device(name).index for name in ("cuda", "cuda:1")] == [None, 1]
+    with pytest.raises(ValueError, match=r"one of cpu, cuda, cuda:0, cuda:1 on this machine .* got 'cuda:2'"):
+        checked_device("cuda:2")
 
 
 class TestStore:

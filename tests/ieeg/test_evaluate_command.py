@@ -202,7 +202,7 @@ class TestPlot:
         write_edf(simulate_recording("S01", num_channels=3, duration=60.0, num_seizures=1), path)
         return path
 
-    def test_every_kind(self, results, model, file, tmp_path):
+    def test_every_kind(self, results, model, file, tmp_path, capsys):
         root, _ = results
         model.save_pretrained(tmp_path / "model")
         folder = root / "S01_session0"
@@ -212,6 +212,10 @@ class TestPlot:
         assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
         maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
         assert run("plot", "connectivity", file, "-o", tmp_path / "map.png", *maps) == 0
+        for layer in ("2", "-3"):
+            assert run("plot", "connectivity", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
+            assert f"layer must be from 0 to 1, or from -2 to -1, got {layer}" in capsys.readouterr().err
+        assert run("plot", "connectivity", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
         for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
             assert (tmp_path / name).stat().st_size > 5000
 
