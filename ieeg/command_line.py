@@ -101,4 +101,7 @@ def _help() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Commands raise the CommandError of the imported module; this copy, __main__, has another.
+    from mvpa_ts.ieeg import command_line
+
+    sys.exit(command_line.main())
