@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CommandError, ValueError, OSError) as error:
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"mvpformer {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"mvpformer {name}: interrupted{f'; {interrupt}' if interrupt.args else ''}", file=sys.stderr)
         return 130
     return 0
 

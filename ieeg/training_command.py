@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
     from mvpa_ts.ieeg.data.module import RecordingDataModule
+    from mvpa_ts.ieeg.training_files import TrainingFiles
     from mvpa_ts.ieeg.training_module import TrainingModule
 
 USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
@@ -115,6 +117,10 @@ def _run(
                 )
             return super().instantiate_trainer(**kwargs)
 
+        def _run_subcommand(self, subcommand: str) -> None:
+            with _interruptible(self.files, subcommand):
+                super()._run_subcommand(subcommand)
+
     TrainingCLI(
         module,
         data,
@@ -149,6 +155,22 @@ def _config_file(name: str, configs: Mapping[str, str]) -> str:
     if not Path(name).is_file():
         raise CommandError(f"--config: there is no file {name!r}; the package has {', '.join(configs)}")
     return name
+
+
+@contextmanager
+def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on.
+
+    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt(*([files.resumption()] if subcommand == "fit" else [])) from None
 
 
 @contextmanager

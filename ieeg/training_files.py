@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -65,6 +66,15 @@ class TrainingFiles:
                 f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
                 "another --output"
             )
+
+    def resumption(self) -> str:
+        """From where a stopped run goes on, in words."""
+        if not self.checkpoint.exists():
+            return f"{self.checkpoint} does not exist yet, start again (--checkpoint_every is {self.checkpoint_every})"
+        step = ""
+        if self.checkpoint.is_file():  # not in parts, one a process; mmap, as only a number is read
+            step = f" holds step {torch.load(self.checkpoint, mmap=True, weights_only=True)['global_step']}"
+        return f"{self.checkpoint}{step}, go on with --ckpt_path {LAST}"
 
     def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
         """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""
