@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part_hours", type=float, default=24.0, help="length of a part of a SWEC recording")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other subjects")
-    parser.add_argument("--overwrite", action="store_true", help="replace recordings that exist")
+    parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
     parser.add_class_arguments(Difficulty, "difficulty", help="how hard seizures are to tell from the rest")
     settings = parser.parse_args(arguments)
     chosen: dict[str, Any] = dict(settings.difficulty)
@@ -56,7 +57,8 @@ def write_cohort(
     Raises
     ------
     FileExistsError
-        A recording exists and `overwrite` is off; nothing is written then.
+        A recording exists and `overwrite` is off, or its folder holds files that are no part of it. Nothing is written
+        or removed then.
     """
     import shutil
 
@@ -69,6 +71,12 @@ def write_cohort(
     targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")
+    for recording, target in zip(recordings, targets, strict=True):
+        if kind == "swec" and (others := _other_contents(target, str(recording.subject))):
+            raise FileExistsError(
+                f"{target} holds what simulate did not write ({', '.join(others[:3])}) and is not replaced: move that "
+                "away, or write elsewhere"
+            )
     out.mkdir(parents=True, exist_ok=True)
     with tqdm(total=round(sum(r.duration for r in recordings)), unit="s", desc="simulate", smoothing=0.05) as bar:
         for recording, target in zip(recordings, targets, strict=True):
@@ -81,3 +89,13 @@ def write_cohort(
                 write_edf(recording, target)
                 bar.update(round(recording.duration))
     return targets
+
+
+def _other_contents(folder: Path, subject: str) -> list[str]:
+    """What a subject's folder holds besides the files of a SWEC recording of this subject."""
+    if not folder.exists():
+        return []
+    if not folder.is_dir() or folder.is_symlink():
+        return [folder.name]
+    own = re.compile(re.escape(subject) + r"_(?:part_\d+|total)\.h5")
+    return sorted(path.name for path in folder.iterdir() if not (own.fullmatch(path.name) and path.is_file()))

@@ -162,3 +162,25 @@ def test_command(tmp_path, capsys):
     assert "exists already: pass --overwrite" in capsys.readouterr().err
     assert main([*arguments, "--overwrite", "--format=edf", "--difficulty.line_frequency=60"]) == 0
     assert read_recording(out / "S01.edf").channel_names == ("A1", "A2", "A3", "A4")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "ieeg/notes.txt", "S01_part_1.h5.bak", "S02_total.h5"])
+def test_overwriting_keeps_what_simulate_did_not_write(tmp_path, capsys, name):
+    out = tmp_path / "made"
+    arguments = ["simulate", str(out), "--subjects=2", "--channels=2", "--hours=0.01", "--overwrite"]
+    assert main(arguments) == 0
+    other = out / "S01" / name
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main([*arguments, "--seed=9"]) == 1
+    assert f"{out / 'S01'} holds what simulate did not write ({name.split('/')[0]})" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_overwriting_replaces_every_part(tmp_path):
+    arguments = ["simulate", str(tmp_path), "--subjects=1", "--channels=2", "--overwrite"]
+    assert main([*arguments, "--hours=0.02", "--part_hours=0.005"]) == 0
+    assert len([*(tmp_path / "S01").iterdir()]) == 5
+    assert main([*arguments, "--hours=0.01"]) == 0
+    assert sorted(path.name for path in (tmp_path / "S01").iterdir()) == ["S01_part_1.h5", "S01_total.h5"]
