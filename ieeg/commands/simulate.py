@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -56,46 +55,38 @@ def write_cohort(
 
     Raises
     ------
+    ValueError
+        A size or a rate cannot be.
     FileExistsError
         A recording exists and `overwrite` is off, or its folder holds files that are no part of it. Nothing is written
         or removed then.
     """
-    import shutil
-
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.data.writing import write_edf, write_swec
+    from mvpa_ts.ieeg.data.swec import RATES
+    from mvpa_ts.ieeg.data.writing import check_replaceable, write_edf, write_swec
     from mvpa_ts.ieeg.simulator import simulate_cohort
 
     recordings = simulate_cohort(**cohort)
+    rates = {recording.sfreq for recording in recordings}
+    if kind == "swec" and (others := sorted(rates - {*RATES})):
+        raise ValueError(
+            f"sfreq must be {' or '.join(f'{rate:g}' for rate in RATES)} Hz in files of the SWEC layout, got "
+            f"{others[0]:g}: choose one of them, or --format edf"
+        )
     targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")
-    for recording, target in zip(recordings, targets, strict=True):
-        if kind == "swec" and (others := _other_contents(target, str(recording.subject))):
-            raise FileExistsError(
-                f"{target} holds what simulate did not write ({', '.join(others[:3])}) and is not replaced: move that "
-                "away, or write elsewhere"
-            )
+    if kind == "swec":
+        for target in targets:
+            check_replaceable(target)
     out.mkdir(parents=True, exist_ok=True)
     with tqdm(total=round(sum(r.duration for r in recordings)), unit="s", desc="simulate", smoothing=0.05) as bar:
         for recording, target in zip(recordings, targets, strict=True):
             bar.set_postfix_str(str(recording.subject))
             if kind == "swec":
-                if target.exists():
-                    shutil.rmtree(target)
-                write_swec(recording, out, part_hours=part_hours, progress=bar.update)
+                write_swec(recording, out, part_hours=part_hours, overwrite=overwrite, progress=bar.update)
             else:
                 write_edf(recording, target)
                 bar.update(round(recording.duration))
     return targets
-
-
-def _other_contents(folder: Path, subject: str) -> list[str]:
-    """What a subject's folder holds besides the files of a SWEC recording of this subject."""
-    if not folder.exists():
-        return []
-    if not folder.is_dir() or folder.is_symlink():
-        return [folder.name]
-    own = re.compile(re.escape(subject) + r"_(?:part_\d+|total)\.h5")
-    return sorted(path.name for path in folder.iterdir() if not (own.fullmatch(path.name) and path.is_file()))
