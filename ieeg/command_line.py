@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CommandError, ValueError, OSError) as error:
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"mvpformer {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"mvpformer {name}: interrupted{f'; {interrupt}' if interrupt.args else ''}", file=sys.stderr)
         return 130
     return 0
 
@@ -101,4 +101,7 @@ def _help() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Commands raise the CommandError of the imported module; this copy, __main__, has another.
+    from mvpa_ts.ieeg import command_line
+
+    sys.exit(command_line.main())

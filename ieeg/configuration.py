@@ -16,6 +16,15 @@ SEGMENT_SAMPLES = SAMPLING_RATE * SEGMENT_SECONDS
 """Samples of a segment, which is one token of one channel."""
 
 
+def check_rate(sfreq: float) -> None:
+    """Raise a ValueError where preprocessing does not give the rate that the model reads."""
+    if sfreq != SAMPLING_RATE:
+        raise ValueError(
+            f"preprocessing.sfreq must be {SAMPLING_RATE} Hz, so that {SEGMENT_SECONDS} s are the {SEGMENT_SAMPLES} "
+            f"samples of the model's segments, got {sfreq} Hz; recordings of any rate are resampled to it"
+        )
+
+
 @dataclass(frozen=True)
 class MVPFormerConfig:
     """Sizes and options of an `MVPFormer`; the defaults are MVPFormer-S.

@@ -165,13 +165,20 @@ def plot_component_maps(
     maps, before : ComponentMaps
     term : {"channel", "time"}
     layer : int, optional
-        Only this layer; negative counts from the last.
+        Only this layer, from 0; negative counts from the last.
+
+    Raises
+    ------
+    ValueError
+        There is no such term or layer.
     """
     import matplotlib.pyplot as plt
 
     if term not in ("channel", "time"):
         raise ValueError(f"term must be 'channel' or 'time', got {term!r}")
     after = getattr(maps, term)
+    if layer is not None and not -len(after) <= layer < len(after):
+        raise ValueError(f"layer must be from 0 to {len(after) - 1}, or from -{len(after)} to -1, got {layer}")
     chosen = range(len(after)) if layer is None else [range(len(after))[layer]]
     stages = [("after training", after)] if before is not None else [("", after)]
     if before is not None:

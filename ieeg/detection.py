@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mvpa_ts.ieeg.data.channels import select_channels
+from mvpa_ts.ieeg.configuration import check_rate
+from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
 from mvpa_ts.ieeg.data.preprocessing import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.segments import Segments
@@ -121,7 +122,7 @@ class Detector:
         A segment is positive where its probability exceeds this; 0.5 is the argmax.
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     channels : {"auto", "all"} or sequence of str, default "auto"
-        "auto" selects up to 32 by `select_channels`.
+        "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order.
     batch_size : int, default 4
         Windows decoded together.
     device : str, default "cpu"
@@ -129,7 +130,8 @@ class Detector:
     Raises
     ------
     ValueError
-        The model has no head of two classes, or an option is out of its range.
+        The model has no head of two classes, the preprocessing gives another rate than the model's, the device is not
+        there, or an option is out of its range.
 
     Examples
     --------
@@ -167,7 +169,9 @@ class Detector:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
-        self.device = torch.device(device)
+        if preprocessing is not None:
+            check_rate(preprocessing.sfreq)
+        self.device = checked_device(device)
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
         self.threshold = threshold
@@ -223,6 +227,7 @@ class Detector:
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""
         preprocessing = self.preprocessing or default_preprocessing(recording)
+        check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
         preprocessing = preprocessing.resolve(recording)
         everything = Segments(recording, preprocessing)
@@ -231,7 +236,7 @@ class Detector:
         elif self.channels == "auto":
             chosen = select_channels(everything, count=min(32, self.model.config.channel_rows))
         else:
-            chosen = tuple(self.channels)
+            chosen = in_recording_order(self.channels, everything.channel_names)
         most = self.model.config.channel_rows
         if self.model.config.attention == "mvpa" and len(chosen) > most:
             raise ValueError(
@@ -321,6 +326,24 @@ class Detector:
         logits = self.model.classify(features, channel_mask=token_mask[:, -1])
         probabilities = logits.float().softmax(-1)[:, 1].double().cpu().numpy()
         return np.where(token_mask[:, -1].any(1).cpu().numpy(), probabilities, math.nan)
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device, or a ValueError that names those there are.
+
+    Examples
+    --------
+    >>> checked_device("cpu")
+    device(type='cpu')
+    """
+    there = ["cpu"]
+    if (accelerator := torch.accelerator.current_accelerator(check_available=True)) is not None:
+        there += [accelerator.type, *(f"{accelerator.type}:{i}" for i in range(torch.accelerator.device_count()))]
+    if str(device) not in there:
+        raise ValueError(
+            f"device must be one of {', '.join(there)} on this machine with this torch, got {str(device)!r}"
+        )
+    return torch.device(device)
 
 
 def as_recording(recording: Recording | mne.io.BaseRaw | str | os.PathLike[str]) -> Recording:

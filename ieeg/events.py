@@ -1,16 +1,14 @@
-"""From a probability for each segment to seizure events, and events as SzCORE/BIDS ``events.tsv``.
+"""From a probability for each segment to seizure events, and events written as SzCORE/BIDS ``events.tsv``.
 
 Events are ``(onset, offset)`` in seconds, half-open, sorted, and do not overlap.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -284,53 +282,6 @@ def write_events(
         for onset, length, kind, confidence in rows
     ]
     write_text(path, "\n".join(lines) + "\n")
-
-
-def read_events(path: str | os.PathLike[str]) -> tuple[SeizureEvents, float | None]:
-    """Seizures of a SzCORE or BIDS ``events.tsv``, and the recording's length (s) where the file states it.
-
-    A row is a seizure if its ``eventType`` (or, in plain BIDS, ``trial_type``) is "sz", "sz-…" or begins with "seiz".
-
-    Raises
-    ------
-    ValueError
-        A column is missing, or a number cannot be read.
-    """
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t")
-        names = reader.fieldnames or []
-        kind = next((name for name in ("eventType", "trial_type") if name in names), None)
-        missing = [name for name in ("onset", "duration") if name not in names] + ([] if kind else ["eventType"])
-        if missing:
-            raise ValueError(f"{path}: no column {', '.join(missing)}; its columns are {', '.join(names) or 'none'}")
-        events: SeizureEvents = []
-        length = None
-        for row in reader:
-            line = reader.line_num
-            stated = _number(path, line, row, "recordingDuration")
-            length = length if stated is None else stated
-            if not _is_seizure(row[kind or "eventType"]):
-                continue
-            onset, seconds = (_number(path, line, row, name) for name in ("onset", "duration"))
-            if onset is None or seconds is None:
-                raise ValueError(f"{path}, line {line}: a seizure needs an onset and a duration")
-            events.append((onset, onset + seconds))
-    return sorted(events), length
-
-
-def _is_seizure(name: str | None) -> bool:
-    folded = (name or "").strip().lower()
-    return folded == "sz" or folded.startswith(("sz-", "sz_", "seiz"))
-
-
-def _number(path: str | os.PathLike[str], line: int, row: dict[str, str], name: str) -> float | None:
-    text = (row.get(name) or "n/a").strip()
-    if text.lower() in ("n/a", "nan", ""):
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{path}, line {line}: {name} must be a number, got {text!r}") from None
 
 
 def _checked(

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig
+from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, check_rate
 from mvpa_ts.ieeg.llama import RotaryAttention
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_config, read_weights, save_model
 from mvpa_ts.ieeg.wavelet import band_lengths, wavedec
@@ -221,6 +221,7 @@ class MVPFormer(  # type: ignore[call-arg]
 
         training = self.training
         segments = Segments(recording, preprocessing, channels)
+        check_rate(segments.preprocessing.sfreq)
         try:
             rows = [
                 (features.cpu(), valid.cpu())
@@ -273,6 +274,8 @@ class MVPFormer(  # type: ignore[call-arg]
         ------
         FileNotFoundError
             config.json or model.safetensors is not in the folder.
+        NotADirectoryError
+            The path is one of a file.
         ValueError
             A file is damaged, or the weights do not fit the configuration; the message says which.
         """
@@ -334,12 +337,21 @@ def pretrained_config(
 
 
 def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
-    if not Path(folder_or_repository).is_dir():
+    folder = Path(folder_or_repository)
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_meant(folder, name)}")
+    if not folder.is_dir():
         return _from_hub(folder_or_repository, name, **options)
-    path = Path(folder_or_repository) / name
-    if not path.is_file():
-        raise FileNotFoundError(f"{name} is not in {folder_or_repository}")
-    return path
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"{name} is not in {folder}{_meant(folder, name)}")
+    return folder / name
+
+
+def _meant(path: Path, name: str) -> str:
+    """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
+    near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
+    found = next((folder for folder in near if (folder / name).is_file()), None)
+    return "" if found is None else f": did you mean {found}?"
 
 
 def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:

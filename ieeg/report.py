@@ -18,7 +18,8 @@ import numpy as np
 
 from mvpa_ts.files import replaced, write_json, write_text
 from mvpa_ts.ieeg.command_line import RESEARCH_USE
-from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, read_events, write_events
+from mvpa_ts.ieeg.data.annotations import read_seizures
+from mvpa_ts.ieeg.events import SEGMENT, EventRules, OnlineRule, SeizureEvents, write_events
 from mvpa_ts.ieeg.results import RecordingResult
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def save_detection(
     """Write a detection's files to `folder`.
 
     ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states seizures,
-    ``report.html``, and at last ``run.json``. None holds a name or birth date.
+    ``report.html``, and at last ``run.json``. None holds a name or birth date. What an earlier run left is replaced or
+    removed, its ``run.json`` first, so that a folder with one is of a single run.
 
     Parameters
     ----------
@@ -74,9 +76,13 @@ def save_detection(
     folder = Path(folder)
     recording = segments.recording
     online = online or OnlineRule(threshold=detection.threshold)
+    # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
+    (folder / RUN).unlink(missing_ok=True)
     write_events(folder / EVENTS, detection.events, detection.duration, confidences=detection.confidences)
     reference = [*recording.seizures] if recording.seizures else None
-    if reference is not None:
+    if reference is None:
+        (folder / REFERENCE).unlink(missing_ok=True)
+    else:
         write_events(folder / REFERENCE, reference, detection.duration)
     alarms = online.alarms(detection.probabilities)
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
@@ -141,6 +147,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     if not (folder / RUN).is_file():
         raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection")
     run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    duration = float(run["recording"]["duration"])
     starts, probabilities = [], []
     with (folder / PROBABILITIES).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -150,9 +157,9 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     return Detection(
         np.array(probabilities),
         np.array(starts),
-        read_events(folder / EVENTS)[0],
+        read_seizures(folder / EVENTS, duration),
         tuple(Skipped(**stretch) for stretch in run["skipped"]),
-        float(run["recording"]["duration"]),
+        duration,
         tuple(run["channels"]["used"]),
         float(run["threshold"]),
         EventRules(**rules),
@@ -160,15 +167,17 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     )
 
 
-def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None = None) -> RecordingResult:
+def read_result(
+    folder: str | os.PathLike[str], reference: SeizureEvents | str | os.PathLike[str] | None = None
+) -> RecordingResult:
     """A saved detection, for scoring.
 
     Parameters
     ----------
     folder : path
         What `save_detection` wrote.
-    reference : list of (onset, offset), optional
-        Instead of the folder's ``reference_events.tsv``.
+    reference : list of (onset, offset) or path, optional
+        Seconds, or an events.tsv; by default the folder's ``reference_events.tsv``.
 
     Raises
     ------
@@ -183,7 +192,9 @@ def read_result(folder: str | os.PathLike[str], reference: SeizureEvents | None 
             raise FileNotFoundError(
                 f"{folder} has no {REFERENCE}, as the recording states no seizures: give the reference events"
             )
-        reference = read_events(Path(folder) / REFERENCE)[0]
+        reference = Path(folder) / REFERENCE
+    if isinstance(reference, (str, os.PathLike)):
+        reference = read_seizures(Path(reference), detection.duration)
     about = detection.settings["recording"]
     return RecordingResult(
         name=about["name"],

@@ -106,12 +106,21 @@ def simulate_cohort(
     **settings
         As for `simulate_recording`.
 
+    Raises
+    ------
+    ValueError
+        There is no subject, or a size cannot be.
+
     Examples
     --------
     >>> [r.subject for r in simulate_cohort(2, first_subject=7, duration=60)]
     ['S07', 'S08']
     """
     counts = [num_channels] if isinstance(num_channels, int) else [*num_channels]
+    if num_subjects < 1:
+        raise ValueError(f"num_subjects must be at least 1, got {num_subjects}")
+    if not counts:
+        raise ValueError("num_channels must be a number, or a list of one number or more, got an empty list")
     return [
         simulate_recording(f"S{first_subject + i:02d}", seed=seed, num_channels=counts[i % len(counts)], **settings)
         for i in range(num_subjects)

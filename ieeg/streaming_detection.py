@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from mvpa_ts.ieeg.configuration import check_rate
 from mvpa_ts.ieeg.data import filters
+from mvpa_ts.ieeg.data.channels import in_recording_order
 from mvpa_ts.ieeg.data.preprocessing import BRIDGE_SECONDS, PreprocessedSignal, Preprocessing
 from mvpa_ts.ieeg.data.recording import Recording, Signal, microvolts
 from mvpa_ts.ieeg.events import SEGMENT, OnlineRule
@@ -61,7 +63,7 @@ class StreamingDetector:
     preprocessing : Preprocessing
         With a `notch` in Hz or None: what is to come cannot be measured.
     channels : sequence of str, optional
-        Channels for the model; all by default. A median reference is taken over all.
+        Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
     unit : str, default "µV"
         Of the samples.
     lookahead : float, optional
@@ -103,6 +105,7 @@ class StreamingDetector:
             raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
         if preprocessing.notch == "auto":
             raise ValueError("preprocessing.notch must be a frequency or None in a stream: 'auto' reads ahead")
+        check_rate(preprocessing.sfreq)
         if lookahead is not None and not lookahead >= 0:
             raise ValueError(f"lookahead must not be negative, got {lookahead}")
         self.preprocessing = preprocessing
@@ -110,7 +113,7 @@ class StreamingDetector:
         self._scale = microvolts(unit)
         self._buffer = _Buffer(len(channel_names))
         self._sfreq, self._names = float(sfreq), tuple(channel_names)
-        self._channels = None if channels is None else tuple(channels)
+        self._channels: tuple[str, ...] | None = None
         self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
         self._size = round(SEGMENT * preprocessing.sfreq)
         sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)
@@ -118,6 +121,8 @@ class StreamingDetector:
         self._reach = int(BRIDGE_SECONDS * self._sfreq)
         self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
         self._offsets: npt.NDArray[np.float64] | None = None
+        if channels is not None:
+            self._channels = in_recording_order(channels, self._signal(1).channel_names)
         self._stream = StreamingMVPFormer(model, len(self._signal(1).channel_names))
         self._recent: deque[float] = deque(maxlen=self.online.n)
         self._emitted = 0

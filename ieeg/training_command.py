@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,15 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
     from mvpa_ts.ieeg.data.module import RecordingDataModule
+    from mvpa_ts.ieeg.training_files import TrainingFiles
     from mvpa_ts.ieeg.training_module import TrainingModule
 
-SUBCOMMANDS = ("fit", "validate")
 USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
+SUBCOMMANDS = {
+    "fit": f"fit {USAGE}",
+    "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
+}
+"""Name of a subcommand and its usage."""
 
 
 def run_training(
@@ -92,14 +98,15 @@ def _run(
         def _parse_ckpt_path(self) -> None:
             """Lightning would take over the checkpoint's settings; ours says where they differ."""
 
-        def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        def before_instantiate_classes(self) -> None:
             config = self.config[self.subcommand]
-            files = TrainingFiles(Path(config.output), config.checkpoint_every)
-            if self.subcommand == "fit":
-                files.check(resumed=config.ckpt_path is not None)
+            self.files = TrainingFiles(Path(config.output), config.checkpoint_every)
+            self.files.check(self.subcommand, config.ckpt_path)
+
+        def instantiate_trainer(self, **kwargs: Any) -> Trainer:
             chosen = self.config_init[self.subcommand].trainer
             progress = chosen.enable_progress_bar is not False
-            for key, ours in files.trainer_arguments(progress=progress).items():
+            for key, ours in self.files.trainer_arguments(progress=progress).items():
                 theirs = chosen.get(key)
                 given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
                 kwargs[key] = [*ours, *given] if theirs is not False else False
@@ -110,6 +117,10 @@ def _run(
                 )
             return super().instantiate_trainer(**kwargs)
 
+        def _run_subcommand(self, subcommand: str) -> None:
+            with _interruptible(self.files, subcommand):
+                super()._run_subcommand(subcommand)
+
     TrainingCLI(
         module,
         data,
@@ -117,7 +128,7 @@ def _run(
         auto_configure_optimizers=False,
         load_from_checkpoint_support=False,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={name: {"usage": f"mvpformer {module.task} {name} {USAGE}"} for name in SUBCOMMANDS},
+        parser_kwargs={name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
         trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
         args=arguments,
     )
@@ -144,6 +155,22 @@ def _config_file(name: str, configs: Mapping[str, str]) -> str:
     if not Path(name).is_file():
         raise CommandError(f"--config: there is no file {name!r}; the package has {', '.join(configs)}")
     return name
+
+
+@contextmanager
+def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on.
+
+    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt(*([files.resumption()] if subcommand == "fit" else [])) from None
 
 
 @contextmanager

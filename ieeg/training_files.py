@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -42,13 +43,38 @@ class TrainingFiles:
         """Where the last checkpoint is."""
         return self.folder / "checkpoints" / f"{LAST}.ckpt"
 
-    def check(self, *, resumed: bool) -> None:
-        """Raise a ValueError where a new run would overwrite the checkpoint of another."""
-        if not resumed and self.checkpoint.exists():
+    def check(self, subcommand: str, ckpt_path: str | None) -> None:
+        """Refuse to score weights that nobody trained, to continue from nothing, and to overwrite an earlier run.
+
+        Raises
+        ------
+        FileNotFoundError
+            The last checkpoint is asked for and is not there.
+        ValueError
+            No checkpoint is asked for where one is needed, or would be overwritten.
+        """
+        # Lightning would begin with random weights, and only hint at it.
+        if ckpt_path == LAST and not self.checkpoint.exists():
+            raise FileNotFoundError(
+                f"--ckpt_path {LAST}: there is no checkpoint {self.checkpoint}; check --output, or leave --ckpt_path "
+                "out to begin a new training"
+            )
+        if ckpt_path is None and subcommand == "validate":
+            raise ValueError(f"validate needs --ckpt_path, {LAST} or a file: without one it would score random weights")
+        if ckpt_path is None and self.checkpoint.exists():
             raise ValueError(
                 f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
                 "another --output"
             )
+
+    def resumption(self) -> str:
+        """From where a stopped run goes on, in words."""
+        if not self.checkpoint.exists():
+            return f"{self.checkpoint} does not exist yet, start again (--checkpoint_every is {self.checkpoint_every})"
+        step = ""
+        if self.checkpoint.is_file():  # not in parts, one a process; mmap, as only a number is read
+            step = f" holds step {torch.load(self.checkpoint, mmap=True, weights_only=True)['global_step']}"
+        return f"{self.checkpoint}{step}, go on with --ckpt_path {LAST}"
 
     def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
         """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""

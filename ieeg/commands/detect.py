@@ -47,6 +47,9 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"{path} holds no recording")
     warn_of_shared_names(files)
     folders = list(_folders(path, files, Path(options.output)))
+    changes = _preprocessing_changes(options.preprocessing)
+    k, n = _k_of_n(options.online)
+    online = OnlineRule(k, n, options.threshold)
     channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
     detector = Detector(
         options.model,
@@ -56,9 +59,6 @@ def main(arguments: list[str]) -> None:
         batch_size=options.batch_size,
         device=options.device,
     )
-    changes = _preprocessing_changes(options.preprocessing)
-    k, n = _k_of_n(options.online)
-    online = OnlineRule(k, n, options.threshold)
     failed = []
     for file, folder in folders:
         try:
@@ -138,11 +138,12 @@ def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path
 def _preprocessing_changes(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
+    from mvpa_ts.ieeg.configuration import check_rate
     from mvpa_ts.ieeg.data.preprocessing import Preprocessing
 
     try:
         changes = json.loads(text)
-        Preprocessing(**changes)
+        check_rate(Preprocessing(**changes).sfreq)
     except (TypeError, json.JSONDecodeError) as error:
         raise CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {text}: {error}') from None
     return dict(changes)

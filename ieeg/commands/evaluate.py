@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,13 @@ from mvpa_ts.ieeg.command_line import CommandError, command_parser
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from mvpa_ts.ieeg.events import SeizureEvents
     from mvpa_ts.ieeg.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
 
 Takes every folder below DETECTIONS that holds a run.json. The reference is that folder's reference_events.tsv, or below
---reference the file <recording>_events.tsv, <recording>.tsv or <recording>/events.tsv. Writes to --output
+--reference the file <recording>_events.tsv, <recording>.tsv or <recording>/events.tsv, read as `mvpformer detect` reads
+the events.tsv beside a recording. Writes to --output
   cohort.md        all tables
   subjects.csv     one row a subject: kappa, event, second and segment scores
   summary.csv      mean over subjects and pooled, with bootstrap intervals, for each group of subjects
@@ -97,31 +98,38 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def _result(folder: Path, reference: str | None, unannotated: str) -> RecordingResult:
-    from mvpa_ts.ieeg.report import read_result
+def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult:
+    """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
+    from mvpa_ts.ieeg.data.annotations import is_background, is_seizure, read_events
+    from mvpa_ts.ieeg.report import REFERENCE, read_result
 
     if unannotated not in ("error", "seizure-free"):
         raise CommandError(f"--unannotated must be error or seizure-free, got {unannotated!r}")
-    if reference is not None:
-        return read_result(folder, _reference(Path(reference), folder.name, unannotated))
-    try:
-        return read_result(folder)
-    except FileNotFoundError as error:
-        if unannotated == "error" or "reference" not in str(error):
-            raise CommandError(f"{error} with --reference, or say --unannotated seizure-free") from None
-        return read_result(folder, [])
+    table = folder / REFERENCE if root is None else _reference(Path(root), folder.name)
+    if table is None:
+        missing = f"{root} holds none of {', '.join(dict.fromkeys(_patterns(folder.name)))}"
+    elif not table.is_file():
+        missing = f"{folder} has no {REFERENCE}, as the recording states no seizures: give --reference"
+    else:
+        texts = [text for _, _, text in read_events(table)]
+        if any(is_seizure(text) or is_background(text) for text in texts):
+            return read_result(folder, table)
+        missing = f"{table} has no row that says seizure, and none that says bckg; its rows say {sorted({*texts})[:5]}"
+        if texts and unannotated == "seizure-free":
+            warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
+    if unannotated == "error":
+        raise CommandError(f"{missing}; or say --unannotated seizure-free")
+    return read_result(folder, [])
 
 
-def _reference(root: Path, name: str, unannotated: str) -> SeizureEvents:
-    from mvpa_ts.ieeg.events import read_events
-
-    stem = name.removesuffix("_ieeg").removesuffix("_eeg")
-    patterns = (f"{stem}_events.tsv", f"{name}_events.tsv", f"{name}.tsv", f"{name}/events.tsv")
-    found = sorted({path for pattern in patterns for path in root.rglob(pattern)})
+def _reference(root: Path, name: str) -> Path | None:
+    """The one file of reference events below `root` for a recording, or None."""
+    found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
     if len(found) > 1:
         raise CommandError(f"{name} has several references: {', '.join(map(str, found))}")
-    if found:
-        return read_events(found[0])[0]
-    if unannotated == "seizure-free":
-        return []
-    raise CommandError(f"{root} holds none of {', '.join(patterns)}; or say --unannotated seizure-free")
+    return found[0] if found else None
+
+
+def _patterns(name: str) -> tuple[str, ...]:
+    stem = name.removesuffix("_ieeg").removesuffix("_eeg")
+    return f"{stem}_events.tsv", f"{name}_events.tsv", f"{name}.tsv", f"{name}/events.tsv"

@@ -18,6 +18,7 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
   mvpformer finetune --config s --model.base s/model --data.recordings '[/data/swec]' \\
                      --data.validation_subjects '[ID05]' --output runs/s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
+  mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
 
 --model.method is lora (adapters of rank 8 on query and value projections, and the head: the paper's), head (nothing
 else is trained) or full. --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key

@@ -65,12 +65,12 @@ def parser() -> ArgumentParser:
 
 
 def _timeline(options: Any) -> Figure:
-    from mvpa_ts.ieeg.events import read_events
+    from mvpa_ts.ieeg.data.annotations import read_seizures
     from mvpa_ts.ieeg.plots import plot_timeline
     from mvpa_ts.ieeg.report import REFERENCE, read_detection
 
-    reference = Path(options.source) / REFERENCE
-    return plot_timeline(read_detection(options.source), read_events(reference)[0] if reference.is_file() else None)
+    detection, table = read_detection(options.source), Path(options.source) / REFERENCE
+    return plot_timeline(detection, read_seizures(table, detection.duration) if table.is_file() else None)
 
 
 def _traces(options: Any) -> Figure:
@@ -127,14 +127,17 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
 
 
 def _segments(options: Any) -> Segments:
-    from mvpa_ts.ieeg.data.channels import select_channels
+    from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
     from mvpa_ts.ieeg.data.files import read_recording
     from mvpa_ts.ieeg.data.segments import Segments
 
     everything = Segments(read_recording(options.source))
     if options.channels == "all":
         return everything
-    chosen = select_channels(everything) if options.channels == "auto" else options.channels.split(",")
+    if options.channels == "auto":
+        chosen = select_channels(everything)
+    else:
+        chosen = in_recording_order(options.channels.split(","), everything.channel_names)
     return Segments(everything.recording, everything.preprocessing, chosen)
 
 

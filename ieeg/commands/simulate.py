@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part_hours", type=float, default=24.0, help="length of a part of a SWEC recording")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other subjects")
-    parser.add_argument("--overwrite", action="store_true", help="replace recordings that exist")
+    parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
     parser.add_class_arguments(Difficulty, "difficulty", help="how hard seizures are to tell from the rest")
     settings = parser.parse_args(arguments)
     chosen: dict[str, Any] = dict(settings.difficulty)
@@ -55,28 +55,37 @@ def write_cohort(
 
     Raises
     ------
+    ValueError
+        A size or a rate cannot be.
     FileExistsError
-        A recording exists and `overwrite` is off; nothing is written then.
+        A recording exists and `overwrite` is off, or its folder holds files that are no part of it. Nothing is written
+        or removed then.
     """
-    import shutil
-
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.data.writing import write_edf, write_swec
+    from mvpa_ts.ieeg.data.swec import RATES
+    from mvpa_ts.ieeg.data.writing import check_replaceable, write_edf, write_swec
     from mvpa_ts.ieeg.simulator import simulate_cohort
 
     recordings = simulate_cohort(**cohort)
+    rates = {recording.sfreq for recording in recordings}
+    if kind == "swec" and (others := sorted(rates - {*RATES})):
+        raise ValueError(
+            f"sfreq must be {' or '.join(f'{rate:g}' for rate in RATES)} Hz in files of the SWEC layout, got "
+            f"{others[0]:g}: choose one of them, or --format edf"
+        )
     targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")
+    if kind == "swec":
+        for target in targets:
+            check_replaceable(target)
     out.mkdir(parents=True, exist_ok=True)
     with tqdm(total=round(sum(r.duration for r in recordings)), unit="s", desc="simulate", smoothing=0.05) as bar:
         for recording, target in zip(recordings, targets, strict=True):
             bar.set_postfix_str(str(recording.subject))
             if kind == "swec":
-                if target.exists():
-                    shutil.rmtree(target)
-                write_swec(recording, out, part_hours=part_hours, progress=bar.update)
+                write_swec(recording, out, part_hours=part_hours, overwrite=overwrite, progress=bar.update)
             else:
                 write_edf(recording, target)
                 bar.update(round(recording.duration))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 import warnings
@@ -19,11 +20,26 @@ OPEN_SECONDS = 60.0
 _SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
 _NOT_SEIZURE = re.compile(
     r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
-    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|seizure[ _-]?free",
+    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
+    # What comes with seizures and is none; one separator only, as in "seizure - medication given" it is a seizure.
+    r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
+    r"threshold|onset[ _-]zone|precaution|control|history|diary|log\b)",
     re.IGNORECASE,
 )
-_START = re.compile(r"(?:^|[^a-z])(?:start|starts|onset|on|begin|begins|beginning)(?:[^a-z]|$)", re.IGNORECASE)
-_END = re.compile(r"(?:^|[^a-z])(?:end|ends|ended|offset|off|stop|stops|over|termination)(?:[^a-z]|$)", re.IGNORECASE)
+_BACKGROUND = re.compile(
+    r"bckg|background|(?:sz|seizure)[ _-]?free|no[ _-](?:\w+[ _-])?(?:sz|seizures?)", re.IGNORECASE
+)
+# "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
+# over left temporal").
+_START = re.compile(
+    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning)(?:[^a-z]|$)|on(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
+_END = re.compile(
+    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated)(?:[^a-z]|$)"
+    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
 
 
 def is_seizure(text: str) -> bool:
@@ -37,14 +53,26 @@ def is_seizure(text: str) -> bool:
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
 
 
+def is_background(text: str) -> bool:
+    """Whether an annotation says of its stretch that it holds no seizure.
+
+    Examples
+    --------
+    >>> [is_background(text) for text in ("bckg", "seizure-free", "No seizures", "background slowing", "sz")]
+    [True, True, True, False, False]
+    """
+    return bool(_BACKGROUND.fullmatch(text.strip()))
+
+
 def seizures_from_events(
     events: Sequence[Event], duration: float, open_seconds: float | None = OPEN_SECONDS, name: str = "recording"
 ) -> list[Interval]:
     """Seizure intervals from events.
 
-    An event with a duration is an interval by itself. One without is a start, or an end where its text says so ("sz
-    end"); an end closes the last open start. A start that nothing closes lasts `open_seconds`, but not beyond the next
-    start or the recording's end, and a warning says so. An end without a start is left out with a warning.
+    An event whose text says end ("sz end") is an end, whatever its duration: some systems give every marker a second.
+    It closes the last open start. An event with a duration is an interval by itself, unless its text says start and
+    the next of them is an end. Other events are starts; one that nothing closes lasts `open_seconds`, but not beyond
+    the next start or the recording's end, and a warning says so. An end without a start is left out with a warning.
 
     Parameters
     ----------
@@ -64,10 +92,18 @@ def seizures_from_events(
     """
     spans: list[Interval] = []
     open_at: float | None = None
-    found = sorted((float(on), float(length), text) for on, length, text in events if is_seizure(text))
+    open_length = 0.0  # as the open start's own duration says, should no end follow
+    found = sorted(
+        (float(onset), float(length) if math.isfinite(length) else 0.0, text)
+        for onset, length, text in events
+        if is_seizure(text)
+    )
 
     def close(until: float) -> None:
         if open_at is None:
+            return
+        if open_length > 0:
+            spans.append((open_at, open_at + open_length))
             return
         if open_seconds is None:
             warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
@@ -79,44 +115,78 @@ def seizures_from_events(
         spans.append((open_at, end))
 
     for onset, length, text in found:
-        if length > 0 and math.isfinite(length):
-            spans.append((onset, onset + length))
-        elif _END.search(text) and not _START.search(text):
+        starts = bool(_START.search(text))
+        if _END.search(text) and not starts:
             if open_at is None:
                 warnings.warn(f"{name}: {text!r} at {onset:g} s ends no seizure and is left out", stacklevel=2)
             else:
                 spans.append((open_at, onset))
             open_at = None
+        elif length > 0 and not starts:
+            if open_length > 0:
+                close(onset)
+                open_at, open_length = None, 0.0
+            spans.append((onset, onset + length))
         else:
             close(onset)
-            open_at = onset
+            open_at, open_length = onset, length
     close(duration)
     return sorted(spans)
+
+
+def read_seizures(path: Path, duration: float) -> list[Interval]:
+    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
+
+    See `read_events` and `seizures_from_events`, which also read the table beside a recording.
+    """
+    return seizures_from_events(read_events(path), duration, name=path.name)
 
 
 def read_events(path: Path) -> list[Event]:
     """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
 
+    A duration of n/a is 0. Rows that are no seizure and have no readable onset or duration are left out.
+
     Raises
     ------
     ValueError
-        A column or a number is missing.
+        The file is no UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration; the message
+        names file and line.
     """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}; save it as UTF-8") from error
+    rows = csv.DictReader(io.StringIO(content), delimiter="\t")
+    names = rows.fieldnames or ()
+    if "onset" not in names:
+        raise ValueError(f"{path} has no column onset; its columns are {', '.join(names) or 'none'}")
+    columns = [name for name in ("eventType", "trial_type", "event_type", "type", "value") if name in names]
     events = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t")
-        columns = [
-            c for c in ("eventType", "trial_type", "event_type", "type", "value") if c in (rows.fieldnames or ())
-        ]
-        if "onset" not in (rows.fieldnames or ()):
-            raise ValueError(f"{path} has no column onset; its columns are {rows.fieldnames}")
-        for row in rows:
-            length = row.get("duration") or "n/a"
-            try:
-                onset = float(row["onset"])
-                seconds = 0.0 if length.strip().lower() in ("n/a", "nan", "") else float(length)
-            except ValueError as error:
-                raise ValueError(f"{path}: {error} in row {row}") from error
-            texts = [row[column] for column in columns if row[column] and row[column] != "n/a"]
-            events.append((onset, seconds, next((t for t in texts if is_seizure(t)), texts[0] if texts else "")))
+    for row in rows:
+        texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
+        text = next((text for text in texts if is_seizure(text)), texts[0] if texts else "")
+        try:
+            onset, length = _seconds(row, "onset"), _seconds(row, "duration")
+            if onset is None:
+                raise ValueError("a seizure needs an onset in seconds, got n/a")
+        except ValueError as error:
+            if is_seizure(text):
+                raise ValueError(f"{path}, line {rows.line_num} ({text!r}): {error}") from error
+            continue
+        events.append((onset, length or 0.0, text))
     return events
+
+
+def _seconds(row: dict[str, str], name: str) -> float | None:
+    """A number of a row, None where it is n/a or there is no such column."""
+    text = (row.get(name) or "n/a").strip()
+    if text.lower() in ("n/a", "nan", ""):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a number of seconds or n/a, got {text!r}")
+    return number

@@ -57,6 +57,18 @@ def natural_order(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=lambda i: (natural_key(names[i]), i))
 
 
+def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The chosen channels, each once, in the order of `names`; unknown ones come last.
+
+    Examples
+    --------
+    >>> in_recording_order(["A5", "A1", "A3", "A1"], ["A1", "A2", "A3", "A4", "A5"])
+    ('A1', 'A3', 'A5')
+    """
+    place = {name: i for i, name in enumerate(names)}
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: place.get(name, len(place))))
+
+
 def not_eeg(name: str) -> str | None:
     """Why a name is no EEG channel, or None.
 

@@ -63,7 +63,10 @@ class Preprocessing:
         if not (math.isfinite(self.sfreq) and self.sfreq > 0):
             raise ValueError(f"sfreq must be a positive number of Hz, got {self.sfreq}")
         if self.band is not None:
-            low, high = (float(edge) for edge in self.band)
+            try:
+                low, high = (float(edge) for edge in self.band)
+            except (TypeError, ValueError):  # not two, or no numbers
+                low = high = math.nan
             if not 0 <= low < high:
                 raise ValueError(f"band must be (low, high) in Hz with 0 ≤ low < high, got {self.band}")
             object.__setattr__(self, "band", (low, high))

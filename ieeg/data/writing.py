@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,18 @@ Progress = Callable[[int], object]
 
 
 def write_swec(
-    recording: Recording, folder: str | os.PathLike[str], *, part_hours: float = 24.0, progress: Progress | None = None
+    recording: Recording,
+    folder: str | os.PathLike[str],
+    *,
+    part_hours: float = 24.0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> Path:
     """Write a recording as a subject's folder of the SWEC layout, streamed.
 
     What is written is what the data set holds: filtered to 0.5 to 120 Hz and referenced to the median, at 512 Hz (1024
-    where the recording has that), unless the recording is preprocessed already. Bad stretches are filled with zeros.
+    where the recording has that; other rates are resampled), unless the recording is preprocessed already. Bad
+    stretches are filled with zeros.
 
     Parameters
     ----------
@@ -32,6 +39,8 @@ def write_swec(
         The subject's folder is made in it.
     part_hours : float
         Length of a part.
+    overwrite : bool
+        Replace the subject's folder, once the new one is whole.
     progress : callable, optional
         Called with the seconds written since the last call.
 
@@ -42,16 +51,21 @@ def write_swec(
 
     Raises
     ------
+    ValueError
+        `part_hours` is not positive.
     FileExistsError
-        The folder exists already.
+        The folder exists already and `overwrite` is off, or it holds files that are no part of a recording.
     """
     import h5py
     import hdf5plugin
 
+    if not part_hours > 0:
+        raise ValueError(f"part_hours must be positive, got {part_hours}")
     subject = recording.subject or recording.name
     target = Path(folder) / subject
-    if target.exists():
+    if target.exists() and not overwrite:
         raise FileExistsError(f"{target} exists already: remove it or write elsewhere")
+    check_replaceable(target)
     rate = recording.sfreq if recording.sfreq in RATES else RATES[0]
     settings = Preprocessing(sfreq=rate)
     if recording.preprocessed:
@@ -97,8 +111,25 @@ def write_swec(
         for row, (onset, offset) in zip(table, recording.seizures, strict=True):
             row["onsets"], row["offsets"] = onset, offset
         file[SEIZURES] = table
+    if target.exists():
+        shutil.rmtree(target)
     partial.rename(target)
     return target
+
+
+def check_replaceable(target: Path) -> None:
+    """Raise a FileExistsError where a subject's folder holds anything but the files that `write_swec` writes."""
+    if not target.exists():
+        return
+    others = [target.name]
+    if target.is_dir() and not target.is_symlink():
+        own = re.compile(re.escape(target.name) + r"_(?:part_\d+|total)\.h5")
+        others = sorted(path.name for path in target.iterdir() if not (own.fullmatch(path.name) and path.is_file()))
+    if others:
+        raise FileExistsError(
+            f"{target} holds more than a recording of the SWEC layout ({', '.join(others[:3])}) and is not replaced: "
+            "move that away, or write elsewhere"
+        )
 
 
 def _describe(file: object, rate: float, subject: str, channels: int) -> None:

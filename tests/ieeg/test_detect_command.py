@@ -19,8 +19,9 @@ import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import RESEARCH_USE, main
+from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.data.writing import write_swec
-from mvpa_ts.ieeg.events import COLUMNS, read_events
+from mvpa_ts.ieeg.events import COLUMNS
 from mvpa_ts.ieeg.positions import electrode_positions
 from mvpa_ts.ieeg.report import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 
@@ -80,8 +81,8 @@ def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
     assert table["probability"].between(0, 1).all()
     assert (table["positive"] == (table["probability"] > 0.4)).all()
     assert tuple(pd.read_csv(folder / EVENTS, sep="\t").columns) == COLUMNS
-    reference, duration = read_events(folder / REFERENCE)
-    assert duration == 63.0
+    assert pd.read_csv(folder / REFERENCE, sep="\t")["recordingDuration"].tolist() == [63.0]
+    reference = read_seizures(folder / REFERENCE, 63.0)
     np.testing.assert_allclose(reference, recording.seizures, atol=2e-3)
 
     about = json.loads((folder / RUN).read_text())
@@ -219,6 +220,11 @@ def test_warnings_are_one_line(tmp_path, model_folder):
         (["--channels", "Z9"], "Z9"),
         (["--online", "two"], "--online must look like 1of2, got 'two'"),
         (["--preprocessing", "{band"], "--preprocessing must be JSON"),
+        (["--preprocessing", "[1, 2]"], "--preprocessing must be JSON"),
+        (["--preprocessing", '{"sfreq": 1024}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"sfreq": 256}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"band": [0.5]}'], "band must be (low, high) in Hz with 0 ≤ low < high, got [0.5]"),
+        (["--device", "gpu"], "device must be one of cpu"),
         (["--threshold", "2"], "threshold must be between 0 and 1, got 2.0"),
     ],
 )
@@ -257,7 +263,7 @@ def test_real_recordings_go_through_whole(tmp_path, model_folder, name, channels
 
 def test_run_says_why_a_channel_was_not_used(tmp_path, model_folder):
     write_edf(tmp_path / "in" / "patient.edf", duration=21.0)
-    options = ["--model", model_folder, "--channels", "A1,A3"]
+    options = ["--model", model_folder, "--channels", "A3,A1"]
     assert run("detect", tmp_path / "in", "-o", tmp_path / "out", *options) == 0
     about = json.loads((tmp_path / "out" / "patient" / RUN).read_text())
     assert about["channels"]["used"] == ["A1", "A3"]

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, Segments, mvpformer_tiny, simulate_recording
-from mvpa_ts.ieeg.detection import NO_CHANNEL, Skipped
+from mvpa_ts.ieeg.detection import NO_CHANNEL, Skipped, checked_device
 from mvpa_ts.ieeg.events import SEGMENT
 from mvpa_ts.ieeg.noise import add_noise
 from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
+from mvpa_ts.ieeg.streaming_detection import StreamingDetector
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,17 @@ class TestChannels:
         assert Detector(model, channels=list(chosen)).detect(recording).channel_names == chosen
         assert Detector(model, channels="all").detect(recording).channel_names == recording.channel_names
 
+    def test_a_list_in_any_order_is_used_in_the_recordings(self, model, recording):
+        a, b, c, *_ = recording.channel_names
+        expected = Detector(model, channels=[a, b, c]).detect(recording)
+        for names in ([c, a, b], [b, c, a, b]):
+            detection = Detector(model, channels=names).detect(recording)
+            assert detection.channel_names == (a, b, c)
+            assert detection.settings["channels"] == [a, b, c]
+            np.testing.assert_array_equal(detection.probabilities, expected.probabilities)
+        every = Detector(model, channels=recording.channel_names[::-1]).segments(recording)
+        assert every.channel_names == recording.channel_names
+
     def test_too_many_and_unknown(self, recording):
         with torch.random.fork_rng(devices=[]):
             small = MVPFormer(mvpformer_tiny(num_classes=2, channel_rows=3))
@@ -190,6 +202,38 @@ def test_errors(model, recording):
         Detector(model, channels="some")
     with pytest.raises(ValueError, match="shorter than one segment"):
         Detector(model).detect(recording.crop(0, 4.0))
+
+
+@pytest.mark.parametrize("sfreq", [256.0, 500.0, 512.1, 1024.0])
+def test_segments_must_be_those_of_the_model(model, recording, sfreq):
+    message = f"preprocessing.sfreq must be 512 Hz, so that 5 s are the 2560 samples .* got {sfreq} Hz"
+    preprocessing = Preprocessing(sfreq=sfreq, notch=None)
+    with pytest.raises(ValueError, match=message):
+        Detector(model, preprocessing)
+    detector = Detector(model)
+    detector.preprocessing = preprocessing
+    with pytest.raises(ValueError, match=message):
+        detector.detect(recording)
+    with pytest.raises(ValueError, match=message):
+        StreamingDetector(model, sfreq, ["A1", "A2"], preprocessing)
+    with pytest.raises(ValueError, match=message):
+        model.embed(recording, preprocessing=preprocessing)
+
+
+def test_device_must_be_there(model, monkeypatch):
+    class Gpu:
+        type = "cuda"
+
+    assert Detector(model, device=torch.device("cpu")).device == torch.device("cpu")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    for device in ("cuda", "gpu", "cuda:0", "meta", "", torch.device("cuda")):
+        with pytest.raises(ValueError, match=f"device must be one of cpu on this machine .* got '{device}'"):
+            Detector(model, device=device)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: Gpu())
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert [checked_device(name).index for name in ("cuda", "cuda:1")] == [None, 1]
+    with pytest.raises(ValueError, match=r"one of cpu, cuda, cuda:0, cuda:1 on this machine .* got 'cuda:2'"):
+        checked_device("cuda:2")
 
 
 class TestStore:

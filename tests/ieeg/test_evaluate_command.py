@@ -12,6 +12,7 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import main
+from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.data.writing import write_edf
 from mvpa_ts.ieeg.events import write_events
 from mvpa_ts.ieeg.report import EVENTS, REFERENCE, read_detection, read_result, save_detection
@@ -88,6 +89,91 @@ def test_reference_from_elsewhere(results, tmp_path, capsys):
     assert "holds none of S02_session0_events.tsv" in capsys.readouterr().err
 
 
+WAYS = {
+    "szcore": "onset\tduration\teventType\n60\t40\tsz\n",
+    "markers": "onset\tduration\ttrial_type\n60\t0\teeg sz start\n100\t0\teeg sz end\n",
+    "without-durations": "onset\tduration\ttrial_type\n60\tn/a\tseizure start\n100\tn/a\tseizure end\n",
+    "focal": "onset\tduration\ttrial_type\n60\t40\tFocal seizure\n",
+    "ictal": "onset\tduration\ttrial_type\n60\t40\tictal\n",
+    "value": "onset\tduration\tvalue\n60\t40\tseizure\n",
+    "open": "onset\tduration\ttrial_type\n60\t0\tseizure\n",
+}
+
+
+def test_a_reference_says_to_evaluate_what_it_says_to_detect(model, tmp_path):
+    """The table beside the recording is its reference, whether detect copies it or evaluate reads it."""
+    model.save_pretrained(tmp_path / "model")
+    for name, table in WAYS.items():
+        file = tmp_path / "in" / f"{name}.edf"
+        write_edf(simulate_recording(name, num_channels=2, duration=180.0, num_seizures=0), file)
+        file.with_name(f"{name}_events.tsv").write_text(table)
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", tmp_path / "model") == 0
+    tables = []
+    for output, more in (("copied", []), ("read", ["--reference", tmp_path / "in"])):
+        assert run("evaluate", tmp_path / "out", "-o", tmp_path / output, *more) == 0
+        tables.append(pd.read_csv(tmp_path / output / "subjects.csv"))
+    assert tables[0]["subject"].tolist() == sorted(WAYS)
+    assert tables[0]["seizures"].tolist() == [1] * len(WAYS)
+    pd.testing.assert_frame_equal(*tables)
+    # All but "open", which lasts 60 s, state the seizure from 60 to 100 s: 8 of 36 segments.
+    for name in WAYS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the seizure without an end
+            labels = read_result(tmp_path / "out" / name, tmp_path / "in" / f"{name}_events.tsv").labels
+        assert labels.sum() == (12 if name == "open" else 8)
+
+
+def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
+    """The second run leaves nothing of the first run's reference, and only a whole run can be evaluated."""
+    model.save_pretrained(tmp_path / "model")
+    file, table = tmp_path / "x.edf", tmp_path / "x_events.tsv"
+    write_edf(simulate_recording("S01", num_channels=2, duration=90.0, num_seizures=0), file)
+    options = ["detect", file, "-o", tmp_path / "out", "--model", tmp_path / "model"]
+    reference = tmp_path / "out" / "x" / REFERENCE
+    for kind, onset in (("sz", 10), ("sz", 20), ("bckg", 0)):
+        table.write_text(f"onset\tduration\teventType\n{onset}\t50\t{kind}\n")
+        assert run(*options) == 0
+        stated = read_seizures(reference, 90.0) if reference.exists() else []
+        assert stated == ([] if kind == "bckg" else [(onset, onset + 50.0)])
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 1
+    assert f"{tmp_path / 'out' / 'x'} has no {REFERENCE}" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeypatch):
+    detector, recording = Detector(model), simulate_recording("S01", num_channels=2, duration=30.0, num_seizures=0)
+    segments = detector.segments(recording)
+    detection = detector.detect_segments(segments)
+    save_detection(tmp_path, detection, segments)
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("mvpa_ts.ieeg.report.html_report", full)
+    with pytest.raises(OSError, match="disk full"):
+        save_detection(tmp_path, detection, segments)
+    with pytest.raises(FileNotFoundError, match="no folder of a complete detection"):
+        read_detection(tmp_path)
+
+
+def test_a_reference_that_states_nothing(results, tmp_path, capsys):
+    root, made = results
+    (tmp_path / "truth").mkdir()
+    for name in made:
+        (tmp_path / "truth" / f"{name}.tsv").write_text("onset\tduration\teventType\n0\t180\tbckg\n")
+    options = ["evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
+    assert run(*options) == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [0, 0, 0]
+    table = tmp_path / "truth" / "S02_session0.tsv"
+    for text in ("onset\tduration\teventType\n3\t9\tanfall\n", "onset\tduration\n3\t9\n"):
+        table.write_text(text)
+        assert run(*options) == 1
+        assert f"{table} has no row that says seizure, and none that says bckg" in capsys.readouterr().err
+        with pytest.warns(UserWarning, match="it is taken as seizure-free"):
+            assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
+    table.write_text("onset\tduration\teventType\n0\t180\tseizure-free\n")
+    assert run(*options) == 0
+
+
 def test_similarities_stand_in_the_table(results, tmp_path, capsys):
     root, _ = results
     rows = [("S01", "ictal", 1, 0.2), ("S01", "interictal", 3, 0.6), ("S02", "interictal", 4, 0.4)]
@@ -116,7 +202,7 @@ class TestPlot:
         write_edf(simulate_recording("S01", num_channels=3, duration=60.0, num_seizures=1), path)
         return path
 
-    def test_every_kind(self, results, model, file, tmp_path):
+    def test_every_kind(self, results, model, file, tmp_path, capsys):
         root, _ = results
         model.save_pretrained(tmp_path / "model")
         folder = root / "S01_session0"
@@ -126,6 +212,10 @@ class TestPlot:
         assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
         maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
         assert run("plot", "connectivity", file, "-o", tmp_path / "map.png", *maps) == 0
+        for layer in ("2", "-3"):
+            assert run("plot", "connectivity", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
+            assert f"layer must be from 0 to 1, or from -2 to -1, got {layer}" in capsys.readouterr().err
+        assert run("plot", "connectivity", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
         for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
             assert (tmp_path / name).stat().st_size > 5000
 

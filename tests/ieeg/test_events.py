@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.events import (
     COLUMNS,
     EventRules,
@@ -16,7 +17,6 @@ from mvpa_ts.ieeg.events import (
     event_rules,
     merge_events,
     probabilities_to_events,
-    read_events,
     split_events,
     write_events,
 )
@@ -169,38 +169,19 @@ class TestFile:
         assert frame["duration"].tolist() == [27.5, 300.0]
         assert frame["recordingDuration"].tolist() == [3600.0, 3600.0]
         assert pd.to_datetime(frame["dateTime"], format="%Y-%m-%d %H:%M:%S").dt.year.max() < 1925
-        assert read_events(path) == ([(12.5, 40.0), (300.0, 600.0)], 3600.0)
+        assert read_seizures(path, 3600.0) == [(12.5, 40.0), (300.0, 600.0)]
 
     def test_no_event_is_one_background_row(self, tmp_path):
         path = tmp_path / "events.tsv"
         write_events(path, [], 60.0)
         frame = pd.read_csv(path, sep="\t")
         assert frame[["onset", "duration", "eventType"]].values.tolist() == [[0.0, 60.0, "bckg"]]
-        assert read_events(path) == ([], 60.0)
-
-    def test_plain_bids(self, tmp_path):
-        path = tmp_path / "sub-1_events.tsv"
-        path.write_text("onset\tduration\ttrial_type\n10\t5\tseizure\n3\t1\tn/a\n40\t2\tsz_foc\n50\t2\tstimulus\n")
-        assert read_events(path) == ([(10.0, 15.0), (40.0, 42.0)], None)
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("onset\tkind\n1\tsz\n", "no column duration, eventType; its columns are onset, kind"),
-            ("onset\tduration\teventType\nsoon\t3\tsz\n", "line 2: onset must be a number, got 'soon'"),
-            ("onset\tduration\teventType\n4\tn/a\tsz\n", "line 2: a seizure needs an onset and a duration"),
-        ],
-    )
-    def test_unreadable_files_say_where(self, tmp_path, text, message):
-        path = tmp_path / "events.tsv"
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            read_events(path)
+        assert read_seizures(path, 60.0) == []
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path):
         path = tmp_path / "events.tsv"
         write_events(path, [], 60.0)
         with pytest.raises(ValueError, match="confidences"):
             write_events(path, [(1.0, 2.0)], 60.0, confidences=[])
-        assert read_events(path) == ([], 60.0)
+        assert read_seizures(path, 60.0) == []
         assert [file.name for file in tmp_path.iterdir()] == ["events.tsv"]

@@ -230,3 +230,12 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([*arguments, "--model.base", str(tmp_path / "nothing")])
     assert "nothing is neither a folder nor a model on the Hugging Face hub" in capsys.readouterr().err
+    trained = [*arguments, "--model.base", str(tmp_path / "base")]
+    validate = ["finetune", "validate", *trained[1:]]
+    assert main(validate) == 1  # the head would be random
+    assert "validate needs --ckpt_path" in capsys.readouterr().err
+    assert main([*validate, "--ckpt_path", "last"]) == 0
+    assert "validation/auroc" in capsys.readouterr().out
+    trained[trained.index("--output") + 1] = str(tmp_path / "mistyped")
+    assert main([*trained, "--ckpt_path", "last"]) == 1
+    assert "there is no checkpoint" in capsys.readouterr().err

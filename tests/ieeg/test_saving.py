@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import socket
@@ -54,6 +55,26 @@ def test_round_trip(changes, tmp_path):
 def test_precision_is_kept(tmp_path):
     make_model().bfloat16().save_pretrained(tmp_path)
     assert {p.dtype for p in MVPFormer.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("given", [".", "adapter", "checkpoints", "checkpoints/last.ckpt", "model/model.safetensors"])
+def test_a_path_near_the_model_says_where_it_is(folder, given):
+    run = folder.parent
+    for name in ("adapter", "checkpoints"):
+        (run / name).mkdir()
+    (run / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    path = run / given
+    kind = NotADirectoryError if path.is_file() else FileNotFoundError
+    expected = f"{path} is a file, a model is a folder with config.json" if path.is_file() else f"is not in {path}"
+    for load in (MVPFormer.from_pretrained, pretrained_config):
+        with pytest.raises(kind, match=re.escape(f"{expected}: did you mean {folder}?")):
+            load(path)
+
+
+def test_a_path_near_no_model_says_nothing_of_one(tmp_path):
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    with pytest.raises(NotADirectoryError, match=r"weights\.pt is a file, a model is a folder with config\.json$"):
+        MVPFormer.from_pretrained(tmp_path / "weights.pt")
 
 
 def test_fields_can_be_changed_on_loading(folder):

@@ -162,3 +162,53 @@ def test_command(tmp_path, capsys):
     assert "exists already: pass --overwrite" in capsys.readouterr().err
     assert main([*arguments, "--overwrite", "--format=edf", "--difficulty.line_frequency=60"]) == 0
     assert read_recording(out / "S01.edf").channel_names == ("A1", "A2", "A3", "A4")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "ieeg/notes.txt", "S01_part_1.h5.bak", "S02_total.h5"])
+def test_overwriting_keeps_what_simulate_did_not_write(tmp_path, capsys, name):
+    out = tmp_path / "made"
+    arguments = ["simulate", str(out), "--subjects=2", "--channels=2", "--hours=0.01", "--overwrite"]
+    assert main(arguments) == 0
+    other = out / "S01" / name
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main([*arguments, "--seed=9"]) == 1
+    assert (
+        f"{out / 'S01'} holds more than a recording of the SWEC layout ({name.split('/')[0]})"
+        in capsys.readouterr().err
+    )
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_overwriting_replaces_every_part(tmp_path):
+    arguments = ["simulate", str(tmp_path), "--subjects=1", "--channels=2", "--overwrite"]
+    assert main([*arguments, "--hours=0.02", "--part_hours=0.005"]) == 0
+    assert len([*(tmp_path / "S01").iterdir()]) == 5
+    assert main([*arguments, "--hours=0.02", "--part_hours=0"]) == 1  # an error removes nothing
+    assert len([*(tmp_path / "S01").iterdir()]) == 5
+    assert main([*arguments, "--hours=0.01"]) == 0
+    assert sorted(path.name for path in (tmp_path / "S01").iterdir()) == ["S01_part_1.h5", "S01_total.h5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sfreq=1000"], "sfreq must be 512 or 1024 Hz in files of the SWEC layout, got 1000"),
+        (["--subjects=0"], "num_subjects must be at least 1, got 0"),
+        (["--subjects=-1"], "num_subjects must be at least 1, got -1"),
+        (["--channels=[]"], "num_channels must be a number, or a list of one number or more"),
+        (["--part_hours=0"], "part_hours must be positive, got 0.0"),
+    ],
+)
+def test_command_refuses_what_it_cannot_write(tmp_path, capsys, options, message):
+    assert main(["simulate", str(tmp_path / "made"), "--hours=0.01", "--subjects=1", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(("sfreq", "kind"), [(1024, "swec"), (1000, "edf")])
+def test_command_writes_the_rate_that_was_asked_for(tmp_path, sfreq, kind):
+    options = ["--subjects=1", "--hours=0.01", f"--sfreq={sfreq}", f"--format={kind}"]
+    assert main(["simulate", str(tmp_path), *options]) == 0
+    assert read_recording(tmp_path / ("S01" if kind == "swec" else "S01.edf")).sfreq == sfreq

@@ -103,6 +103,44 @@ def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize("every", [5, 100000])
+def test_interrupted_run_says_where_it_goes_on(folder, tmp_path, every):
+    output = tmp_path / "run"
+    more = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000", "--checkpoint_every", str(every))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.command_line", *command(folder, output, *more)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = output / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 120
+    while not (checkpoint.exists() if every == 5 else [*output.glob("csv/version_0/metrics.csv")]):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    if every == 5:
+        step = torch.load(checkpoint, weights_only=True)["global_step"]
+        expected = f"{checkpoint} holds step {step}, go on with --ckpt_path last"
+    else:
+        expected = f"{checkpoint} does not exist yet, start again (--checkpoint_every is 100000)"
+    assert error.splitlines()[-1] == f"mvpformer pretrain: interrupted; {expected}"
+
+
+def test_the_next_interrupt_is_not_ignored(folder, tmp_path, monkeypatch, capsys):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("mvpa_ts.ieeg.pretraining.PretrainingModule.training_step", interrupt)
+    assert main(command(folder, tmp_path / "run")) == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "interrupted; " in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that came to its end."""
@@ -130,6 +168,33 @@ def test_validate(folder, finished, capsys):
     assert main([arguments[0], "validate", *arguments[1:]]) == 0
     assert "validation/loss" in capsys.readouterr().out
     assert (finished / "similarity.png").exists()
+
+
+@pytest.mark.parametrize("which", ["finished", "fresh"])
+def test_validate_needs_a_checkpoint(folder, finished, tmp_path, capsys, which):
+    output = finished if which == "finished" else tmp_path / "fresh"
+    before = {path: path.read_bytes() for path in output.glob("similarity.*")}
+    arguments = command(folder, output)
+    assert main([arguments[0], "validate", *arguments[1:]]) == 1
+    error = capsys.readouterr().err
+    assert "validate needs --ckpt_path, last or a file: without one it would score random weights" in error
+    assert {path: path.read_bytes() for path in output.glob("similarity.*")} == before
+    assert output.exists() == (which == "finished")
+
+
+@pytest.mark.parametrize("subcommand", ["fit", "validate"])
+def test_last_of_a_run_that_is_not_there(folder, tmp_path, capsys, subcommand):
+    arguments = command(folder, tmp_path / "mistyped", "--ckpt_path", "last")
+    assert main([arguments[0], subcommand, *arguments[1:]]) == 1
+    last = tmp_path / "mistyped" / "checkpoints" / "last.ckpt"
+    assert f"--ckpt_path last: there is no checkpoint {last}" in capsys.readouterr().err
+    assert not (tmp_path / "mistyped").exists()
+
+
+@pytest.mark.parametrize("path", ["nowhere.ckpt", ""])
+def test_checkpoint_that_is_not_there(folder, tmp_path, path):
+    assert main(command(folder, tmp_path / "run", "--ckpt_path", path)) == 1
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_another_run_is_not_overwritten(folder, finished, capsys):
