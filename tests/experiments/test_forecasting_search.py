@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import forecasting_choices
 import forecasting_search
 import numpy as np
 import pandas as pd
@@ -31,9 +32,13 @@ def test_in_a_block_the_errors_are_those_of_the_benchmark() -> None:
     assert change(errors, reference, (96, 0)) == pytest.approx((1.0 - 10.0) / 2, abs=1e-4)
 
 
-def test_goes_on_where_it_stopped_and_never_reads_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("horizon", [None, 96])
+def test_goes_on_where_it_stopped_and_never_reads_test(
+    horizon: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     dates = pd.date_range("2016", periods=17420, freq="h")
     values = np.random.default_rng(0).standard_normal((len(dates), 2))
+    values[11520:] = np.nan  # the test part
     frame = pd.DataFrame(values, columns=["a", "b"]).assign(date=dates)[["date", "a", "b"]]
     whole, train = forecasting_search.forecasting_windows, forecasting_search.train
     trained: list[int] = []
@@ -47,19 +52,23 @@ def test_goes_on_where_it_stopped_and_never_reads_test(monkeypatch: pytest.Monke
         trained.append(1)
         return train(*arguments, **options)
 
-    monkeypatch.setattr(forecasting_search, "load_forecasting_frame", lambda name: frame)
+    for module in (forecasting_search, forecasting_choices):
+        monkeypatch.setattr(module, "load_forecasting_frame", lambda name: frame)
     monkeypatch.setattr(forecasting_search, "forecasting_windows", without_test)
     monkeypatch.setattr(forecasting_search, "train", counted)
     table = tmp_path / "search.csv"
-    first = search(table, "ETTh1", 2, quick=True)
+    first = search(table, "ETTh1", 2, horizon=horizon, quick=True)
     rows = read_rows(table)
     assert list(rows["trial"]) == [REFERENCE, 0, 1]
+    assert ("block" in rows) == (horizon is not None)
+    assert rows["mse"].notna().all()
+    assert f"{horizon or 96}, seed" in markdown(rows)
     assert len(trained) == 3
-    second = search(table, "ETTh1", 3, quick=True)
+    second = search(table, "ETTh1", 3, horizon=horizon, quick=True)
     pd.testing.assert_frame_equal(read_rows(table).iloc[:3], rows)
     assert len(trained) == 4
-    assert [trial.params for trial in second.trials[:2]] == [trial.params for trial in first.trials]
-    assert [trial.value for trial in second.trials[:2]] == [trial.value for trial in first.trials]
+    assert [trial.params for trial in second.trials[:2]] == [trial.params for trial in first.trials[:2]]
+    assert [trial.value for trial in second.trials[:2]] == [trial.value for trial in first.trials[:2]]
     assert second.trials[2].params != second.trials[1].params
 
 
