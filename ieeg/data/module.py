@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -216,14 +217,18 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.validation is not None
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
-        return self._loader(self.validation, FixedBatches(sampler, self.batch_size))
+        # A recording's last span is padded to the length of the others, so that the batch's others do not matter to it.
+        (_, (span, _)) = self._spans()
+        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), span)
 
-    def _loader(self, dataset: SpanDataset, batches: Sampler[list[int]]) -> DataLoader[dict[str, Any]]:
+    def _loader(
+        self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
+    ) -> DataLoader[dict[str, Any]]:
         return DataLoader(
             dataset,
             batch_sampler=batches,
             num_workers=self.workers,
-            collate_fn=collate,
+            collate_fn=partial(collate, segments=segments),
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=self.workers > 0,
         )

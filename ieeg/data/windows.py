@@ -160,10 +160,17 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
 
 
-def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any]:
     """A batch of spans with different numbers of channels and segments.
 
     Channels are padded at the end, segments at the start: windows end where their label is.
+
+    Parameters
+    ----------
+    items : sequence of dict
+        From `SpanDataset`.
+    segments : int, default 1
+        Pad to at least so many segments, for what needs the same span whatever else is in the batch.
 
     Returns
     -------
@@ -176,9 +183,11 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(sizes) != 1:
         raise ValueError(f"the spans of a batch must have the same rate, got segments of {sorted(sizes)} samples")
     size = sizes.pop()
-    if len(items) == 1:  # fresh memory for a copy would cost more than reading the file
+    B = len(items)
+    shapes = [item["token_mask"].shape for item in items]
+    S, C = map(max, zip(*shapes, (segments, 1), strict=True))
+    if B == 1 and shapes[0] == (S, C):  # fresh memory for a copy would cost more than reading the file
         (item,) = items
-        S, C = item["token_mask"].shape
         return {
             "signal": item["signal"][None],
             "channel_mask": torch.ones(1, C, dtype=torch.bool),
@@ -189,9 +198,6 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "recording": [item["recording"]],
             "start": torch.full((1,), item["start"], dtype=torch.float64),
         }
-    B = len(items)
-    shapes = [item["token_mask"].shape for item in items]
-    S, C = map(max, zip(*shapes, strict=True))
     padded = any(shape != (S, C) for shape in shapes)
     batch: dict[str, Any] = {
         "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
@@ -203,8 +209,8 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "recording": [item["recording"] for item in items],
         "start": torch.zeros(B, dtype=torch.float64),
     }
-    for b, (item, (segments, channels)) in enumerate(zip(items, shapes, strict=True)):
-        first = S - segments
+    for b, (item, (own, channels)) in enumerate(zip(items, shapes, strict=True)):
+        first = S - own
         batch["signal"][b, :channels, first * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, first:, :channels] = item["token_mask"]

@@ -15,7 +15,7 @@ from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.contrastive import Spans, info_nce
 from mvpa_ts.ieeg.data.module import RecordingDataModule
-from mvpa_ts.ieeg.pretraining import PretrainingModule, load_pretrained
+from mvpa_ts.ieeg.pretraining import PretrainingModule, load_pretrained, measure_similarity
 from mvpa_ts.ieeg.training_module import learning_rate_scale, stream_seed
 
 CONTEXT = 4
@@ -181,6 +181,39 @@ def test_every_validation_segment_is_seen_once(tmp_path, context):
     starts = one.similarity.segments["start"].tolist()
     # Of 40 segments those with two whole minutes ahead of them; the last span is a short one.
     assert sorted(starts) == [5.0 * p for p in range(40 - 24)]
+
+
+@pytest.mark.parametrize("segments", [54, 55, 58, 83, 84])
+def test_validation_does_not_depend_on_the_batch(segments):
+    """The last span is as long as the others, holds 25, 28 or 53 segments, or 24 + T again."""
+    model = PretrainingModule(architecture(context=30)).model
+    recordings = [recording(f"S{n}", seed=n, segments=segments, channels=2 + n) for n in range(3)]
+    found = []
+    for batch_size in (1, 2, 8):
+        made = data(recordings=recordings, validation_subjects=["S1", "S2"], context=30, batch_size=batch_size)
+        made.setup()
+        frame = measure_similarity(model, made.val_dataloader()).segments.sort_values(["subject", "start"])
+        assert frame["start"].tolist() == 2 * [5.0 * p for p in range(segments - 24)]
+        found.append(frame[["true", "two_step"]].to_numpy())
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-5)
+
+
+def test_a_short_span_alone_in_its_batch_is_validated(tmp_path):
+    one = PretrainingModule(architecture(context=30))
+    recordings = [recording(f"S{n}", seed=n, segments=58) for n in range(2)]
+    made = data(recordings=recordings, validation_subjects=["S1"], context=30, batch_size=1)
+    with pytest.warns(UserWarning, match="a batch without another window"):
+        (values,) = trainer(tmp_path, 1).validate(one, made, verbose=False)
+    assert math.isfinite(values["validation/loss"])
+    assert len(one.similarity.segments) == 58 - 24
+
+
+def test_similarity_needs_two_minutes_after_each_prediction():
+    made = data()
+    made.setup()
+    with pytest.raises(ValueError, match=r"two minutes, 28 segments, .* got 6: read them by .*segments=28"):
+        measure_similarity(module().model, made.train_dataloader())
 
 
 def run(folder: Path, steps: int, checkpoint: Path | None = None, **changes: Any) -> tuple[Losses, PretrainingModule]:

@@ -90,6 +90,13 @@ def test_collate_pads_and_masks():
     assert (batch["token_mask"] == expected).all()
     plain = collate([data[1]])
     np.testing.assert_array_equal(plain["signal"][0], data[1]["signal"])
+    for rows, first in (([2], 4), ([0, 2], 2)):
+        longer = collate([data[row] for row in rows], segments=6)
+        assert longer["signal"].shape[2] == 6 * 2560
+        assert longer["segment_mask"][0].tolist() == [False] * first + [True] * (6 - first)
+        assert longer["start"][0] == data[rows[0]]["start"] - 5.0 * first
+    whole = data[1]
+    assert collate([whole], segments=6)["signal"].data_ptr() == whole["signal"].data_ptr()
     with pytest.raises(ValueError, match="same rate"):
         collate([data[0], data[1] | {"segment_samples": 1280}])
 
