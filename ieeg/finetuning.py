@@ -211,7 +211,8 @@ class FinetuningModule(TrainingModule):
     """Cross-entropy of the last segment's label in all windows of a batch's spans.
 
     Each segment is encoded once and windows are cut from the embeddings. Windows whose last segment has no signal in
-    any channel are left out.
+    any channel are left out, and so are those that begin in the padding before a short span: the span before it holds
+    them whole.
 
     Parameters
     ----------
@@ -300,7 +301,7 @@ class FinetuningModule(TrainingModule):
         _print(f"{self.method}: {trained:,} of {total:,} weights are trained ({share:.2%}), and {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Logits [n, 2] and labels [n] of all windows that end in a segment with a signal."""
+        """Logits [n, 2] and labels [n] of all windows that lie in their span and end in a segment with a signal."""
         T = self.core.config.context
         signal, ictal = batch["signal"], batch["ictal"]
         real = torch.ones(signal.shape[0], ictal.shape[1], signal.shape[1], dtype=torch.bool, device=signal.device)
@@ -310,6 +311,8 @@ class FinetuningModule(TrainingModule):
         embeddings = self.core.encode(signal, real)
         windows, masks = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
         scored = masks[:, -1].any(1)
+        if "segment_mask" in batch:
+            scored = scored & unfold_windows(batch["segment_mask"], T)[:, :, 0].flatten()
         windows, masks = windows[scored], masks[scored]
         features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
         labels = unfold_windows(ictal, T)[:, :, -1].flatten()[scored]
