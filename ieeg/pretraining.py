@@ -162,7 +162,7 @@ class PretrainingModule(TrainingModule):
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
         similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"]))
+        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
@@ -252,7 +252,7 @@ def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> R
     embeddings, prediction, real = _predict_with_references(model, batch)
     generator = torch.Generator(embeddings.device).manual_seed(seed)
     similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-    return rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"])
+    return rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:
@@ -277,6 +277,11 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
     return model.eval()
 
 
+def _names(batch: Mapping[str, Any]) -> list[str]:
+    """The name of each span's recording; the subject's where the batch has no other."""
+    return list(batch.get("recording", batch["subject"]))
+
+
 def _recordings(batch: Mapping[str, Any]) -> list[str]:
-    """A name for the recording of each span; the subject's where the batch has no other."""
-    return [f"{s}/{r}" for s, r in zip(batch["subject"], batch.get("recording", batch["subject"]), strict=True)]
+    """What tells the recordings of a batch apart, whatever the subject."""
+    return [f"{subject}/{name}" for subject, name in zip(batch["subject"], _names(batch), strict=True)]

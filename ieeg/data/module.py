@@ -188,7 +188,7 @@ class RecordingDataModule(pl.LightningDataModule):
             there = [given] if isinstance(given, Recording) else find_recordings(given)
             if not there:
                 raise FileNotFoundError(f"there is no recording in {given}")
-            found += there
+            found += [one for one in there if one not in found]  # a folder and a file in it, say
         files = [one for one in found if isinstance(one, Path)]
         if self.subjects is None:
             warn_of_shared_names(files)

@@ -119,6 +119,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
             raise ValueError("segments is empty: give at least one recording")
         self.segments, self.window = list(segments), window
         self._labels = [s.labels(rule) for s in self.segments]
+        self._names = _distinct_names(self.segments)
         spans = []
         for index, one in enumerate(self.segments):
             uneven = one.num_segments > 1 and one.starts[-1] - one.starts[-2] < SEGMENT_SECONDS
@@ -135,7 +136,11 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return len(self.spans)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples."""
+        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples.
+
+        Subject and recording together are one recording: of several with one name, such as files in folders by day,
+        the later ones are called "ieeg (2)", "ieeg (3)", ….
+        """
         span = self.spans[index]
         segments = self.segments[span.recording]
         self._used[span.recording] = None
@@ -151,13 +156,27 @@ class SpanDataset(Dataset[dict[str, Any]]):
             "token_mask": torch.from_numpy(valid),
             "ictal": torch.from_numpy(self._labels[span.recording][span.first : span.last].copy()),
             "subject": segments.subject,
-            "recording": segments.recording.name,
+            "recording": self._names[span.recording],
             "start": float(segments.starts[span.first]),
             "segment_samples": segments.segment_samples,
         }
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
+
+
+def _distinct_names(segments: Sequence[Segments]) -> list[str]:
+    """Names of the recordings, numbered where a subject has several of one name."""
+    names: list[str] = []
+    taken: set[tuple[str, str]] = set()
+    for one in segments:
+        name, number = one.recording.name, 1
+        while (one.subject, name) in taken:
+            number += 1
+            name = f"{one.recording.name} ({number})"
+        taken.add((one.subject, name))
+        names.append(name)
+    return names
 
 
 def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.contrastive import Spans, info_nce
 from mvpa_ts.ieeg.data.module import RecordingDataModule
-from mvpa_ts.ieeg.pretraining import PretrainingModule, load_pretrained, measure_similarity
+from mvpa_ts.ieeg.data.writing import write_edf
+from mvpa_ts.ieeg.pretraining import PretrainingModule, _recordings, load_pretrained, measure_similarity
 from mvpa_ts.ieeg.training_module import learning_rate_scale, stream_seed
 
 CONTEXT = 4
@@ -207,6 +208,26 @@ def test_a_short_span_alone_in_its_batch_is_validated(tmp_path):
         (values,) = trainer(tmp_path, 1).validate(one, made, verbose=False)
     assert math.isfinite(values["validation/loss"])
     assert len(one.similarity.segments) == 58 - 24
+
+
+def test_files_of_one_name_in_folders_by_day_are_all_compared(tmp_path):
+    """Two recordings of 60 segments that are both called "ieeg": each has 36 segments with two minutes ahead."""
+    rows = ["file\tsubject"]
+    for number, (subject, file) in enumerate([("P1", "p1.edf"), ("P2", "day1/ieeg.edf"), ("P2", "day2/ieeg.edf")]):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        write_edf(recording(subject, seed=number, segments=60, channels=2), tmp_path / file)
+        rows.append(f"{file}\t{subject}")
+    (tmp_path / "who.tsv").write_text("\n".join(rows) + "\n")
+    made = data(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["P2"], context=8)
+    made.setup()
+    found = measure_similarity(PretrainingModule(architecture(context=8)).model, made.val_dataloader())
+    for _, day in found.segments.groupby("recording"):
+        assert sorted(day["start"]) == [5.0 * p for p in range(36)]
+    assert set(found.segments["recording"]) == {"ieeg", "ieeg (2)"}
+    # Nor do they count as one stretch of time for negatives.
+    batch = {"subject": ["P2"] * 3, "recording": ["ieeg", "ieeg (2)", "ieeg"]}
+    spans = Spans.of(_recordings(batch), torch.zeros(3), 9)
+    assert spans.overlap(spans).tolist() == [[True, False, True], [False, True, False], [True, False, True]]
 
 
 def test_similarity_needs_two_minutes_after_each_prediction():

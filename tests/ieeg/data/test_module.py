@@ -140,6 +140,13 @@ def test_files_of_one_name_in_two_folders_are_named(tmp_path):
     assert set(made.training.subjects) == {"Emil"}
 
 
+def test_a_file_given_twice_is_one_recording(tmp_path):
+    for number, name in enumerate(["S0", "S1"]):
+        write_edf(recording(name, seed=number), tmp_path / f"{name}.edf")
+    made = module(recordings=[tmp_path, tmp_path / "S1.edf"], validation_subjects=["S1"])
+    assert [one.recording.name for one in made.validation.segments] == ["S1"]
+
+
 def test_simulated_subjects():
     made = module(
         recordings=None,

@@ -69,6 +69,16 @@ def test_items():
         SpanDataset([], 3)
 
 
+def test_recordings_of_one_name_are_told_apart():
+    made = [make(10.0, 2, subject) for subject in ("S01", "S02", "S01", "S01", "S01")]
+    for one, name in zip(made, ["ieeg", "ieeg", "ieeg", "ieeg (2)", "ieeg"], strict=True):
+        one.name = name
+    data = SpanDataset([Segments(one) for one in made], length=2)
+    names = [(data[i]["subject"], data[i]["recording"]) for i in range(len(data))]
+    others = [("S01", f"ieeg{number}") for number in (" (2)", " (2) (2)", " (3)")]
+    assert names == [("S01", "ieeg"), ("S02", "ieeg"), *others]
+
+
 def test_collate_pads_and_masks():
     recordings = [make(20.0, 2, "S01", [(0, 3)]), make(40.0, 4, "S02", [(12, 13)])]
     recordings[0].source.values[1, 5 * 512 : 10 * 512] = 0
