@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
+from mvpa_ts.ieeg.data.cohort import identity
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.similarity import (
@@ -283,5 +284,11 @@ def _names(batch: Mapping[str, Any]) -> list[str]:
 
 
 def _recordings(batch: Mapping[str, Any]) -> list[str]:
-    """What tells the recordings of a batch apart, whatever the subject."""
-    return [f"{subject}/{name}" for subject, name in zip(batch["subject"], _names(batch), strict=True)]
+    """What tells the recordings of a batch apart; the same for both folders of one that SWEC holds twice."""
+    recordings = []
+    for subject, name in zip(batch["subject"], _names(batch), strict=True):
+        person = identity(subject)
+        # A SWEC recording is named after its folder: "ID20", or "ID20_part_1".
+        place = person + name.removeprefix(subject) if name.startswith(subject) else name
+        recordings.append(f"{person}/{place}")
+    return recordings

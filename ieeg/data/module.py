@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.data.cohort import split_subjects
+from mvpa_ts.ieeg.data.cohort import identity, split_subjects
 from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.sampling import SpanSampler
@@ -81,7 +81,8 @@ class RecordingDataModule(pl.LightningDataModule):
     batch_size : int, default 8
         Spans in a batch of one process.
     balance : {"subject", "none", "ictal"}, default "subject"
-        Every subject as often; every span once an epoch; or half of the spans with a seizure.
+        Every subject as often; every span once an epoch; or half of the spans with a seizure. A person of SWEC under
+        two names is one subject here.
     channels : int or "all", default "all"
         Most channels of a recording; of wider ones the automatic selection takes this many.
     in_memory : bool, default False
@@ -236,7 +237,7 @@ class RecordingDataModule(pl.LightningDataModule):
     def _sampler(self, dataset: SpanDataset) -> SpanSampler:
         rank, world_size = self._process()
         return SpanSampler(
-            dataset.subjects,
+            [identity(subject) for subject in dataset.subjects],  # who is in SWEC twice is drawn as one
             self._ictal(dataset),
             balance=self.balance,
             seed=self.seed,

@@ -230,6 +230,15 @@ def test_files_of_one_name_in_folders_by_day_are_all_compared(tmp_path):
     assert spans.overlap(spans).tolist() == [[True, False, True], [False, True, False], [True, False, True]]
 
 
+def test_a_recording_that_swec_has_twice_is_one_for_negatives():
+    names = ["ID01/ID01", "ID20/ID20", "ID20/ID20_part_1", "ID21/ID21", "S1/ID20", "ID20/ieeg", "ID2/ID20"]
+    subject, recording = zip(*(name.split("/") for name in names), strict=True)
+    found = _recordings({"subject": subject, "recording": recording})
+    assert found == ["ID01/ID01", "ID01/ID01", "ID01/ID01_part_1", "ID02/ID02", "S1/ID20", "ID01/ieeg", "ID2/ID20"]
+    spans = Spans.of(found[:3], torch.zeros(3), 9)
+    assert spans.overlap(spans).tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+
+
 def test_similarity_needs_two_minutes_after_each_prediction():
     made = data()
     made.setup()

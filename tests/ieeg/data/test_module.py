@@ -170,6 +170,15 @@ def test_one_person_on_both_sides_is_refused():
         module(recordings=swec, validation_subjects=["ID20"], allow_duplicates=True)
 
 
+def test_a_person_under_two_names_is_balanced_as_one():
+    swec = [recording(name, seed=n) for n, name in enumerate(["ID01", "ID20", "ID02", "ID19"])]
+    made = module(recordings=swec, validation_subjects=["ID19"], batch_size=8)
+    batches = first_batches(made.train_dataloader(), 10)
+    subjects = [subject for batch in batches for subject in batch["subject"]]
+    assert abs(subjects.count("ID02") - 40) <= 1
+    assert min(subjects.count("ID01"), subjects.count("ID20")) > 10
+
+
 def test_short_recordings_are_named():
     recordings = [recording("S0", 0), recording("S1", 1), recording("S3", 3, segments=4), recording("S2", 2)]
     with pytest.warns(UserWarning, match=r"training needs 5 segments .* 1 have fewer, such as S3_made_up \(4\)"):
