@@ -111,7 +111,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs and must agree with."""
-        checkpoint[RECORD] = self.record() | {"task": self.task, "batches_done": self.batches_done}
+        checkpoint[RECORD] = self._settings() | {"task": self.task, "batches_done": self.batches_done}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another architecture or of other settings."""
@@ -119,11 +119,16 @@ class TrainingModule(pl.LightningModule):
         if record.get("task") != self.task:
             raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
         self.batches_done = record.pop("batches_done")
-        own = self.record()
+        own = self._settings()
         different = [name for name in own if record.get(name) != own[name]]
         if different and self.trainer.training:
             changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
             raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
+
+    def _settings(self) -> dict[str, Any]:
+        """The module's record, and the trainer's settings that decide what a step does."""
+        names = ("accumulate_grad_batches", "gradient_clip_val", "precision")
+        return self.record() | {f"trainer.{name}": getattr(self.trainer, name) for name in names}
 
     def generator(self, *stream: object) -> torch.Generator:
         """Random numbers of one named stream, such as ("negatives", batch, rank)."""

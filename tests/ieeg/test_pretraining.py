@@ -51,6 +51,7 @@ class Losses(pl.Callback):
 
 def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
     arguments: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "devices": 1}
+    arguments["gradient_clip_val"] = 1.0
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=steps,
@@ -59,7 +60,6 @@ def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -
         enable_model_summary=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
-        gradient_clip_val=1.0,
         plugins=[AtomicCheckpointIO()],
         **(arguments | changes),
     )
@@ -312,6 +312,9 @@ def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
     [
         ({"module": {"learning_rate": 5e-3}}, "other settings .*learning_rate: 0.001 there, 0.005 here"),
         ({"module": {"seed": 6}}, "other settings .*seed: 5 there, 6 here"),
+        ({"accumulate_grad_batches": 4}, r"other settings \(trainer.accumulate_grad_batches: 1 there, 4 here\)"),
+        ({"gradient_clip_val": 0.001}, r"other settings \(trainer.gradient_clip_val: 1.0 there, 0.001 here\)"),
+        ({"precision": "bf16-mixed"}, r"other settings \(trainer.precision: '32-true' there, 'bf16-mixed' here\)"),
         ({"data": data(batch_size=3)}, "other data .*batch_size: 4 there, 3 here"),
         (
             {"data": data(recordings=[recording(f"S{n}", seed=n, channels=2 + n % 2) for n in (0, 2, 1, 3)])},
@@ -334,7 +337,8 @@ def test_a_checkpoint_is_validated_on_other_data(tmp_path):
     one.fit(module(), data())
     one.save_checkpoint(tmp_path / "last.ckpt")
     others = data(recordings=[recording(f"S{n}", seed=n) for n in (7, 8)], validation_subjects=["S8"])
-    (values,) = trainer(tmp_path, 1).validate(module(), others, ckpt_path=tmp_path / "last.ckpt", verbose=False)
+    other = trainer(tmp_path, 1, precision="bf16-mixed", accumulate_grad_batches=2)
+    (values,) = other.validate(module(), others, ckpt_path=tmp_path / "last.ckpt", verbose=False)
     assert math.isfinite(values["validation/loss"])
 
 
