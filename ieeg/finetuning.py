@@ -217,7 +217,7 @@ class FinetuningModule(TrainingModule):
     Parameters
     ----------
     base : path, optional
-        Pretrained model to start from; None: from scratch, with `architecture` ("no pretraining").
+        Pretrained model to start from; None: from scratch, with `architecture` and method "full" ("no pretraining").
     architecture : MVPFormerConfig, optional
         Of a model from scratch.
     method : {"lora", "head", "full"}, default "lora"
@@ -262,6 +262,11 @@ class FinetuningModule(TrainingModule):
         super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         if (base is None) == (architecture is None):
             raise ValueError("give either base, a pretrained model's folder, or architecture, and not both")
+        if architecture is not None and method in ("lora", "head"):
+            raise ValueError(
+                f"method={method!r} leaves the weights under it as they are, which are random without base: train all "
+                "of them by method='full', or give a pretrained model as base"
+            )
         if class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
         if base is not None:

@@ -131,13 +131,20 @@ def test_merged_keeps_the_pretrained_weights(base):
     ("arguments", "message"),
     [
         ({}, "give either base"),
+        ({"architecture": CONFIG}, r"method='lora' leaves .* which are random without base: .* by method='full'"),
+        ({"architecture": CONFIG, "method": "head"}, "method='head' leaves"),
         ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, full"),
-        ({"architecture": CONFIG, "class_weights": "some"}, "class_weights must be"),
+        ({"architecture": CONFIG, "method": "full", "class_weights": "some"}, "class_weights must be"),
     ],
 )
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         FinetuningModule(**arguments)
+
+
+def test_from_scratch_all_weights_train():
+    module = FinetuningModule(architecture=CONFIG, method="full")
+    assert all(parameter.requires_grad for parameter in module.model.parameters())
 
 
 def test_windows_are_those_encoded_one_by_one():
