@@ -23,6 +23,7 @@ from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, read_config
 from mvpa_ts.ieeg.training_module import TrainingModule, stream_seed
+from mvpa_ts.ieeg.training_subjects import read_training_subjects
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -271,6 +272,7 @@ class FinetuningModule(TrainingModule):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
+            self.base_subjects = read_training_subjects(base) or frozenset()
         else:
             assert architecture is not None
             with torch.random.fork_rng(devices=[]):

@@ -12,6 +12,9 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
+from mvpa_ts.ieeg.data.module import RecordingDataModule
+from mvpa_ts.ieeg.training_subjects import refuse_seen, subject_hash
+
 RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""
 
@@ -63,6 +66,19 @@ class TrainingModule(pl.LightningModule):
         self.final_rate = final_rate
         self.seed = seed
         self.batches_done = 0
+        self.base_subjects: frozenset[str] = frozenset()  # hashes of those that the model's weights have seen before
+
+    def setup(self, stage: str) -> None:
+        """Refuse validation subjects that the base of the model was trained on."""
+        data = self.trainer.datamodule
+        if isinstance(data, RecordingDataModule):
+            refuse_seen(data.validation_subjects, self.base_subjects, allow_duplicates=data.allow_duplicates)
+
+    def training_subjects(self) -> frozenset[str]:
+        """Hashes of the subjects that the weights have seen: of this training, and of the base's."""
+        data = self.trainer.datamodule
+        trained = data.training.subjects if isinstance(data, RecordingDataModule) and data.training is not None else ()
+        return self.base_subjects | {subject_hash(subject) for subject in trained}
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

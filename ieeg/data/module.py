@@ -90,7 +90,7 @@ class RecordingDataModule(pl.LightningDataModule):
     workers : int, default 0
         Processes that read; 0: the training process.
     allow_duplicates : bool, default False
-        Accept a person on both sides, with a warning.
+        Accept a person on both sides, with a warning; also a validation subject that the base of a finetuning has seen.
     subjects : path, optional
         Table of who was recorded in which file, see `mvpa_ts.ieeg.data.subjects.read_subjects`: for files outside BIDS,
         each of which is a subject of its own otherwise.
