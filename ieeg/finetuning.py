@@ -23,6 +23,7 @@ from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, read_config
 from mvpa_ts.ieeg.training_module import TrainingModule, stream_seed
+from mvpa_ts.ieeg.training_subjects import read_training_subjects
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -211,12 +212,13 @@ class FinetuningModule(TrainingModule):
     """Cross-entropy of the last segment's label in all windows of a batch's spans.
 
     Each segment is encoded once and windows are cut from the embeddings. Windows whose last segment has no signal in
-    any channel are left out.
+    any channel are left out, and so are those that begin in the padding before a short span: the span before it holds
+    them whole.
 
     Parameters
     ----------
     base : path, optional
-        Pretrained model to start from; None: from scratch, with `architecture` ("no pretraining").
+        Pretrained model to start from; None: from scratch, with `architecture` and method "full" ("no pretraining").
     architecture : MVPFormerConfig, optional
         Of a model from scratch.
     method : {"lora", "head", "full"}, default "lora"
@@ -261,10 +263,16 @@ class FinetuningModule(TrainingModule):
         super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         if (base is None) == (architecture is None):
             raise ValueError("give either base, a pretrained model's folder, or architecture, and not both")
+        if architecture is not None and method in ("lora", "head"):
+            raise ValueError(
+                f"method={method!r} leaves the weights under it as they are, which are random without base: train all "
+                "of them by method='full', or give a pretrained model as base"
+            )
         if class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
+            self.base_subjects = read_training_subjects(base) or frozenset()
         else:
             assert architecture is not None
             with torch.random.fork_rng(devices=[]):
@@ -300,7 +308,7 @@ class FinetuningModule(TrainingModule):
         _print(f"{self.method}: {trained:,} of {total:,} weights are trained ({share:.2%}), and {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Logits [n, 2] and labels [n] of all windows that end in a segment with a signal."""
+        """Logits [n, 2] and labels [n] of all windows that lie in their span and end in a segment with a signal."""
         T = self.core.config.context
         signal, ictal = batch["signal"], batch["ictal"]
         real = torch.ones(signal.shape[0], ictal.shape[1], signal.shape[1], dtype=torch.bool, device=signal.device)
@@ -310,6 +318,8 @@ class FinetuningModule(TrainingModule):
         embeddings = self.core.encode(signal, real)
         windows, masks = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
         scored = masks[:, -1].any(1)
+        if "segment_mask" in batch:
+            scored = scored & unfold_windows(batch["segment_mask"], T)[:, :, 0].flatten()
         windows, masks = windows[scored], masks[scored]
         features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
         labels = unfold_windows(ictal, T)[:, :, -1].flatten()[scored]

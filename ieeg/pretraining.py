@@ -11,9 +11,18 @@ from torch import Tensor
 
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
+from mvpa_ts.ieeg.data.cohort import identity
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
-from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, rows_of, three_reference_similarity
+from mvpa_ts.ieeg.similarity import (
+    REFERENCES,
+    STATES,
+    TWO_MINUTES,
+    Rows,
+    Similarity,
+    rows_of,
+    three_reference_similarity,
+)
 from mvpa_ts.ieeg.training_module import RECORD, TrainingModule, stream_seed
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
@@ -147,14 +156,14 @@ class PretrainingModule(TrainingModule):
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Loss and three-reference similarity of the first window of each span."""
-        embeddings, prediction, real = predict_windows(self.model, batch, 1)
+        embeddings, prediction, real = _predict_with_references(self.model, batch)
         generator = self.generator("validation", batch_idx, self.global_rank)
         loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
         size = len(embeddings)
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
         similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"]))
+        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
@@ -213,6 +222,11 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
     """Three-reference similarity of a model over batches such as those of `RecordingDataModule.val_dataloader`.
 
     With the same batches and seed, all models are compared with the same random references.
+
+    Raises
+    ------
+    ValueError
+        A batch has spans too short for two minutes after each prediction.
     """
     rows = []
     training = model.training
@@ -224,11 +238,22 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
     return Similarity(rows)
 
 
+def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """As `predict_windows`, of the first window; two whole minutes follow each of its segments."""
+    needed = model.config.context + TWO_MINUTES
+    if (S := batch["signal"].shape[2] // SEGMENT_SAMPLES) < needed:
+        raise ValueError(
+            f"spans must hold the context and two minutes, {needed} segments, to be compared with what follows, got "
+            f"{S}: read them by RecordingDataModule.val_dataloader, or pad them by collate(items, segments={needed})"
+        )
+    return predict_windows(model, batch, 1)
+
+
 def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> Rows:
-    embeddings, prediction, real = predict_windows(model, batch, 1)
+    embeddings, prediction, real = _predict_with_references(model, batch)
     generator = torch.Generator(embeddings.device).manual_seed(seed)
     similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-    return rows_of(similarity, batch["ictal"], batch["subject"], _recordings(batch), batch["start"])
+    return rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:
@@ -253,6 +278,17 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
     return model.eval()
 
 
+def _names(batch: Mapping[str, Any]) -> list[str]:
+    """The name of each span's recording; the subject's where the batch has no other."""
+    return list(batch.get("recording", batch["subject"]))
+
+
 def _recordings(batch: Mapping[str, Any]) -> list[str]:
-    """A name for the recording of each span; the subject's where the batch has no other."""
-    return [f"{s}/{r}" for s, r in zip(batch["subject"], batch.get("recording", batch["subject"]), strict=True)]
+    """What tells the recordings of a batch apart; the same for both folders of one that SWEC holds twice."""
+    recordings = []
+    for subject, name in zip(batch["subject"], _names(batch), strict=True):
+        person = identity(subject)
+        # A SWEC recording is named after its folder: "ID20", or "ID20_part_1".
+        place = person + name.removeprefix(subject) if name.startswith(subject) else name
+        recordings.append(f"{person}/{place}")
+    return recordings

@@ -123,7 +123,7 @@ def describe_run(detection: Detection, segments: Segments, online: OnlineRule) -
         "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
         "preprocessing": segments.preprocessing.to_dict(),
         "channels": {"used": list(segments.channel_names), "dropped": dropped},
-        "model": {key: detection.settings.get(key) for key in ("weights", "model")},
+        "model": {key: detection.settings.get(key) for key in ("weights", "model", "subject_in_training")},
         "versions": {
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in _PACKAGES},

@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
+from mvpa_ts.ieeg.training_subjects import save_training_subjects
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -155,3 +156,4 @@ class FinalFiles(Callback):
             )
             return
         module.export(self.folder)
+        save_training_subjects(self.folder / "model", module.training_subjects())

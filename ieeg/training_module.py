@@ -12,6 +12,9 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
+from mvpa_ts.ieeg.data.module import RecordingDataModule
+from mvpa_ts.ieeg.training_subjects import refuse_seen, subject_hash
+
 RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""
 
@@ -63,6 +66,19 @@ class TrainingModule(pl.LightningModule):
         self.final_rate = final_rate
         self.seed = seed
         self.batches_done = 0
+        self.base_subjects: frozenset[str] = frozenset()  # hashes of those that the model's weights have seen before
+
+    def setup(self, stage: str) -> None:
+        """Refuse validation subjects that the base of the model was trained on."""
+        data = self.trainer.datamodule
+        if isinstance(data, RecordingDataModule):
+            refuse_seen(data.validation_subjects, self.base_subjects, allow_duplicates=data.allow_duplicates)
+
+    def training_subjects(self) -> frozenset[str]:
+        """Hashes of the subjects that the weights have seen: of this training, and of the base's."""
+        data = self.trainer.datamodule
+        trained = data.training.subjects if isinstance(data, RecordingDataModule) and data.training is not None else ()
+        return self.base_subjects | {subject_hash(subject) for subject in trained}
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
@@ -111,7 +127,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs and must agree with."""
-        checkpoint[RECORD] = self.record() | {"task": self.task, "batches_done": self.batches_done}
+        checkpoint[RECORD] = self._settings() | {"task": self.task, "batches_done": self.batches_done}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another architecture or of other settings."""
@@ -119,11 +135,16 @@ class TrainingModule(pl.LightningModule):
         if record.get("task") != self.task:
             raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
         self.batches_done = record.pop("batches_done")
-        own = self.record()
+        own = self._settings()
         different = [name for name in own if record.get(name) != own[name]]
         if different and self.trainer.training:
             changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
             raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
+
+    def _settings(self) -> dict[str, Any]:
+        """The module's record, and the trainer's settings that decide what a step does."""
+        names = ("accumulate_grad_batches", "gradient_clip_val", "precision")
+        return self.record() | {f"trainer.{name}": getattr(self.trainer, name) for name in names}
 
     def generator(self, *stream: object) -> torch.Generator:
         """Random numbers of one named stream, such as ("negatives", batch, rank)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,7 @@ def _detect(
     from mvpa_ts.ieeg.noise import add_noise
     from mvpa_ts.ieeg.positions import electrode_positions
     from mvpa_ts.ieeg.report import save_detection
+    from mvpa_ts.ieeg.training_subjects import read_training_subjects, subject_hash
 
     recording = read_recording(file, unit=options.unit)
     positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
@@ -113,6 +115,16 @@ def _detect(
     detector.preprocessing = replace(default_preprocessing(recording), **changes)
     segments = detector.segments(recording)
     detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
+    seen = read_training_subjects(options.model)
+    if seen is not None:
+        in_training = subject_hash(segments.subject) in seen
+        detection = replace(detection, settings=detection.settings | {"subject_in_training": in_training})
+        if in_training:
+            warnings.warn(
+                f"{recording.name}: the model was trained on a subject of the name {segments.subject}; if it is this "
+                "one, the scores are those of training data",
+                stacklevel=2,
+            )
     save_detection(folder, detection, segments, online=online, positions=positions)
     skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
     count = len(detection.events)

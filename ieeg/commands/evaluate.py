@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> None:
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
+    _warn_of_training_subjects(folders)
     similar = _similarities(options.similarities) if options.similarities else {}
     results = [
         SubjectResult(subject, parts, options.mode, similar.get(subject, {})) for subject, parts in by_subject.items()
@@ -81,6 +83,20 @@ def parser() -> ArgumentParser:
     )
     made.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
     return made
+
+
+def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
+    """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
+    from mvpa_ts.ieeg.report import RUN
+    from mvpa_ts.ieeg.saving import read_config
+
+    seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
+    if seen:
+        warnings.warn(
+            f"the model was trained on subjects of {len(seen)} of {len(folders)} recordings, by their names, such as "
+            f"{seen[0]}: what is measured on them is measured on training data",
+            stacklevel=3,
+        )
 
 
 def _similarities(path: str) -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.data.cohort import split_subjects
+from mvpa_ts.ieeg.data.cohort import identity, split_subjects
 from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.recording import Recording
 from mvpa_ts.ieeg.data.sampling import SpanSampler
@@ -80,7 +81,8 @@ class RecordingDataModule(pl.LightningDataModule):
     batch_size : int, default 8
         Spans in a batch of one process.
     balance : {"subject", "none", "ictal"}, default "subject"
-        Every subject as often; every span once an epoch; or half of the spans with a seizure.
+        Every subject as often; every span once an epoch; or half of the spans with a seizure. A person of SWEC under
+        two names is one subject here.
     channels : int or "all", default "all"
         Most channels of a recording; of wider ones the automatic selection takes this many.
     in_memory : bool, default False
@@ -88,7 +90,7 @@ class RecordingDataModule(pl.LightningDataModule):
     workers : int, default 0
         Processes that read; 0: the training process.
     allow_duplicates : bool, default False
-        Accept a person on both sides, with a warning.
+        Accept a person on both sides, with a warning; also a validation subject that the base of a finetuning has seen.
     subjects : path, optional
         Table of who was recorded in which file, see `mvpa_ts.ieeg.data.subjects.read_subjects`: for files outside BIDS,
         each of which is a subject of its own otherwise.
@@ -187,7 +189,7 @@ class RecordingDataModule(pl.LightningDataModule):
             there = [given] if isinstance(given, Recording) else find_recordings(given)
             if not there:
                 raise FileNotFoundError(f"there is no recording in {given}")
-            found += there
+            found += [one for one in there if one not in found]  # a folder and a file in it, say
         files = [one for one in found if isinstance(one, Path)]
         if self.subjects is None:
             warn_of_shared_names(files)
@@ -216,14 +218,18 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.validation is not None
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
-        return self._loader(self.validation, FixedBatches(sampler, self.batch_size))
+        # A recording's last span is padded to the length of the others, so that the batch's others do not matter to it.
+        (_, (span, _)) = self._spans()
+        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), span)
 
-    def _loader(self, dataset: SpanDataset, batches: Sampler[list[int]]) -> DataLoader[dict[str, Any]]:
+    def _loader(
+        self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
+    ) -> DataLoader[dict[str, Any]]:
         return DataLoader(
             dataset,
             batch_sampler=batches,
             num_workers=self.workers,
-            collate_fn=collate,
+            collate_fn=partial(collate, segments=segments),
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=self.workers > 0,
         )
@@ -231,7 +237,7 @@ class RecordingDataModule(pl.LightningDataModule):
     def _sampler(self, dataset: SpanDataset) -> SpanSampler:
         rank, world_size = self._process()
         return SpanSampler(
-            dataset.subjects,
+            [identity(subject) for subject in dataset.subjects],  # who is in SWEC twice is drawn as one
             self._ictal(dataset),
             balance=self.balance,
             seed=self.seed,

@@ -119,6 +119,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
             raise ValueError("segments is empty: give at least one recording")
         self.segments, self.window = list(segments), window
         self._labels = [s.labels(rule) for s in self.segments]
+        self._names = _distinct_names(self.segments)
         spans = []
         for index, one in enumerate(self.segments):
             uneven = one.num_segments > 1 and one.starts[-1] - one.starts[-2] < SEGMENT_SECONDS
@@ -135,7 +136,11 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return len(self.spans)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples."""
+        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples.
+
+        Subject and recording together are one recording: of several with one name, such as files in folders by day,
+        the later ones are called "ieeg (2)", "ieeg (3)", ….
+        """
         span = self.spans[index]
         segments = self.segments[span.recording]
         self._used[span.recording] = None
@@ -151,7 +156,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
             "token_mask": torch.from_numpy(valid),
             "ictal": torch.from_numpy(self._labels[span.recording][span.first : span.last].copy()),
             "subject": segments.subject,
-            "recording": segments.recording.name,
+            "recording": self._names[span.recording],
             "start": float(segments.starts[span.first]),
             "segment_samples": segments.segment_samples,
         }
@@ -160,10 +165,31 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
 
 
-def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _distinct_names(segments: Sequence[Segments]) -> list[str]:
+    """Names of the recordings, numbered where a subject has several of one name."""
+    names: list[str] = []
+    taken: set[tuple[str, str]] = set()
+    for one in segments:
+        name, number = one.recording.name, 1
+        while (one.subject, name) in taken:
+            number += 1
+            name = f"{one.recording.name} ({number})"
+        taken.add((one.subject, name))
+        names.append(name)
+    return names
+
+
+def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any]:
     """A batch of spans with different numbers of channels and segments.
 
     Channels are padded at the end, segments at the start: windows end where their label is.
+
+    Parameters
+    ----------
+    items : sequence of dict
+        From `SpanDataset`.
+    segments : int, default 1
+        Pad to at least so many segments, for what needs the same span whatever else is in the batch.
 
     Returns
     -------
@@ -176,9 +202,11 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(sizes) != 1:
         raise ValueError(f"the spans of a batch must have the same rate, got segments of {sorted(sizes)} samples")
     size = sizes.pop()
-    if len(items) == 1:  # fresh memory for a copy would cost more than reading the file
+    B = len(items)
+    shapes = [item["token_mask"].shape for item in items]
+    S, C = map(max, zip(*shapes, (segments, 1), strict=True))
+    if B == 1 and shapes[0] == (S, C):  # fresh memory for a copy would cost more than reading the file
         (item,) = items
-        S, C = item["token_mask"].shape
         return {
             "signal": item["signal"][None],
             "channel_mask": torch.ones(1, C, dtype=torch.bool),
@@ -189,9 +217,6 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "recording": [item["recording"]],
             "start": torch.full((1,), item["start"], dtype=torch.float64),
         }
-    B = len(items)
-    shapes = [item["token_mask"].shape for item in items]
-    S, C = map(max, zip(*shapes, strict=True))
     padded = any(shape != (S, C) for shape in shapes)
     batch: dict[str, Any] = {
         "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
@@ -203,8 +228,8 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "recording": [item["recording"] for item in items],
         "start": torch.zeros(B, dtype=torch.float64),
     }
-    for b, (item, (segments, channels)) in enumerate(zip(items, shapes, strict=True)):
-        first = S - segments
+    for b, (item, (own, channels)) in enumerate(zip(items, shapes, strict=True)):
+        first = S - own
         batch["signal"][b, :channels, first * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, first:, :channels] = item["token_mask"]

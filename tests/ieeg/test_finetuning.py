@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from made_up_recordings import recording
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -130,13 +131,20 @@ def test_merged_keeps_the_pretrained_weights(base):
     ("arguments", "message"),
     [
         ({}, "give either base"),
+        ({"architecture": CONFIG}, r"method='lora' leaves .* which are random without base: .* by method='full'"),
+        ({"architecture": CONFIG, "method": "head"}, "method='head' leaves"),
         ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, full"),
-        ({"architecture": CONFIG, "class_weights": "some"}, "class_weights must be"),
+        ({"architecture": CONFIG, "method": "full", "class_weights": "some"}, "class_weights must be"),
     ],
 )
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         FinetuningModule(**arguments)
+
+
+def test_from_scratch_all_weights_train():
+    module = FinetuningModule(architecture=CONFIG, method="full")
+    assert all(parameter.requires_grad for parameter in module.model.parameters())
 
 
 def test_windows_are_those_encoded_one_by_one():
@@ -176,6 +184,36 @@ def test_spans_hold_every_window_once_and_balance_by_their_ends():
     labels = data.validation.segments[0].labels()
     flags = data._ictal(data.validation)
     assert [bool(labels[s.first + 3 : s.last].any()) for s in data.validation.spans] == flags.tolist()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_every_window_is_scored_once_whatever_the_batch(batch_size):
+    """80 segments have 61 windows of 20; the last span holds 13 of them, of the 16 of the others."""
+    architecture = mvpformer_tiny(dim=16, mlp_dim=24, context=20, dropout=0.0)
+    module = FinetuningModule(architecture=architecture, method="full").eval()
+    data = SeizureDataModule(
+        recordings=[recording(f"S{n}", seed=n, segments=80, channels=2) for n in range(2)],
+        validation_subjects=["S1"],
+        context=20,
+        windows=16,
+        batch_size=batch_size,
+        in_memory=True,
+    )
+    data.setup()
+    assert data.validation is not None
+    assert [span.last - span.first for span in data.validation.spans] == [35, 35, 35, 32]
+    # By hand: each window alone.
+    segments = data.validation.segments[0]
+    expected = []
+    with torch.no_grad():
+        for first in range(61):
+            window = torch.from_numpy(segments.read(first, first + 20)[0])[None]
+            expected.append(module.core.classify(module.core(window))[0])
+        parts = [module.logits_and_labels(batch) for batch in data.val_dataloader()]
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    assert len(logits) == 61
+    assert labels.sum() == segments.labels()[19:].sum()
+    torch.testing.assert_close(logits.sort(0).values, torch.stack(expected).sort(0).values, atol=1e-4, rtol=1e-4)
 
 
 def test_resumed_run_is_the_same_run(base, tmp_path):

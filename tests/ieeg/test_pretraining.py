@@ -15,7 +15,8 @@ from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.contrastive import Spans, info_nce
 from mvpa_ts.ieeg.data.module import RecordingDataModule
-from mvpa_ts.ieeg.pretraining import PretrainingModule, load_pretrained
+from mvpa_ts.ieeg.data.writing import write_edf
+from mvpa_ts.ieeg.pretraining import PretrainingModule, _recordings, load_pretrained, measure_similarity
 from mvpa_ts.ieeg.training_module import learning_rate_scale, stream_seed
 
 CONTEXT = 4
@@ -50,6 +51,7 @@ class Losses(pl.Callback):
 
 def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
     arguments: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "devices": 1}
+    arguments["gradient_clip_val"] = 1.0
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=steps,
@@ -58,7 +60,6 @@ def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -
         enable_model_summary=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
-        gradient_clip_val=1.0,
         plugins=[AtomicCheckpointIO()],
         **(arguments | changes),
     )
@@ -183,6 +184,68 @@ def test_every_validation_segment_is_seen_once(tmp_path, context):
     assert sorted(starts) == [5.0 * p for p in range(40 - 24)]
 
 
+@pytest.mark.parametrize("segments", [54, 55, 58, 83, 84])
+def test_validation_does_not_depend_on_the_batch(segments):
+    """The last span is as long as the others, holds 25, 28 or 53 segments, or 24 + T again."""
+    model = PretrainingModule(architecture(context=30)).model
+    recordings = [recording(f"S{n}", seed=n, segments=segments, channels=2 + n) for n in range(3)]
+    found = []
+    for batch_size in (1, 2, 8):
+        made = data(recordings=recordings, validation_subjects=["S1", "S2"], context=30, batch_size=batch_size)
+        made.setup()
+        frame = measure_similarity(model, made.val_dataloader()).segments.sort_values(["subject", "start"])
+        assert frame["start"].tolist() == 2 * [5.0 * p for p in range(segments - 24)]
+        found.append(frame[["true", "two_step"]].to_numpy())
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-5)
+
+
+def test_a_short_span_alone_in_its_batch_is_validated(tmp_path):
+    one = PretrainingModule(architecture(context=30))
+    recordings = [recording(f"S{n}", seed=n, segments=58) for n in range(2)]
+    made = data(recordings=recordings, validation_subjects=["S1"], context=30, batch_size=1)
+    with pytest.warns(UserWarning, match="a batch without another window"):
+        (values,) = trainer(tmp_path, 1).validate(one, made, verbose=False)
+    assert math.isfinite(values["validation/loss"])
+    assert len(one.similarity.segments) == 58 - 24
+
+
+def test_files_of_one_name_in_folders_by_day_are_all_compared(tmp_path):
+    """Two recordings of 60 segments that are both called "ieeg": each has 36 segments with two minutes ahead."""
+    rows = ["file\tsubject"]
+    for number, (subject, file) in enumerate([("P1", "p1.edf"), ("P2", "day1/ieeg.edf"), ("P2", "day2/ieeg.edf")]):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        write_edf(recording(subject, seed=number, segments=60, channels=2), tmp_path / file)
+        rows.append(f"{file}\t{subject}")
+    (tmp_path / "who.tsv").write_text("\n".join(rows) + "\n")
+    made = data(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["P2"], context=8)
+    made.setup()
+    found = measure_similarity(PretrainingModule(architecture(context=8)).model, made.val_dataloader())
+    for _, day in found.segments.groupby("recording"):
+        assert sorted(day["start"]) == [5.0 * p for p in range(36)]
+    assert set(found.segments["recording"]) == {"ieeg", "ieeg (2)"}
+    # Nor do they count as one stretch of time for negatives.
+    batch = {"subject": ["P2"] * 3, "recording": ["ieeg", "ieeg (2)", "ieeg"]}
+    spans = Spans.of(_recordings(batch), torch.zeros(3), 9)
+    assert spans.overlap(spans).tolist() == [[True, False, True], [False, True, False], [True, False, True]]
+
+
+def test_a_recording_that_swec_has_twice_is_one_for_negatives():
+    names = ["ID01/ID01", "ID20/ID20", "ID20/ID20_part_1", "ID21/ID21", "S1/ID20", "ID20/ieeg", "ID2/ID20"]
+    subject, recording = zip(*(name.split("/") for name in names), strict=True)
+    found = _recordings({"subject": subject, "recording": recording})
+    assert found == ["ID01/ID01", "ID01/ID01", "ID01/ID01_part_1", "ID02/ID02", "S1/ID20", "ID01/ieeg", "ID2/ID20"]
+    spans = Spans.of(found[:3], torch.zeros(3), 9)
+    assert spans.overlap(spans).tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+def test_similarity_needs_two_minutes_after_each_prediction():
+    made = data()
+    made.setup()
+    with pytest.raises(ValueError, match=r"two minutes, 28 segments, .* got 6: read them by .*segments=28"):
+        measure_similarity(module().model, made.train_dataloader())
+
+
 def run(folder: Path, steps: int, checkpoint: Path | None = None, **changes: Any) -> tuple[Losses, PretrainingModule]:
     losses, one = Losses(), module(**changes.pop("module", {}))
     changes = {"limit_val_batches": 1, "val_check_interval": 5} | changes
@@ -249,6 +312,9 @@ def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
     [
         ({"module": {"learning_rate": 5e-3}}, "other settings .*learning_rate: 0.001 there, 0.005 here"),
         ({"module": {"seed": 6}}, "other settings .*seed: 5 there, 6 here"),
+        ({"accumulate_grad_batches": 4}, r"other settings \(trainer.accumulate_grad_batches: 1 there, 4 here\)"),
+        ({"gradient_clip_val": 0.001}, r"other settings \(trainer.gradient_clip_val: 1.0 there, 0.001 here\)"),
+        ({"precision": "bf16-mixed"}, r"other settings \(trainer.precision: '32-true' there, 'bf16-mixed' here\)"),
         ({"data": data(batch_size=3)}, "other data .*batch_size: 4 there, 3 here"),
         (
             {"data": data(recordings=[recording(f"S{n}", seed=n, channels=2 + n % 2) for n in (0, 2, 1, 3)])},
@@ -271,7 +337,8 @@ def test_a_checkpoint_is_validated_on_other_data(tmp_path):
     one.fit(module(), data())
     one.save_checkpoint(tmp_path / "last.ckpt")
     others = data(recordings=[recording(f"S{n}", seed=n) for n in (7, 8)], validation_subjects=["S8"])
-    (values,) = trainer(tmp_path, 1).validate(module(), others, ckpt_path=tmp_path / "last.ckpt", verbose=False)
+    other = trainer(tmp_path, 1, precision="bf16-mixed", accumulate_grad_batches=2)
+    (values,) = other.validate(module(), others, ckpt_path=tmp_path / "last.ckpt", verbose=False)
     assert math.isfinite(values["validation/loss"])
 
 

@@ -140,6 +140,13 @@ def test_files_of_one_name_in_two_folders_are_named(tmp_path):
     assert set(made.training.subjects) == {"Emil"}
 
 
+def test_a_file_given_twice_is_one_recording(tmp_path):
+    for number, name in enumerate(["S0", "S1"]):
+        write_edf(recording(name, seed=number), tmp_path / f"{name}.edf")
+    made = module(recordings=[tmp_path, tmp_path / "S1.edf"], validation_subjects=["S1"])
+    assert [one.recording.name for one in made.validation.segments] == ["S1"]
+
+
 def test_simulated_subjects():
     made = module(
         recordings=None,
@@ -161,6 +168,15 @@ def test_one_person_on_both_sides_is_refused():
         module(recordings=swec, validation_subjects=["ID20"])
     with pytest.warns(UserWarning, match="two names"):
         module(recordings=swec, validation_subjects=["ID20"], allow_duplicates=True)
+
+
+def test_a_person_under_two_names_is_balanced_as_one():
+    swec = [recording(name, seed=n) for n, name in enumerate(["ID01", "ID20", "ID02", "ID19"])]
+    made = module(recordings=swec, validation_subjects=["ID19"], batch_size=8)
+    batches = first_batches(made.train_dataloader(), 10)
+    subjects = [subject for batch in batches for subject in batch["subject"]]
+    assert abs(subjects.count("ID02") - 40) <= 1
+    assert min(subjects.count("ID01"), subjects.count("ID20")) > 10
 
 
 def test_short_recordings_are_named():

@@ -69,6 +69,16 @@ def test_items():
         SpanDataset([], 3)
 
 
+def test_recordings_of_one_name_are_told_apart():
+    made = [make(10.0, 2, subject) for subject in ("S01", "S02", "S01", "S01", "S01")]
+    for one, name in zip(made, ["ieeg", "ieeg", "ieeg", "ieeg (2)", "ieeg"], strict=True):
+        one.name = name
+    data = SpanDataset([Segments(one) for one in made], length=2)
+    names = [(data[i]["subject"], data[i]["recording"]) for i in range(len(data))]
+    others = [("S01", f"ieeg{number}") for number in (" (2)", " (2) (2)", " (3)")]
+    assert names == [("S01", "ieeg"), ("S02", "ieeg"), *others]
+
+
 def test_collate_pads_and_masks():
     recordings = [make(20.0, 2, "S01", [(0, 3)]), make(40.0, 4, "S02", [(12, 13)])]
     recordings[0].source.values[1, 5 * 512 : 10 * 512] = 0
@@ -90,6 +100,13 @@ def test_collate_pads_and_masks():
     assert (batch["token_mask"] == expected).all()
     plain = collate([data[1]])
     np.testing.assert_array_equal(plain["signal"][0], data[1]["signal"])
+    for rows, first in (([2], 4), ([0, 2], 2)):
+        longer = collate([data[row] for row in rows], segments=6)
+        assert longer["signal"].shape[2] == 6 * 2560
+        assert longer["segment_mask"][0].tolist() == [False] * first + [True] * (6 - first)
+        assert longer["start"][0] == data[rows[0]]["start"] - 5.0 * first
+    whole = data[1]
+    assert collate([whole], segments=6)["signal"].data_ptr() == whole["signal"].data_ptr()
     with pytest.raises(ValueError, match="same rate"):
         collate([data[0], data[1] | {"segment_samples": 1280}])
 
