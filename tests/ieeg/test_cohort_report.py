@@ -77,6 +77,81 @@ def test_subject_rows(report, cohort):
     assert table.loc["none", "agreement"] == "undefined"
 
 
+def disconnected(scored_segments=720, total=7200):
+    """Ten hours of which the first is scored: one false event in it, one seizure in it and one in what was skipped."""
+    starts = 5.0 * np.arange(total)
+    probabilities = np.full(total, np.nan)
+    probabilities[:scored_segments] = 0.1
+    probabilities[100:104] = 0.9
+    seizures, detected = [(1000.0, 1060.0), (20000.0, 20060.0)], [(500.0, 520.0)]
+    return RecordingResult("r", "half", 5.0 * total, starts, probabilities, seizures, detected)
+
+
+class TestSkipped:
+    """Time without a probability is neither silence nor observation."""
+
+    @pytest.mark.parametrize("mode", ["szcore", "paper"])
+    def test_rates_are_per_scored_hour(self, mode):
+        result = SubjectResult("half", [disconnected()], mode)
+        assert (result.hours, result.hours_scored, result.hours_skipped) == (10.0, 1.0, 9.0)
+        assert result.events.false_positives_per_hour == 1.0
+        assert result.events.false_positives_per_day == 24.0
+        # The skipped seizure stays missed.
+        assert (result.num_seizures, result.seizures_skipped, result.events.reference) == (2, 1, 2)
+        assert result.events.sensitivity == 0.0
+
+    def test_segments_and_kappa_are_over_scored_segments(self):
+        part = disconnected()
+        result = SubjectResult("half", [part])
+        # 720 scored segments: 12 of a seizure that was missed, 4 false positives.
+        assert (result.segments.reference, result.segments.true_negatives) == (12, 704)
+        assert result.segments.specificity == 704 / 708
+        assert result.segments.hours == 1.0
+        expected = cohen_kappa_score(part.labels[:720], part.predictions[:720])
+        table = cohort_report([result], draws=20, resamples=20).subjects
+        assert table.loc[0, "kappa_whole"] == pytest.approx(expected)
+        columns = ["hours", "hours_scored", "hours_skipped", "seizures", "seizures_skipped"]
+        assert table.loc[0, columns].tolist() == [10.0, 1.0, 9.0, 2, 1]
+
+    def test_seconds_are_timescorings_over_the_whole_recording(self):
+        scores = SubjectResult("half", [disconnected()]).seconds
+        assert (scores.hours, scores.false_positives, scores.true_negatives) == (10.0, 20, 36000 - 120 - 20)
+
+    def test_a_seizure_that_is_scored_in_part_is_not_skipped(self):
+        part = disconnected()
+        part.probabilities[4011] = 0.1  # 20055 to 20060 s
+        assert part.seizures_skipped == 0
+        assert part.skipped == [(3600.0, 20055.0), (20060.0, 36000.0)]
+
+    def test_hours_of_several_recordings_add_up(self, cohort):
+        whole = recording("half", 720, [(600.0, 660.0)], seed=0, error=0.0, name="2")
+        result = SubjectResult("half", [disconnected(), whole])
+        assert (result.hours, result.hours_scored) == (11.0, 2.0)
+        assert result.events.false_positives_per_hour == 0.5
+        assert cohort[5].hours_scored == pytest.approx(cohort[5].hours)
+        assert cohort[5].hours_skipped == 0.0
+
+    @pytest.mark.parametrize("policy", ["omit", "one", "propagate"])
+    def test_a_subject_with_nothing_scored_has_no_rate_and_no_share(self, policy):
+        starts = 5.0 * np.arange(7200)
+        blind = RecordingResult("q", "blind", 36000.04, starts, np.full(7200, np.nan), [(1000.0, 1060.0)], [])
+        results = [SubjectResult("half", [disconnected()]), SubjectResult("blind", [blind])]
+        report = cohort_report(results, draws=20, resamples=20, nan_policy=policy)
+        row = report.subjects.set_index("subject").loc["blind"]
+        names = ("false_positives_per_hour", "segment_specificity", "second_specificity", "kappa", "kappa_whole")
+        assert row[[*names, "kappa_stratified"]].isna().all()
+        assert (row["hours_scored"], row["event_sensitivity"], row["seizures_skipped"]) == (0.0, 0.0, 1)
+        groups = report.groups.iloc[0]
+        assert (groups["subjects"], groups["subjects_scored"]) == (2, 1)
+        assert groups["share_under_0.05_false_positives_per_hour"] == 0.0
+        rate = summary(report, "all", "false_positives_per_hour")
+        assert (rate["subjects"], rate["mean"], rate["pooled"]) == (1, 1.0, 1.0)
+        alone = cohort_report(results[1:], draws=20, resamples=20, nan_policy=policy)
+        assert math.isnan(alone.groups["share_under_0.05_false_positives_per_hour"][0])
+        for draw in COHORT_PLOTS.values():
+            assert draw(alone).axes
+
+
 def test_means_and_pooled_values(report, cohort):
     people = cohort[:4]
     row = summary(report, "unseen", "kappa_whole")
