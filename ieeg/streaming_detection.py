@@ -15,6 +15,7 @@ import torch
 from mvpa_ts.ieeg.configuration import check_rate
 from mvpa_ts.ieeg.data import filters
 from mvpa_ts.ieeg.data.channels import in_recording_order
+from mvpa_ts.ieeg.data.masks import flat_run
 from mvpa_ts.ieeg.data.preprocessing import BRIDGE_SECONDS, PreprocessedSignal, Preprocessing
 from mvpa_ts.ieeg.data.recording import Recording, Signal, microvolts
 from mvpa_ts.ieeg.events import SEGMENT, OnlineRule
@@ -193,8 +194,8 @@ class StreamingDetector:
     def _full_lookahead(self) -> int:
         """Input samples after a segment that its preprocessed signal depends on."""
         if self._settling == 0 and self._ratio == 1:
-            # Only a flat stretch that goes on beyond the segment must be seen.
-            return self._reach
+            # A gap at the segment's end is bridged to its far edge, before which a flat stretch must be told.
+            return self._reach + flat_run(self._sfreq)
         last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
         return last - self._needed(self._size) + self._reach
 

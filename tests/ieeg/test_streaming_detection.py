@@ -62,6 +62,23 @@ def test_equals_the_whole_recording_while_the_context_fits(model, name):
     assert stream.delay < 30.0
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "value"),
+    [(20.0 - 60 / 512, 20.0 + 100 / 512, 0.0), (19.8, 20.1, np.nan), (24.8, 31.0, np.nan)],
+    ids=["flat", "short-gap", "gap-longer-than-the-lookahead"],
+)
+def test_gap_over_a_border_without_filters(model, start, stop, value):
+    """The path of SWEC recordings: what is bridged at the end of a segment waits for the gap's far edge."""
+    x = np.random.default_rng(0).normal(0, 50, (4, 90 * 512))
+    x[1, round(start * 512) : round(stop * 512)] = value
+    recording = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+    preprocessing = Preprocessing(band=None, notch=None, reference=None)
+    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
+    decisions, stream = streamed(model, recording, preprocessing, sizes=(512,))
+    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=2e-5)
+    assert stream.delay == 5.25
+
+
 def test_chunks_do_not_matter(model):
     recording = recording_at(512.0)
     preprocessing = Preprocessing(notch=50.0)
