@@ -32,6 +32,11 @@ MEASURES = (
 )
 """Columns of the table that are averaged over subjects."""
 
+_NOTE = """`kappa_stratified` is kappa at `prevalence_stratified`, the share of seizure segments in its draws: each
+holds one at least. Where that is more than `prevalence`, the share in what was scored, it is higher than the
+recording's kappa and not comparable with it.
+"""
+
 REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
 
 
@@ -42,7 +47,8 @@ class CohortReport:
     Attributes
     ----------
     subjects : DataFrame
-        One row a subject.
+        One row a subject. `kappa_stratified` is kappa at `prevalence_stratified`, which for sparse subjects is far
+        above `prevalence`, the share of seizure segments: then it is not comparable with `kappa_whole`.
     summary : DataFrame
         One row a group and measure: mean over subjects, pooled value, and their bootstrap intervals.
     groups : DataFrame
@@ -68,6 +74,7 @@ class CohortReport:
             with replaced(Path(folder) / f"{name}.csv") as temporary:
                 frame.to_csv(temporary, index=False)
             parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+        parts.append(_NOTE)
         write_text(Path(folder) / "cohort.md", "\n".join(parts))
 
 
@@ -113,7 +120,7 @@ def cohort_report(
 
     def estimate(result: SubjectResult, scheme: Scheme) -> KappaEstimate:
         if not result.hours_scored:
-            return KappaEstimate(np.full(draws, math.nan), draws, scheme, nan_policy, *[math.nan] * 5)
+            return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, nan_policy, *[math.nan] * 5)
         return sampled_kappa(
             result.labels,
             result.predictions,
@@ -216,6 +223,8 @@ def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate)
         "kappa_stratified": stratified.mean,
         "kappa_stratified_low": stratified.low,
         "kappa_stratified_high": stratified.high,
+        "prevalence": result.segments.prevalence,
+        "prevalence_stratified": stratified.prevalence,
         "kappa_whole": kappa.whole,
         "kappa_whole_low": kappa.whole_low,
         "kappa_whole_high": kappa.whole_high,

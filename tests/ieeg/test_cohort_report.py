@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +14,12 @@ from mvpa_ts.ieeg.cohort_plots import COHORT_PLOTS, save_cohort_plots
 from mvpa_ts.ieeg.cohort_report import bootstrap_interval, cohort_report, markdown_table, swec_groups
 from mvpa_ts.ieeg.events import probabilities_to_events
 from mvpa_ts.ieeg.results import RecordingResult, SubjectResult, segment_labels
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    yield
+    plt.close("all")
 
 
 def recording(subject, segments, seizures, seed, error=0.02, name="1"):
@@ -165,6 +172,24 @@ def test_means_and_pooled_values(report, cohort):
     false, hours = sum(p.events.false_positives for p in people), sum(p.hours for p in people)
     assert rate["pooled"] == pytest.approx(false / hours)
     assert summary(report, "everybody", "kappa")["subjects"] == 6  # the subject without seizures has none
+
+
+def test_stratified_kappa_comes_with_its_prevalence(tmp_path):
+    sparse = recording("sparse", 17280, [(1000.0, 1014.0)], seed=0, error=0.001)  # 3 segments of 17280
+    common = recording("common", 3000, [(1000.0, 2000.0)], seed=0, error=0.001)  # 200 of 3000
+    never = recording("never", 3000, [], seed=0, error=0.001)
+    results = [SubjectResult(part.subject, [part]) for part in (sparse, common, never)]
+    report = cohort_report(results, draws=50, resamples=20)
+    table = report.subjects.set_index("subject")
+    np.testing.assert_allclose(table["prevalence"], [3 / 17280, 1 / 15, 0.0])
+    np.testing.assert_allclose(table["prevalence_stratified"], [1 / 300, 1 / 15, 0.0])
+    assert table.loc["sparse", "kappa_stratified"] > table.loc["sparse", "kappa_whole"] + 0.3
+    axis = COHORT_PLOTS["kappa"](report).axes[0]
+    (marked,) = [line for line in axis.lines if str(line.get_label()).startswith("not comparable")]
+    order = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")["subject"].tolist()
+    assert marked.get_xdata().tolist() == [order.index("sparse") + 0.2]
+    report.save(tmp_path)
+    assert "kappa and not comparable with it" in (tmp_path / "cohort.md").read_text()
 
 
 def test_groups(report):
