@@ -93,6 +93,11 @@ def decode(
     split : ExampleSplit
     channels : sequence of int, optional
         All by default.
+
+    Raises
+    ------
+    ValueError
+        A part of the split lacks one of the two classes.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -102,6 +107,7 @@ def decode(
     chosen = features if channels is None else features[:, list(channels)]
     rows = chosen.reshape(len(chosen), -1)
     classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
     best = (-np.inf, np.nan, None)
     for penalty in PENALTIES:
         probe = make_pipeline(
@@ -130,6 +136,7 @@ def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, 
     from sklearn.preprocessing import StandardScaler
 
     classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
     scores = []
     for channel in range(features.shape[1]):
         rows = features[:, channel]

@@ -55,6 +55,17 @@ class TestProbe:
         assert inverted.roc_auc == pytest.approx(1 - scores.roc_auc)
         assert inverted.balanced_accuracy == pytest.approx(1 - scores.balanced_accuracy)
 
+    @pytest.mark.parametrize("part", ["train", "validation", "test"])
+    @pytest.mark.parametrize("label", [0, 1])
+    def test_a_part_of_one_class_is_an_error_that_names_it(self, part, label):
+        times, labels, features = made_features([2], channels=3)
+        split = split_trials(times, labels, "blocked")
+        labels[getattr(split, part)] = 1 - label
+        message = rf"{part} part must hold .* got {len(getattr(split, part))} windows and none of class {label}"
+        for score in (decode, channel_sweep, rank_by_decoding):
+            with pytest.raises(ValueError, match=message):
+                score(features, labels, split)
+
     def test_ranking_and_sweep(self):
         times, labels, features = made_features([2, 7])
         split = split_trials(times, labels, "blocked")
