@@ -64,18 +64,20 @@ def plot_false_positives(report: CohortReport) -> Figure:
 
 
 def plot_regression(report: CohortReport) -> Figure:
-    """Kappa against length, number and rate of seizures, with the line through all subjects of the first group."""
+    """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
     group = report.groups["group"].iloc[0]
     lines = report.regression[report.regression["group"] == group].set_index("regressor")
+    table = report.subjects[report.subjects["subject"].isin(report.members[group])].dropna(subset="kappa")
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
     for axis, (column, label) in zip(axes, REGRESSORS.items(), strict=True):
-        x = report.subjects[column].to_numpy(float)
-        axis.scatter(x, report.subjects["kappa"], s=18)
+        x = table[column].to_numpy(float)
+        axis.scatter(x, table["kappa"], s=18)
         line = lines.loc[column]
-        ends = np.array([x.min(), x.max()])
+        ends = np.array([x.min(), x.max()] if len(x) else [])
         axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
         axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
     axes[0].set_ylabel("Cohen's kappa")
+    figure.suptitle(f"{group}: {len(table)} subjects with a kappa", fontsize="medium")
     return figure
 
 

@@ -58,6 +58,8 @@ class CohortReport:
         One row a group and regressor: kappa on length, number and rate of seizures.
     kappas : mapping
         Draws of each subject.
+    members : mapping
+        Subjects of each group.
     """
 
     subjects: pd.DataFrame
@@ -65,6 +67,7 @@ class CohortReport:
     groups: pd.DataFrame
     regression: pd.DataFrame
     kappas: Mapping[str, KappaEstimate]
+    members: Mapping[str, Sequence[str]]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the four tables as CSV and one page ``cohort.md``."""
@@ -142,9 +145,8 @@ def cohort_report(
         summaries += _summary(name, part, people, resamples, confidence, seed)
         shares.append(_shares(name, part))
         regressions += _regression(name, part)
-    return CohortReport(
-        table, pd.DataFrame(summaries), pd.DataFrame(shares), pd.DataFrame(regressions, columns=_REGRESSION), kappas
-    )
+    regression = pd.DataFrame(regressions, columns=_REGRESSION)
+    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, chosen)
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:

@@ -212,6 +212,23 @@ def test_regression_is_least_squares(report):
         assert rows.loc[regressor, "r"] == pytest.approx(np.corrcoef(table[regressor], table["kappa"])[0, 1])
 
 
+@pytest.mark.parametrize("members", [4, 7])
+def test_regression_is_drawn_for_the_first_group(cohort, members):
+    """Points, ends of the line and its height are those of the group's subjects that have a kappa."""
+    everybody = [result.subject for result in cohort]
+    report = cohort_report(cohort, {"first": everybody[:members], "rest": everybody}, draws=20, resamples=20)
+    table = report.subjects.iloc[:members].dropna(subset="kappa")
+    assert len(table) == min(members, 6)
+    figure = COHORT_PLOTS["regression"](report)
+    for axis, regressor in zip(figure.axes, ("hours", "seizures", "seizures_per_hour"), strict=True):
+        points = axis.collections[0].get_offsets()
+        np.testing.assert_allclose(points, table[[regressor, "kappa"]])
+        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        ends = np.array([table[regressor].min(), table[regressor].max()])
+        np.testing.assert_allclose(axis.lines[0].get_xdata(), ends)
+        np.testing.assert_allclose(axis.lines[0].get_ydata(), intercept + slope * ends)
+
+
 def test_bootstrap_interval_covers_the_mean():
     generator = np.random.default_rng(0)
     covered = 0
