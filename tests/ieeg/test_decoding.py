@@ -103,6 +103,40 @@ class TestFeatures:
         assert scores.roc_auc > 0.9
         assert roc_auc_score(labels, signals.mean((1, 2))) > 0.9
 
+    @pytest.mark.parametrize("training", [True, False])
+    def test_the_model_stays_what_it_was(self, training):
+        """Also where computing fails; features are without dropout either way."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = MVPFormer(mvpformer_tiny(dropout=0.5)).train(training)
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
+        first, second = trial_features(model, signals), trial_features(model, signals, device="cpu")
+        np.testing.assert_array_equal(first, second)
+        assert {module.training for module in model.modules()} == {training}
+        torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+        assert all(parameter.requires_grad and not parameter.is_inference() for parameter in model.parameters())
+        with pytest.raises(ValueError, match="2560"):
+            trial_features(model, signals[..., :100])
+        assert model.training == training
+
+    def test_features_are_computed_where_the_model_is(self):
+        """The meta device has no values to give back, which shows that nothing was moved to the CPU."""
+        model = MVPFormer(mvpformer_tiny()).to("meta")
+        with pytest.raises(RuntimeError, match=r"meta tensor|scalarType"):
+            trial_features(model, np.zeros((1, 2, 2560)))
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+        assert model.training
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_a_model_on_a_gpu_stays_there(self):
+        model = MVPFormer(mvpformer_tiny()).cuda()
+        signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
+        features = trial_features(model, signals)
+        np.testing.assert_allclose(trial_features(model, signals, device="cpu"), features, atol=1e-4)
+        assert {parameter.device.type for parameter in model.parameters()} == {"cuda"}
+        assert not any(parameter.is_inference() for parameter in model.parameters())
+
     def test_shape_is_checked(self, model):
         with pytest.raises(ValueError, match=r"signals must be \[n, C, samples\]"):
             trial_features(model, np.zeros((3, 2560)))
