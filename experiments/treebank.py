@@ -75,7 +75,11 @@ def main() -> None:
             continue
         features = trial_features(model, signals)
         for how in splits:
-            split = split_examples(examples, how)
+            try:
+                split = split_examples(examples, how)
+            except ValueError as error:
+                print(f"{path.stem}, {task}, {protocol}, {how}: not run: {error}", flush=True)
+                continue
             known = {"model": label, "trial": path.stem, "task": task, "protocol": protocol, "split": how}
             for scores in channel_sweep(features, examples.labels, split, CHANNEL_COUNTS):
                 rows.append({**known, "channels": scores.channels, **_scores(scores)})
@@ -90,7 +94,8 @@ def main() -> None:
             found = finetuned_scores(model, signals[:, best], examples.labels, split, arguments.finetuning, training)
             rows.append({**known, "channels": len(best), **found})
         print(f"{path.stem}, {task}, {protocol}: {len(examples)} windows, {signals.shape[1]} channels", flush=True)
-        write_text(table, pd.DataFrame(rows).to_csv(index=False))
+        if rows:
+            write_text(table, pd.DataFrame(rows).to_csv(index=False))
         write_text(output / "treebank.md", report(rows))
     print(report(rows))
 

@@ -77,6 +77,9 @@ class KappaEstimate:
     ----------
     values : array, shape (draws,)
         Kappa of each draw after the NaN policy; NaN where it stayed undefined.
+    prevalence : float
+        Share of seizure segments in a draw, mean over the draws. Kappa depends on it, so an estimate compares with the
+        recording's kappa only where it is near the recording's own.
     undefined : int
         Draws in which neither labels nor predictions held a seizure (or nothing else).
     scheme, nan_policy : str
@@ -87,6 +90,7 @@ class KappaEstimate:
     """
 
     values: npt.NDArray[np.float64]
+    prevalence: float
     undefined: int
     scheme: Scheme
     nan_policy: NanPolicy
@@ -131,7 +135,9 @@ def sampled_kappa(
         300 and 250 in the paper. A recording of fewer segments is taken whole in every draw.
     scheme : {"uniform", "stratified"}, default "uniform"
         "uniform" as in the paper: where seizures are rare most draws hold none. "stratified" draws seizure and other
-        segments in the recording's own ratio, but at least one of each kind that it holds.
+        segments in the recording's own ratio, but at least one of each kind that it holds. Where fewer than one segment
+        in `segments` is seizure, that one makes seizures more frequent than they are, and kappa higher: it says how
+        well the detector does at the `prevalence` of the estimate, and is not comparable with the recording's kappa.
     nan_policy : {"omit", "one", "propagate"}, default "omit"
         What a draw counts in which kappa is 0/0, as both sequences are one and the same class: left out (its number is
         reported), perfect agreement, or NaN for the whole estimate.
@@ -175,7 +181,9 @@ def sampled_kappa(
     tail = 50 * (1 - confidence)
     blank = not defined.size or (nan_policy == "propagate" and undefined)
     low, high = (math.nan, math.nan) if blank else np.percentile(defined, [tail, 100 - tail]).tolist()
-    return KappaEstimate(values, undefined, scheme, nan_policy, low, high, *kappa_interval(truth, positive, confidence))
+    prevalence = float(truth[chosen].mean())
+    whole = kappa_interval(truth, positive, confidence)
+    return KappaEstimate(values, prevalence, undefined, scheme, nan_policy, low, high, *whole)
 
 
 def landis_koch(kappa: float) -> str:

@@ -18,8 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+RAISED = 1.5
+"""Stratified draws in which seizures are more than so many times as frequent as in the recording are marked.
+
+Rounding to whole segments alone makes them 4/3 times as frequent at most.
+"""
+
+
 def plot_kappas(report: CohortReport) -> Figure:
-    """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level."""
+    """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level.
+
+    Stratified draws hold a seizure segment each. Where that makes seizures more frequent than they are, the circle is
+    open: its kappa is not comparable with the others.
+    """
     table = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")
     figure, axis = plt.subplots(figsize=(max(6.0, 0.28 * len(table) + 2), 4), layout="constrained")
     places = np.arange(len(table))
@@ -28,6 +39,10 @@ def plot_kappas(report: CohortReport) -> Figure:
         low, high = (table[f"{column}_{end}"].to_numpy(float) for end in ("low", "high"))
         error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
         axis.errorbar(places + shift, middle, error, fmt="o", markersize=3, capsize=2, label=label)
+    raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
+    if raised.any():
+        values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
+        axis.plot(places[raised] + 0.2, values, "o", color="C1", markerfacecolor="white", markersize=4, label=label)
     axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="whole recording")
     axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
     axis.set_xticks(places, table["subject"], rotation=90)
@@ -49,18 +64,20 @@ def plot_false_positives(report: CohortReport) -> Figure:
 
 
 def plot_regression(report: CohortReport) -> Figure:
-    """Kappa against length, number and rate of seizures, with the line through all subjects of the first group."""
+    """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
     group = report.groups["group"].iloc[0]
     lines = report.regression[report.regression["group"] == group].set_index("regressor")
+    table = report.subjects[report.subjects["subject"].isin(report.members[group])].dropna(subset="kappa")
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
     for axis, (column, label) in zip(axes, REGRESSORS.items(), strict=True):
-        x = report.subjects[column].to_numpy(float)
-        axis.scatter(x, report.subjects["kappa"], s=18)
+        x = table[column].to_numpy(float)
+        axis.scatter(x, table["kappa"], s=18)
         line = lines.loc[column]
-        ends = np.array([x.min(), x.max()])
+        ends = np.array([x.min(), x.max()] if len(x) else [])
         axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
         axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
     axes[0].set_ylabel("Cohen's kappa")
+    figure.suptitle(f"{group}: {len(table)} subjects with a kappa", fontsize="medium")
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import replaced, write_text
-from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, sampled_kappa
+from mvpa_ts.ieeg.agreement import EXPERT_KAPPA, KappaEstimate, NanPolicy, Scheme, sampled_kappa
 from mvpa_ts.ieeg.results import SubjectResult
 from mvpa_ts.ieeg.scoring import Scores
 
@@ -32,6 +32,11 @@ MEASURES = (
 )
 """Columns of the table that are averaged over subjects."""
 
+_NOTE = """`kappa_stratified` is kappa at `prevalence_stratified`, the share of seizure segments in its draws: each
+holds one at least. Where that is more than `prevalence`, the share in what was scored, it is higher than the
+recording's kappa and not comparable with it.
+"""
+
 REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
 
 
@@ -42,15 +47,19 @@ class CohortReport:
     Attributes
     ----------
     subjects : DataFrame
-        One row a subject.
+        One row a subject. `kappa_stratified` is kappa at `prevalence_stratified`, which for sparse subjects is far
+        above `prevalence`, the share of seizure segments: then it is not comparable with `kappa_whole`.
     summary : DataFrame
         One row a group and measure: mean over subjects, pooled value, and their bootstrap intervals.
     groups : DataFrame
-        One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement.
+        One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement. The
+        shares are of the subjects of whom anything was scored.
     regression : DataFrame
         One row a group and regressor: kappa on length, number and rate of seizures.
     kappas : mapping
         Draws of each subject.
+    members : mapping
+        Subjects of each group.
     """
 
     subjects: pd.DataFrame
@@ -58,6 +67,7 @@ class CohortReport:
     groups: pd.DataFrame
     regression: pd.DataFrame
     kappas: Mapping[str, KappaEstimate]
+    members: Mapping[str, Sequence[str]]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the four tables as CSV and one page ``cohort.md``."""
@@ -67,6 +77,7 @@ class CohortReport:
             with replaced(Path(folder) / f"{name}.csv") as temporary:
                 frame.to_csv(temporary, index=False)
             parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+        parts.append(_NOTE)
         write_text(Path(folder) / "cohort.md", "\n".join(parts))
 
 
@@ -109,24 +120,22 @@ def cohort_report(
     for name, members in chosen.items():
         if missing := sorted(set(members) - set(names)):
             raise ValueError(f"group {name} names subjects without result: {', '.join(missing)}")
-    kappas = {
-        result.subject: sampled_kappa(
-            result.labels, result.predictions, segments=segments, draws=draws, nan_policy=nan_policy, seed=seed
-        )
-        for result in results
-    }
-    stratified = {
-        result.subject: sampled_kappa(
+
+    def estimate(result: SubjectResult, scheme: Scheme) -> KappaEstimate:
+        if not result.hours_scored:
+            return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, nan_policy, *[math.nan] * 5)
+        return sampled_kappa(
             result.labels,
             result.predictions,
             segments=segments,
             draws=draws,
-            scheme="stratified",
+            scheme=scheme,
             nan_policy=nan_policy,
             seed=seed,
         )
-        for result in results
-    }
+
+    kappas = {result.subject: estimate(result, "uniform") for result in results}
+    stratified = {result.subject: estimate(result, "stratified") for result in results}
     table = pd.DataFrame([_row(result, kappas[result.subject], stratified[result.subject]) for result in results])
     by_name = {result.subject: result for result in results}
     summaries, shares, regressions = [], [], []
@@ -136,9 +145,8 @@ def cohort_report(
         summaries += _summary(name, part, people, resamples, confidence, seed)
         shares.append(_shares(name, part))
         regressions += _regression(name, part)
-    return CohortReport(
-        table, pd.DataFrame(summaries), pd.DataFrame(shares), pd.DataFrame(regressions, columns=_REGRESSION), kappas
-    )
+    regression = pd.DataFrame(regressions, columns=_REGRESSION)
+    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, chosen)
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
@@ -198,11 +206,16 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
+    if not result.hours_scored:
+        seconds = replace(seconds, true_negatives=None)  # silence where nobody looked is no specificity
     return {
         "subject": result.subject,
         "recordings": len(result.recordings),
         "hours": result.hours,
+        "hours_scored": result.hours_scored,
+        "hours_skipped": result.hours_skipped,
         "seizures": result.num_seizures,
+        "seizures_skipped": result.seizures_skipped,
         "seizures_per_hour": result.num_seizures / result.hours,
         "kappa": kappa.mean,
         "kappa_low": kappa.low,
@@ -212,6 +225,8 @@ def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate)
         "kappa_stratified": stratified.mean,
         "kappa_stratified_low": stratified.low,
         "kappa_stratified_high": stratified.high,
+        "prevalence": result.segments.prevalence,
+        "prevalence_stratified": stratified.prevalence,
         "kappa_whole": kappa.whole,
         "kappa_whole_low": kappa.whole_low,
         "kappa_whole_high": kappa.whole_high,
@@ -286,15 +301,18 @@ def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]]
 
 
 def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
-    rates = table["false_positives_per_hour"].to_numpy(np.float64)
+    scored = table[table["hours_scored"] > 0]
+    rates = scored["false_positives_per_hour"].to_numpy(np.float64)
     kappas = table["kappa"].to_numpy(np.float64)
+    expert = scored["kappa"].to_numpy(np.float64) >= EXPERT_KAPPA
     return {
         "group": group,
         "subjects": len(table),
-        "hours": float(table["hours"].sum()),
-        "seizures": int(table["seizures"].sum()),
-        f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)),
-        f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(kappas >= EXPERT_KAPPA)),
+        "subjects_scored": len(scored),
+        **{name: float(table[name].sum()) for name in ("hours", "hours_scored", "hours_skipped")},
+        **{name: int(table[name].sum()) for name in ("seizures", "seizures_skipped")},
+        f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)) if len(scored) else math.nan,
+        f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(expert)) if len(scored) else math.nan,
         "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
         "subjects_without_kappa": int(np.isnan(kappas).sum()),
     }

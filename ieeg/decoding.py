@@ -45,19 +45,20 @@ class DecodingScores:
     penalty: float
 
 
-@torch.inference_mode()
 def trial_features(
-    model: MVPFormer, signals: npt.ArrayLike, *, batch_size: int = 16, device: str | torch.device = "cpu"
+    model: MVPFormer, signals: npt.ArrayLike, *, batch_size: int = 16, device: str | torch.device | None = None
 ) -> npt.NDArray[np.float32]:
     """Features of trials, each a window of its own.
 
     Parameters
     ----------
     model : MVPFormer
+        Used without dropout; its mode and device stay what they were.
     signals : array, shape (n, C, T·2560)
         µV at 512 Hz, as `mvpa_ts.ieeg.data.treebank_tasks.read_examples` gives them.
     batch_size : int, default 16
-    device : str, default "cpu"
+    device : str, optional
+        Where to compute; default the model's own device.
 
     Returns
     -------
@@ -67,11 +68,17 @@ def trial_features(
     values = np.asarray(signals)
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(f"signals must be [n, C, samples], got shape {values.shape}")
-    model = model.to(device).eval()
+    home, training = next(model.parameters()).device, model.training
+    place = home if device is None else torch.device(device)
     parts = []
-    for first in range(0, len(values), batch_size):
-        batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(device)
-        parts.append(model(batch)[:, -1].float().cpu().numpy())
+    try:
+        model.to(place).eval()
+        for first in range(0, len(values), batch_size):
+            batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(place)
+            with torch.inference_mode():  # not around the moves, after which nothing could be trained
+                parts.append(model(batch)[:, -1].float().cpu().numpy())
+    finally:
+        model.to(home).train(training)
     return np.concatenate(parts)
 
 
@@ -93,6 +100,11 @@ def decode(
     split : ExampleSplit
     channels : sequence of int, optional
         All by default.
+
+    Raises
+    ------
+    ValueError
+        A part of the split lacks one of the two classes.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -102,6 +114,7 @@ def decode(
     chosen = features if channels is None else features[:, list(channels)]
     rows = chosen.reshape(len(chosen), -1)
     classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
     best = (-np.inf, np.nan, None)
     for penalty in PENALTIES:
         probe = make_pipeline(
@@ -130,6 +143,7 @@ def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, 
     from sklearn.preprocessing import StandardScaler
 
     classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
     scores = []
     for channel in range(features.shape[1]):
         rows = features[:, channel]

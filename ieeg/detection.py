@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -26,8 +25,8 @@ from mvpa_ts.ieeg.events import (
     RuleName,
     SeizureEvents,
     event_rules,
-    merge_events,
     probabilities_to_events,
+    unscored_stretches,
 )
 from mvpa_ts.ieeg.store import ProbabilityStore, weight_hash
 
@@ -361,12 +360,7 @@ def skipped_stretches(
     probabilities: npt.NDArray[np.float64], starts: npt.NDArray[np.float64], duration: float
 ) -> tuple[Skipped, ...]:
     """Stretches of [0, duration) that no scored segment covers, with the reason."""
-    scored = merge_events([(start, start + SEGMENT) for start in starts[~np.isnan(probabilities)].tolist()])
-    edges = [(0.0, 0.0), *scored, (duration, duration)]
-    # Rates that do not divide the second leave rests far below one sample.
-    return tuple(
-        Skipped(end, start, NO_CHANNEL) for (_, end), (start, _) in itertools.pairwise(edges) if start - end > 2e-3
-    )
+    return tuple(Skipped(*stretch, NO_CHANNEL) for stretch in unscored_stretches(probabilities, starts, duration))
 
 
 def _batches(first: int, count: int, size: int) -> Iterator[range]:

@@ -5,6 +5,7 @@ Events are ``(onset, offset)`` in seconds, half-open, sorted, and do not overlap
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -180,6 +181,21 @@ def clip_events(events: Iterable[tuple[float, float]], duration: float) -> Seizu
     """Events inside [0, duration), overlapping ones as one, empty ones left out."""
     inside = ((max(0.0, float(onset)), min(float(duration), float(offset))) for onset, offset in merge_events(events))
     return [(onset, offset) for onset, offset in inside if offset > onset]
+
+
+def unscored_stretches(probabilities: npt.ArrayLike, starts: npt.ArrayLike, duration: float) -> SeizureEvents:
+    """Stretches of [0, duration) that no segment with a probability covers; NaN is none.
+
+    Examples
+    --------
+    >>> unscored_stretches([0.1, math.nan, math.nan, 0.2], [0, 5, 10, 13], 18.0)
+    [(5.0, 13.0)]
+    """
+    values, onsets = _checked(probabilities, starts)
+    scored = merge_events([(start, start + SEGMENT) for start in onsets[~np.isnan(values)].tolist()])
+    edges = [(0.0, 0.0), *scored, (float(duration), float(duration))]
+    # Rates that do not divide the second leave rests far below one sample.
+    return [(end, start) for (_, end), (start, _) in itertools.pairwise(edges) if start - end > 2e-3]
 
 
 @dataclass(frozen=True)

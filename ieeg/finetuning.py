@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
@@ -21,7 +20,8 @@ from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
-from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, read_config
+from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, check_tensors, read_config, read_weights
+from mvpa_ts.ieeg.store import tensor_hash
 from mvpa_ts.ieeg.training_module import TrainingModule, stream_seed
 from mvpa_ts.ieeg.training_subjects import read_training_subjects
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Method = Literal["lora", "head", "full"]
 METHODS = ("lora", "head", "full")
 ADAPTER_CONFIG_NAME = "adapter_config.json"
+ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+BASE_NAME = "base.json"
+"""Beside an adapter: the SHA-256 of the weights it was trained on."""
 
 
 def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraConfig:
@@ -145,9 +148,10 @@ def save_finetuned(model: nn.Module, folder: str | Path) -> None:
         core.save_pretrained(folder / "model")
         return
     model.save_pretrained(folder / "adapter", safe_serialization=True)  # type: ignore[operator]
-    # What peft does not know: the head's size. And no path of this machine is left in the file.
-    with replaced(folder / "adapter" / CONFIG_NAME) as file:
-        file.write_text(json.dumps(core.config.to_dict(), indent=2) + "\n", encoding="utf-8")
+    # What peft does not know: the head's size, and which weights are below. No path of this machine is left in a file.
+    for name, content in ((CONFIG_NAME, core.config.to_dict()), (BASE_NAME, {"sha256": _base_hash(core)})):
+        with replaced(folder / "adapter" / name) as file:
+            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     merged(model).save_pretrained(folder / "model")
 
 
@@ -167,6 +171,17 @@ def merged(model: nn.Module) -> MVPFormer:
     return plain.eval()
 
 
+def _base_hash(core: MVPFormer) -> str:
+    """SHA-256 of the weights that LoRA leaves as they were, with or without adapters on them."""
+    return tensor_hash(
+        {
+            name.replace(".base_layer.", "."): tensor
+            for name, tensor in core.state_dict().items()
+            if "lora_" not in name and not name.startswith("head.")
+        }
+    )
+
+
 def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = None) -> MVPFormer:
     """A finetuned model as a plain MVPFormer.
 
@@ -175,14 +190,15 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     folder : path
         What `save_finetuned` or ``mvpformer finetune`` wrote; or its ``model`` or ``adapter`` alone.
     base : path or MVPFormer, optional
-        Of an adapter that stands alone; what the adapter was trained on. No path is taken from the adapter's files.
+        Of an adapter that stands alone; the very weights it was trained on, which its ``base.json`` tells by their
+        SHA-256. No path is taken from the adapter's files.
 
     Raises
     ------
     FileNotFoundError
-        Neither a model nor an adapter is there, or `base` is missing for an adapter.
+        Neither a model nor an adapter is there, a file of the adapter is missing, or `base` is missing for an adapter.
     ValueError
-        Files are damaged or do not fit.
+        Files are damaged or do not fit, or `base` is not what the adapter was trained on.
     """
     folder = Path(folder)
     for model in (folder, folder / "model"):
@@ -191,20 +207,35 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     adapter = folder if (folder / ADAPTER_CONFIG_NAME).is_file() else folder / "adapter"
     if not (adapter / ADAPTER_CONFIG_NAME).is_file():
         raise FileNotFoundError(f"{folder} holds neither {WEIGHTS_NAME} nor {ADAPTER_CONFIG_NAME}")
-    if not (adapter / "adapter_model.safetensors").is_file():
-        raise FileNotFoundError(f"adapter_model.safetensors is not in {adapter}; other formats are not read")
+    if not (adapter / ADAPTER_WEIGHTS_NAME).is_file():
+        raise FileNotFoundError(f"{ADAPTER_WEIGHTS_NAME} is not in {adapter}; other formats are not read")
+    if not (adapter / BASE_NAME).is_file():
+        raise FileNotFoundError(
+            f"{BASE_NAME} is not in {adapter}, so nothing says on which weights the adapter was trained: load the "
+            "model beside it, or finetune again"
+        )
     if base is None:
         raise FileNotFoundError(f"{adapter} is an adapter: name the model it was trained on as base")
-    from peft import PeftModel
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
     config = MVPFormerConfig.from_dict(read_config(adapter / CONFIG_NAME))
     plain = base if isinstance(base, MVPFormer) else MVPFormer.from_pretrained(base)
     changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context")}
     headed = with_head(plain, config.num_classes, **changes)
-    try:
-        model = PeftModel.from_pretrained(headed, str(adapter), torch_device="cpu")
-    except (RuntimeError, OSError, SafetensorError) as error:
-        raise ValueError(f"the adapter in {adapter} is damaged or does not fit base: {error}") from error
+    wanted, given = config.to_dict(), headed.config.to_dict()
+    if differ := [f"{name} is {given[name]!r}, not {wanted[name]!r}" for name in wanted if given[name] != wanted[name]]:
+        raise ValueError(f"the adapter in {adapter} does not fit base: its {'; its '.join(differ)}")
+    expected, found = read_config(adapter / BASE_NAME).get("sha256"), _base_hash(headed)
+    if found != expected:
+        raise ValueError(
+            f"the adapter in {adapter} does not fit base: it was trained on weights with SHA-256 {expected}, those of "
+            f"base have {found}; give the model that finetuning began with"
+        )
+    # peft's own loading only warns of missing tensors and is silent on others.
+    model = get_peft_model(headed, LoraConfig.from_pretrained(str(adapter)))
+    weights = read_weights(adapter / ADAPTER_WEIGHTS_NAME)
+    check_tensors(get_peft_model_state_dict(model), weights, adapter / ADAPTER_WEIGHTS_NAME)
+    set_peft_model_state_dict(model, weights)
     return merged(model)
 
 

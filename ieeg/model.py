@@ -186,7 +186,8 @@ class MVPFormer(  # type: ignore[call-arg]
         real = channel_mask[..., None].to(last.dtype)
         return self.head((last * real).sum(1) / real.sum(1).clamp(min=1))
 
-    @torch.inference_mode()
+    # Not inference_mode: its tensors could not train a probe.
+    @torch.no_grad()
     def embed(
         self,
         recording: Recording,
@@ -213,8 +214,8 @@ class MVPFormer(  # type: ignore[call-arg]
         Returns
         -------
         Embeddings
-            On the CPU. `mvpa_ts.ieeg.embedding.embed_segments` gives the same rows one by one, for recordings whose
-            features do not fit in memory.
+            On the CPU, without gradients. `mvpa_ts.ieeg.embedding.embed_segments` gives the same rows one by one, for
+            recordings whose features do not fit in memory.
         """
         from mvpa_ts.ieeg.data.segments import Segments
         from mvpa_ts.ieeg.embedding import Embeddings, embed_segments

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.ieeg.events import SEGMENT, SeizureEvents, clip_events, merge_events
+from mvpa_ts.ieeg.events import SEGMENT, SeizureEvents, clip_events, merge_events, unscored_stretches
 from mvpa_ts.ieeg.scoring import Mode, Scores, score_events, score_seconds, score_segments
 
 
@@ -74,6 +74,36 @@ class RecordingResult:
         """Raw decision of each segment; a skipped one is negative."""
         return np.asarray(self.probabilities > self.threshold)
 
+    @property
+    def scored(self) -> npt.NDArray[np.bool_]:
+        """Whether each segment got a probability."""
+        return ~np.isnan(self.probabilities)
+
+    @cached_property
+    def skipped(self) -> SeizureEvents:
+        """Stretches that no scored segment covers."""
+        return unscored_stretches(self.probabilities, self.starts, self.duration)
+
+    @property
+    def hours_skipped(self) -> float:
+        """Length of what was skipped."""
+        return sum(offset - onset for onset, offset in self.skipped) / 3600
+
+    @property
+    def seizures_skipped(self) -> int:
+        """Reference seizures that lie in skipped stretches from beginning to end: nothing could find them."""
+        return sum(
+            any(start <= onset and offset <= stop for start, stop in self.skipped)
+            for onset, offset in clip_events(self.reference, self.duration)
+        )
+
+    def events(self, mode: Mode) -> Scores:
+        """Episodic scores; rates are per scored hour, and a seizure that was skipped is missed."""
+        scores = score_events(self.reference, self.detected, self.duration, mode)
+        # timescoring counts to 0.1 s, so a difference would leave a rest where nothing was scored.
+        hours = scores.hours - self.hours_skipped if self.scored.any() else 0.0
+        return replace(scores, hours=hours)
+
 
 @dataclass(frozen=True)
 class SubjectResult:
@@ -100,27 +130,27 @@ class SubjectResult:
 
     @cached_property
     def labels(self) -> npt.NDArray[np.bool_]:
-        """Labels of all segments, one recording after the other."""
-        return np.concatenate([recording.labels for recording in self.recordings])
+        """Labels of all scored segments, one recording after the other."""
+        return np.concatenate([recording.labels[recording.scored] for recording in self.recordings])
 
     @cached_property
     def predictions(self) -> npt.NDArray[np.bool_]:
-        """Raw decisions of all segments, one recording after the other."""
-        return np.concatenate([recording.predictions for recording in self.recordings])
+        """Raw decisions of all scored segments, one recording after the other."""
+        return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
 
     @cached_property
     def events(self) -> Scores:
-        """Episodic scores."""
-        return Scores.pooled(score_events(r.reference, r.detected, r.duration, self.mode) for r in self.recordings)
+        """Episodic scores; see `RecordingResult.events`."""
+        return Scores.pooled(recording.events(self.mode) for recording in self.recordings)
 
     @cached_property
     def seconds(self) -> Scores:
-        """Scores of every second after post-processing."""
+        """Scores of every second after post-processing, as SzCORE has them: a skipped second is one without seizure."""
         return Scores.pooled(score_seconds(r.reference, r.detected, r.duration) for r in self.recordings)
 
     @cached_property
     def segments(self) -> Scores:
-        """Raw scores of every segment before post-processing."""
+        """Raw scores of every scored segment before post-processing."""
         return score_segments(self.labels, self.predictions)
 
     @property
@@ -129,6 +159,21 @@ class SubjectResult:
         return sum(recording.duration for recording in self.recordings) / 3600
 
     @property
+    def hours_scored(self) -> float:
+        """Length of what the detector gave a probability for."""
+        return self.events.hours
+
+    @property
+    def hours_skipped(self) -> float:
+        """Length of what it skipped."""
+        return sum(recording.hours_skipped for recording in self.recordings)
+
+    @property
     def num_seizures(self) -> int:
         """Reference seizures inside the recordings, as annotated."""
         return sum(len(clip_events(recording.reference, recording.duration)) for recording in self.recordings)
+
+    @property
+    def seizures_skipped(self) -> int:
+        """How many of them were skipped from beginning to end."""
+        return sum(recording.seizures_skipped for recording in self.recordings)

@@ -60,7 +60,12 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
 
     Raises a ValueError that names every missing, unexpected and misshapen tensor.
     """
-    own = model.state_dict()
+    check_tensors(model.state_dict(), weights, source)
+    model.load_state_dict(dict(weights), strict=True, assign=True)
+
+
+def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: object) -> None:
+    """Raise a ValueError that names every tensor of `weights` that is missing, unexpected or of another shape."""
     missing = sorted(own.keys() - weights.keys())
     unexpected = sorted(weights.keys() - own.keys())
     misshapen = sorted(
@@ -76,4 +81,3 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
     if faults:
         matched = len(own.keys() & weights.keys()) - len(misshapen)
         raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")
-    model.load_state_dict(dict(weights), strict=True, assign=True)

@@ -71,6 +71,13 @@ class Scores:
         return _ratio(self.true_negatives, self.true_negatives + self.false_positives)
 
     @property
+    def prevalence(self) -> float:
+        """Share of the samples that are seizure; NaN for events."""
+        if self.true_negatives is None:
+            return math.nan
+        return _ratio(self.reference, self.reference + self.false_positives + self.true_negatives)
+
+    @property
     def false_positives_per_hour(self) -> float:
         """False detections an hour, the paper's unit."""
         return _ratio(self.false_positives, self.hours)

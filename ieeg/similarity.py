@@ -252,9 +252,16 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
     -------
     DataFrame
         model, other, subjects, margin, other_margin, median_difference, p_value, p_holm, smallest_p.
+
+    Raises
+    ------
+    ValueError
+        There are fewer than two models, or none of them is `against`.
     """
     import pandas as pd
 
+    if len(models) < 2:
+        raise ValueError(f"models must be two or more, as they are compared in pairs, got {[*models]}")
     margins = {}
     for name, similarity in models.items():
         means = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
@@ -279,7 +286,7 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
             }
         )
     frame = pd.DataFrame(rows)
-    frame.insert(7, "p_holm", _holm(frame["p_value"].tolist()) if rows else [])
+    frame.insert(7, "p_holm", _holm(frame["p_value"].tolist()))
     return frame
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 _FORMAT = "mvpformer probabilities 1"
 
@@ -171,10 +171,15 @@ def weight_hash(model: nn.Module) -> str:
     >>> before == weight_hash(layer)
     False
     """
+    return tensor_hash(model.state_dict())
+
+
+def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, shapes, types and values, whatever their order."""
     import torch
 
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().tobytes())

@@ -15,6 +15,7 @@ import torch
 from mvpa_ts.ieeg.configuration import check_rate
 from mvpa_ts.ieeg.data import filters
 from mvpa_ts.ieeg.data.channels import in_recording_order
+from mvpa_ts.ieeg.data.masks import bad_samples, flat_run
 from mvpa_ts.ieeg.data.preprocessing import BRIDGE_SECONDS, PreprocessedSignal, Preprocessing
 from mvpa_ts.ieeg.data.recording import Recording, Signal, microvolts
 from mvpa_ts.ieeg.events import SEGMENT, OnlineRule
@@ -51,7 +52,10 @@ class StreamingDetector:
     A shorter look-ahead answers sooner: the filter then sees the stream's present end as the recording's end.
 
     With the default look-ahead, and until the model's context is full, probabilities equal `Detector.detect` on the
-    same samples. After that, old segments leave the cache; see `StreamingMVPFormer`.
+    same samples. After that, old segments leave the cache; see `StreamingMVPFormer`. Long gaps are filled with the
+    channel's offset: here the median of its first 5 s of good samples, while a recording read whole is looked at in the
+    middle and at the end as well. So where a channel's offset drifts, probabilities differ a little beside gaps of more
+    than 10 s (5 s at an end).
 
     Parameters
     ----------
@@ -120,7 +124,7 @@ class StreamingDetector:
         self._settling = filters.settling_samples(sections)
         self._reach = int(BRIDGE_SECONDS * self._sfreq)
         self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
-        self._offsets: npt.NDArray[np.float64] | None = None
+        self._offsets = _Offsets(len(channel_names), self._reach, flat_run(self._sfreq))
         if channels is not None:
             self._channels = in_recording_order(channels, self._signal(1).channel_names)
         self._stream = StreamingMVPFormer(model, len(self._signal(1).channel_names))
@@ -177,14 +181,10 @@ class StreamingDetector:
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""
-        if self._offsets is None and self._buffer.stop:
-            first = self._buffer.read(0, min(self._buffer.stop, self._reach), np.arange(len(self._names)))
-            finite = np.where(np.isfinite(first), first, np.nan)
-            self._offsets = np.array([np.nanmedian(row) if np.isfinite(row).any() else 0.0 for row in finite])
         recording = Recording(
             self._buffer, sfreq=self._sfreq, channel_names=self._names, num_samples=num_samples, name="stream"
         )
-        return _StreamedSignal(recording, self.preprocessing, self._channels, self._offsets)
+        return _StreamedSignal(recording, self.preprocessing, self._channels, self._offsets.measure(self._buffer))
 
     def _needed(self, stop: int) -> int:
         """Input samples before the output's end."""
@@ -193,14 +193,14 @@ class StreamingDetector:
     def _full_lookahead(self) -> int:
         """Input samples after a segment that its preprocessed signal depends on."""
         if self._settling == 0 and self._ratio == 1:
-            # Only a flat stretch that goes on beyond the segment must be seen.
-            return self._reach
+            # A gap at the segment's end is bridged to its far edge, before which a flat stretch must be told.
+            return self._reach + flat_run(self._sfreq)
         last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
         return last - self._needed(self._size) + self._reach
 
     def _forget(self) -> None:
         first = filters.input_range(self._emitted * self._size - self._settling, 0, self._ratio)[0]
-        # The offsets are those of the first seconds, and the tail goes back by a segment at most.
+        # The tail goes back by a segment at most, and a bridge reaches beyond what the filters see.
         self._buffer.forget(first - 2 * self._reach - self._needed(self._size))
 
 
@@ -212,15 +212,41 @@ class _StreamedSignal(PreprocessedSignal):
         recording: Recording,
         preprocessing: Preprocessing,
         channels: tuple[str, ...] | None,
-        offsets: npt.NDArray[np.float64] | None,
+        offsets: npt.NDArray[np.float64],
     ) -> None:
         super().__init__(recording, preprocessing, channels)
         self._stream_offsets = offsets
 
     def _measure_offsets(self) -> npt.NDArray[np.float64]:
-        assert self._stream_offsets is not None
         plus = self._stream_offsets[self._inputs]
         return plus if self._minus is None else plus - self._stream_offsets[self._minus]
+
+
+class _Offsets:
+    """Median of each channel over its first good samples; until they have come, over those that are there."""
+
+    def __init__(self, channels: int, count: int, run: int) -> None:
+        self._first = [np.empty(0, np.float32)] * channels
+        self._medians = np.zeros(channels)
+        self._count, self._run, self._seen = count, run, 0
+
+    def measure(self, buffer: _Buffer) -> npt.NDArray[np.float64]:
+        """Offsets [C] as far as they are known; 0 for a channel that had no good sample yet."""
+        # Whether the newest samples are flat is not known yet.
+        stop = buffer.stop - self._run
+        short = np.array([channel for channel, first in enumerate(self._first) if len(first) < self._count], np.intp)
+        if stop > self._seen and len(short):
+            low = max(self._seen - self._run, 0)
+            x = buffer.read(low, buffer.stop, short)
+            bad = bad_samples(x, self._run)
+            good = np.ones(x.shape, bool) if bad is None else ~bad
+            new = slice(self._seen - low, stop - low)
+            for channel, values, usable in zip(short, x[:, new], good[:, new], strict=True):
+                first = np.concatenate([self._first[channel], values[usable]])[: self._count]
+                if len(first):
+                    self._first[channel], self._medians[channel] = first, np.median(first)
+            self._seen = stop
+        return self._medians.copy()
 
 
 class _Buffer:

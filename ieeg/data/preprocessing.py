@@ -226,16 +226,20 @@ class PreprocessedSignal:
             self.recording.read_into(out, place, start, stop, self._given)
             if self._clean(x):
                 return None
-        # What is flat at an edge of the range may be part of a longer flat stretch beyond it.
-        left, right = min(self._run, start), min(self._run, self.recording.num_samples - stop)
+        # A bridge needs both edges of its gap, which may lie beyond the range; and what is flat at the edge of what is
+        # read may be part of a longer flat stretch.
+        around = self._reach + self._run
+        left, right = min(around, start), min(around, self.recording.num_samples - stop)
         wide, bad = self._read_inputs(start - left, stop + right)
-        x[:] = wide[:, left : left + stop - start]
-        bad = None if bad is None else bad[:, left : left + stop - start]
-        if bad is not None and (rows := bad.any(1)).any():
-            values = x[rows].astype(np.float64)
+        inside = slice(left, left + stop - start)
+        x[:] = wide[:, inside]
+        if bad is None:
+            return None
+        if (rows := bad[:, inside].any(1)).any():
+            values = wide[rows].astype(np.float64)
             bridge(values, bad[rows], self._reach)
-            x[rows] = values
-        return bad
+            x[rows] = values[:, inside]
+        return bad[:, inside]
 
     def _clean(self, x: NDArray[np.float32]) -> bool:
         """Whether no sample can be bad, whatever lies beyond the range."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +147,17 @@ class ExampleSplit:
     test: NDArray[np.intp]
     removed: NDArray[np.intp]
 
+    def check_classes(self, labels: NDArray[Any]) -> None:
+        """Raise a ValueError where a part lacks windows of one of the two classes: nothing can be fitted or scored."""
+        for part in ("train", "validation", "test"):
+            held = np.asarray(labels)[getattr(self, part)].astype(bool)
+            for label in (0, 1):
+                if not np.count_nonzero(held == label):
+                    raise ValueError(
+                        f"the split's {part} part must hold windows of both classes, got {len(held)} windows and none "
+                        f"of class {label}: take another seed or split, or more windows"
+                    )
+
 
 def split_examples(
     examples: Examples, how: Literal["random", "blocked"] = "blocked", *, blocks: int = 10, seed: int = 0
@@ -164,13 +175,20 @@ def split_examples(
         A multiple of ten.
     seed : int
         Which windows or stretches go where.
+
+    Raises
+    ------
+    ValueError
+        An option is out of its range, or a part lacks one of the two classes, as where a film is silent for long.
     """
     rng, count = np.random.default_rng(seed), len(examples)
     if count < 10:
         raise ValueError(f"there are {count} windows, a split needs 10 or more")
     if how == "random":
         train, validation, test = np.split(rng.permutation(count), [round(0.8 * count), round(0.9 * count)])
-        return ExampleSplit(np.sort(train), np.sort(validation), np.sort(test), np.zeros(0, np.intp))
+        split = ExampleSplit(np.sort(train), np.sort(validation), np.sort(test), np.zeros(0, np.intp))
+        split.check_classes(examples.labels)
+        return split
     if how != "blocked":
         raise ValueError(f'how must be "random" or "blocked", got {how!r}')
     if blocks < 10 or blocks % 10 or blocks > count:
@@ -182,7 +200,9 @@ def split_examples(
     outside_test = ~_overlaps(examples, validation, test)
     outside = ~_overlaps(examples, train, np.concatenate([validation, test]))
     removed = np.sort(np.concatenate([train[~outside], validation[~outside_test]]))
-    return ExampleSplit(train[outside], validation[outside_test], test, removed)
+    split = ExampleSplit(train[outside], validation[outside_test], test, removed)
+    split.check_classes(examples.labels)
+    return split
 
 
 def _overlaps(examples: Examples, these: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:

@@ -24,6 +24,7 @@ from line_length import line_length
 from scipy.io import savemat
 
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
+from mvpa_ts.ieeg.data.treebank_tasks import Examples
 
 TINY = Effort(
     context=3,
@@ -194,6 +195,26 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     assert "PopT: cited, not run." in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
+
+
+def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, capsys):
+    """One task is silent for the second half of the trial, the other is not: the table has the other."""
+
+    def load_task(root, path, task, protocol, most):
+        labels = np.arange(60) < 30 if task == "speech" else np.arange(60) % 2 == 0
+        signals = np.random.default_rng(0).normal(0, 50, (60, 11, 2560)).astype(np.float32)
+        return signals, Examples(np.arange(60) * 12_000, 10240, labels)
+
+    monkeypatch.setattr(treebank, "load_task", load_task)
+    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
+    for tasks, expected in ((["speech"], None), (["speech", "volume"], {"volume"})):
+        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", *tasks])
+        treebank.main()
+        text = capsys.readouterr().out
+        assert "speech, popt, blocked: not run: the split's" in text
+        assert (tmp_path / "treebank.csv").is_file() == bool(expected)
+    assert set(pd.read_csv(tmp_path / "treebank.csv")["task"]) == expected
 
 
 def test_demo_table_shows_means_and_spread(tmp_path):

@@ -102,6 +102,27 @@ class TestDraws:
             assert estimate.mean == pytest.approx(estimate.whole, abs=0.01)
             assert estimate.low < estimate.whole < estimate.high
 
+    def test_stratified_draws_of_a_sparse_recording_state_their_prevalence(self):
+        """14 days, 30 ictal segments, all found, one false segment in a thousand: kappa at 1/8064 and at 1/300."""
+        labels = np.zeros(14 * 17280, bool)
+        labels[1000:1030] = True
+        predictions = labels | (np.random.default_rng(0).random(len(labels)) < 1e-3)
+        stratified, uniform = (
+            sampled_kappa(labels, predictions, scheme=scheme) for scheme in ("stratified", "uniform")
+        )
+        assert stratified.prevalence == pytest.approx(1 / 300)
+        assert uniform.prevalence == pytest.approx(30 / len(labels), rel=0.5)
+        assert stratified.whole == pytest.approx(cohen_kappa_score(labels, predictions))
+        assert stratified.whole < 0.25
+        assert stratified.mean > 0.8
+
+    @pytest.mark.parametrize("ictal", [2, 50, 150])
+    def test_stratified_draws_of_other_recordings_have_their_ratio(self, ictal):
+        labels = np.arange(300) < ictal
+        for scheme in ("stratified", "uniform"):
+            assert sampled_kappa(labels, ~labels, scheme=scheme).prevalence == pytest.approx(ictal / 300)
+        assert sampled_kappa(np.tile(labels, 3), np.tile(labels, 3), scheme="stratified").prevalence == ictal / 300
+
     def test_draws_do_not_repeat_segments(self):
         labels = np.arange(300) < 40
         predictions = np.arange(300) < 30

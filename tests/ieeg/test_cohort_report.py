@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +14,12 @@ from mvpa_ts.ieeg.cohort_plots import COHORT_PLOTS, save_cohort_plots
 from mvpa_ts.ieeg.cohort_report import bootstrap_interval, cohort_report, markdown_table, swec_groups
 from mvpa_ts.ieeg.events import probabilities_to_events
 from mvpa_ts.ieeg.results import RecordingResult, SubjectResult, segment_labels
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    yield
+    plt.close("all")
 
 
 def recording(subject, segments, seizures, seed, error=0.02, name="1"):
@@ -77,6 +84,81 @@ def test_subject_rows(report, cohort):
     assert table.loc["none", "agreement"] == "undefined"
 
 
+def disconnected(scored_segments=720, total=7200):
+    """Ten hours of which the first is scored: one false event in it, one seizure in it and one in what was skipped."""
+    starts = 5.0 * np.arange(total)
+    probabilities = np.full(total, np.nan)
+    probabilities[:scored_segments] = 0.1
+    probabilities[100:104] = 0.9
+    seizures, detected = [(1000.0, 1060.0), (20000.0, 20060.0)], [(500.0, 520.0)]
+    return RecordingResult("r", "half", 5.0 * total, starts, probabilities, seizures, detected)
+
+
+class TestSkipped:
+    """Time without a probability is neither silence nor observation."""
+
+    @pytest.mark.parametrize("mode", ["szcore", "paper"])
+    def test_rates_are_per_scored_hour(self, mode):
+        result = SubjectResult("half", [disconnected()], mode)
+        assert (result.hours, result.hours_scored, result.hours_skipped) == (10.0, 1.0, 9.0)
+        assert result.events.false_positives_per_hour == 1.0
+        assert result.events.false_positives_per_day == 24.0
+        # The skipped seizure stays missed.
+        assert (result.num_seizures, result.seizures_skipped, result.events.reference) == (2, 1, 2)
+        assert result.events.sensitivity == 0.0
+
+    def test_segments_and_kappa_are_over_scored_segments(self):
+        part = disconnected()
+        result = SubjectResult("half", [part])
+        # 720 scored segments: 12 of a seizure that was missed, 4 false positives.
+        assert (result.segments.reference, result.segments.true_negatives) == (12, 704)
+        assert result.segments.specificity == 704 / 708
+        assert result.segments.hours == 1.0
+        expected = cohen_kappa_score(part.labels[:720], part.predictions[:720])
+        table = cohort_report([result], draws=20, resamples=20).subjects
+        assert table.loc[0, "kappa_whole"] == pytest.approx(expected)
+        columns = ["hours", "hours_scored", "hours_skipped", "seizures", "seizures_skipped"]
+        assert table.loc[0, columns].tolist() == [10.0, 1.0, 9.0, 2, 1]
+
+    def test_seconds_are_timescorings_over_the_whole_recording(self):
+        scores = SubjectResult("half", [disconnected()]).seconds
+        assert (scores.hours, scores.false_positives, scores.true_negatives) == (10.0, 20, 36000 - 120 - 20)
+
+    def test_a_seizure_that_is_scored_in_part_is_not_skipped(self):
+        part = disconnected()
+        part.probabilities[4011] = 0.1  # 20055 to 20060 s
+        assert part.seizures_skipped == 0
+        assert part.skipped == [(3600.0, 20055.0), (20060.0, 36000.0)]
+
+    def test_hours_of_several_recordings_add_up(self, cohort):
+        whole = recording("half", 720, [(600.0, 660.0)], seed=0, error=0.0, name="2")
+        result = SubjectResult("half", [disconnected(), whole])
+        assert (result.hours, result.hours_scored) == (11.0, 2.0)
+        assert result.events.false_positives_per_hour == 0.5
+        assert cohort[5].hours_scored == pytest.approx(cohort[5].hours)
+        assert cohort[5].hours_skipped == 0.0
+
+    @pytest.mark.parametrize("policy", ["omit", "one", "propagate"])
+    def test_a_subject_with_nothing_scored_has_no_rate_and_no_share(self, policy):
+        starts = 5.0 * np.arange(7200)
+        blind = RecordingResult("q", "blind", 36000.04, starts, np.full(7200, np.nan), [(1000.0, 1060.0)], [])
+        results = [SubjectResult("half", [disconnected()]), SubjectResult("blind", [blind])]
+        report = cohort_report(results, draws=20, resamples=20, nan_policy=policy)
+        row = report.subjects.set_index("subject").loc["blind"]
+        names = ("false_positives_per_hour", "segment_specificity", "second_specificity", "kappa", "kappa_whole")
+        assert row[[*names, "kappa_stratified"]].isna().all()
+        assert (row["hours_scored"], row["event_sensitivity"], row["seizures_skipped"]) == (0.0, 0.0, 1)
+        groups = report.groups.iloc[0]
+        assert (groups["subjects"], groups["subjects_scored"]) == (2, 1)
+        assert groups["share_under_0.05_false_positives_per_hour"] == 0.0
+        rate = summary(report, "all", "false_positives_per_hour")
+        assert (rate["subjects"], rate["mean"], rate["pooled"]) == (1, 1.0, 1.0)
+        alone = cohort_report(results[1:], draws=20, resamples=20, nan_policy=policy)
+        assert math.isnan(alone.groups["share_under_0.05_false_positives_per_hour"][0])
+        for draw in COHORT_PLOTS.values():
+            assert draw(alone).axes
+
+
 def test_means_and_pooled_values(report, cohort):
     people = cohort[:4]
     row = summary(report, "unseen", "kappa_whole")
@@ -90,6 +172,24 @@ def test_means_and_pooled_values(report, cohort):
     false, hours = sum(p.events.false_positives for p in people), sum(p.hours for p in people)
     assert rate["pooled"] == pytest.approx(false / hours)
     assert summary(report, "everybody", "kappa")["subjects"] == 6  # the subject without seizures has none
+
+
+def test_stratified_kappa_comes_with_its_prevalence(tmp_path):
+    sparse = recording("sparse", 17280, [(1000.0, 1014.0)], seed=0, error=0.001)  # 3 segments of 17280
+    common = recording("common", 3000, [(1000.0, 2000.0)], seed=0, error=0.001)  # 200 of 3000
+    never = recording("never", 3000, [], seed=0, error=0.001)
+    results = [SubjectResult(part.subject, [part]) for part in (sparse, common, never)]
+    report = cohort_report(results, draws=50, resamples=20)
+    table = report.subjects.set_index("subject")
+    np.testing.assert_allclose(table["prevalence"], [3 / 17280, 1 / 15, 0.0])
+    np.testing.assert_allclose(table["prevalence_stratified"], [1 / 300, 1 / 15, 0.0])
+    assert table.loc["sparse", "kappa_stratified"] > table.loc["sparse", "kappa_whole"] + 0.3
+    axis = COHORT_PLOTS["kappa"](report).axes[0]
+    (marked,) = [line for line in axis.lines if str(line.get_label()).startswith("not comparable")]
+    order = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")["subject"].tolist()
+    assert marked.get_xdata().tolist() == [order.index("sparse") + 0.2]
+    report.save(tmp_path)
+    assert "kappa and not comparable with it" in (tmp_path / "cohort.md").read_text()
 
 
 def test_groups(report):
@@ -110,6 +210,23 @@ def test_regression_is_least_squares(report):
         assert rows.loc[regressor, "slope"] == pytest.approx(slope)
         assert rows.loc[regressor, "intercept"] == pytest.approx(intercept)
         assert rows.loc[regressor, "r"] == pytest.approx(np.corrcoef(table[regressor], table["kappa"])[0, 1])
+
+
+@pytest.mark.parametrize("members", [4, 7])
+def test_regression_is_drawn_for_the_first_group(cohort, members):
+    """Points, ends of the line and its height are those of the group's subjects that have a kappa."""
+    everybody = [result.subject for result in cohort]
+    report = cohort_report(cohort, {"first": everybody[:members], "rest": everybody}, draws=20, resamples=20)
+    table = report.subjects.iloc[:members].dropna(subset="kappa")
+    assert len(table) == min(members, 6)
+    figure = COHORT_PLOTS["regression"](report)
+    for axis, regressor in zip(figure.axes, ("hours", "seizures", "seizures_per_hour"), strict=True):
+        points = axis.collections[0].get_offsets()
+        np.testing.assert_allclose(points, table[[regressor, "kappa"]])
+        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        ends = np.array([table[regressor].min(), table[regressor].max()])
+        np.testing.assert_allclose(axis.lines[0].get_xdata(), ends)
+        np.testing.assert_allclose(axis.lines[0].get_ydata(), intercept + slope * ends)
 
 
 def test_bootstrap_interval_covers_the_mean():

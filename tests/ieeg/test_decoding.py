@@ -55,6 +55,17 @@ class TestProbe:
         assert inverted.roc_auc == pytest.approx(1 - scores.roc_auc)
         assert inverted.balanced_accuracy == pytest.approx(1 - scores.balanced_accuracy)
 
+    @pytest.mark.parametrize("part", ["train", "validation", "test"])
+    @pytest.mark.parametrize("label", [0, 1])
+    def test_a_part_of_one_class_is_an_error_that_names_it(self, part, label):
+        times, labels, features = made_features([2], channels=3)
+        split = split_trials(times, labels, "blocked")
+        labels[getattr(split, part)] = 1 - label
+        message = rf"{part} part must hold .* got {len(getattr(split, part))} windows and none of class {label}"
+        for score in (decode, channel_sweep, rank_by_decoding):
+            with pytest.raises(ValueError, match=message):
+                score(features, labels, split)
+
     def test_ranking_and_sweep(self):
         times, labels, features = made_features([2, 7])
         split = split_trials(times, labels, "blocked")
@@ -91,6 +102,40 @@ class TestFeatures:
         scores = decode(features, labels, split)
         assert scores.roc_auc > 0.9
         assert roc_auc_score(labels, signals.mean((1, 2))) > 0.9
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_the_model_stays_what_it_was(self, training):
+        """Also where computing fails; features are without dropout either way."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = MVPFormer(mvpformer_tiny(dropout=0.5)).train(training)
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
+        first, second = trial_features(model, signals), trial_features(model, signals, device="cpu")
+        np.testing.assert_array_equal(first, second)
+        assert {module.training for module in model.modules()} == {training}
+        torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+        assert all(parameter.requires_grad and not parameter.is_inference() for parameter in model.parameters())
+        with pytest.raises(ValueError, match="2560"):
+            trial_features(model, signals[..., :100])
+        assert model.training == training
+
+    def test_features_are_computed_where_the_model_is(self):
+        """The meta device has no values to give back, which shows that nothing was moved to the CPU."""
+        model = MVPFormer(mvpformer_tiny()).to("meta")
+        with pytest.raises(RuntimeError, match=r"meta tensor|scalarType"):
+            trial_features(model, np.zeros((1, 2, 2560)))
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+        assert model.training
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_a_model_on_a_gpu_stays_there(self):
+        model = MVPFormer(mvpformer_tiny()).cuda()
+        signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
+        features = trial_features(model, signals)
+        np.testing.assert_allclose(trial_features(model, signals, device="cpu"), features, atol=1e-4)
+        assert {parameter.device.type for parameter in model.parameters()} == {"cuda"}
+        assert not any(parameter.is_inference() for parameter in model.parameters())
 
     def test_shape_is_checked(self, model):
         with pytest.raises(ValueError, match=r"signals must be \[n, C, samples\]"):

@@ -48,6 +48,25 @@ def test_each_row_is_the_last_segment_of_its_window(row_order, batch_size):
     assert (embeddings.features[1, 1] == 0).all()
 
 
+def test_a_probe_can_be_trained_on_the_features():
+    """Logistic regression by torch, whose backward pass keeps the features."""
+    embeddings = make_model().embed(make_recording(40.0))
+    assert not embeddings.features.requires_grad
+    rows = embeddings.features.flatten(1)
+    probe = torch.nn.Linear(rows.shape[1], 1)
+    labels = (torch.arange(len(rows)) >= 4).float()[:, None]
+    optimizer = torch.optim.Adam(probe.parameters(), lr=0.05)
+    losses = []
+    for _ in range(50):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(probe(rows), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
+    assert not embeddings.valid.is_inference()
+
+
 def test_each_segment_is_encoded_once():
     model = make_model()
     calls = []

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.command_line import main
 from mvpa_ts.ieeg.data.annotations import read_seizures
 from mvpa_ts.ieeg.data.writing import write_edf
@@ -76,6 +76,27 @@ def test_tables_of_a_cohort(results, tmp_path, capsys):
     assert table.loc["S02", "false_positives_per_hour"] == pytest.approx(expected.false_positives_per_hour)
     assert (tmp_path / "scores" / "cohort.md").read_text().count("| S0") == 3
     assert len(list((tmp_path / "scores").glob("*.png"))) == 5
+
+
+def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
+    """From NaN in the samples to the table: 60 of 180 s have no probability."""
+    samples = np.random.default_rng(0).normal(0, 50, (2, 180 * 512))
+    samples[:, 60 * 512 : 120 * 512] = np.nan
+    recording = Recording.from_array(
+        samples, 512.0, ["A1", "A2"], "µV", name="gap", subject="gap", seizures=[(70.0, 90.0), (115.0, 125.0)]
+    )
+    detector = Detector(model, Preprocessing(band=None, notch=None, reference=None), threshold=0.0, rules="none")
+    segments = detector.segments(recording)
+    save_detection(tmp_path / "out" / "gap", detector.detect_segments(segments), segments)
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 0
+    row = pd.read_csv(tmp_path / "scores" / "subjects.csv").iloc[0]
+    assert row["hours_scored"] == pytest.approx(120 / 3600)
+    assert row["hours_skipped"] == pytest.approx(60 / 3600)
+    assert (row["seizures"], row["seizures_skipped"]) == (2, 1)
+    # Every scored segment is positive, and one of 24 is seizure.
+    assert row["segment_specificity"] == 0.0
+    assert row["segment_precision"] == pytest.approx(1 / 24)
+    assert "hours_skipped" in (tmp_path / "scores" / "groups.csv").read_text()
 
 
 def test_reference_from_elsewhere(results, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import lightning.pytorch as pl
@@ -9,6 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from made_up_recordings import recording
+from safetensors.torch import load_file, save_file
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -118,6 +120,72 @@ def test_adapter_alone_needs_its_base(base, tmp_path):
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
         load_finetuned(tmp_path / "adapter", base)
+
+
+def lora(base, folder):
+    save_finetuned(disturbed(prepared(with_head(base))), folder)
+    return folder / "adapter"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 4}, "its num_layers is 4, not 2"),
+        ({"num_layers": 1}, "its num_layers is 1, not 2"),
+        (
+            {"row_order": "released", "window": 3},
+            "its window is 3, not 10; its row_order is 'released', not 'distance'",
+        ),
+        ({"components": ("content",)}, "its components is"),
+        ({}, "trained on weights with SHA-256 [0-9a-f]{64}, those of base have [0-9a-f]{64}"),
+    ],
+    ids=["more-layers", "fewer-layers", "order-and-window", "components", "other-weights"],
+)
+def test_adapter_on_another_base_is_refused(base, changes, message, tmp_path):
+    adapter = lora(base, tmp_path)
+    other = MVPFormer(dataclasses.replace(CONFIG, **changes))
+    with pytest.raises(ValueError, match=f"does not fit base: .*{message}"):
+        load_finetuned(adapter, other)
+
+
+def test_adapter_fits_its_base_whatever_its_heads(base, tmp_path):
+    """Neither head of the base is under the adapter; pooling and context are the adapter's own."""
+    adapter = lora(with_head(base, pooling="concatenate", num_channels=3, context=2), tmp_path)
+    expected = load_finetuned(tmp_path)
+    for same in (base, with_head(base, seed=5)):
+        loaded = load_finetuned(adapter, same)
+        assert loaded.config == expected.config
+        torch.testing.assert_close(loaded.state_dict(), expected.state_dict())
+    with torch.no_grad():
+        next(base.encoder.parameters())[0] += 1e-6
+    with pytest.raises(ValueError, match="trained on weights with SHA-256"):
+        load_finetuned(adapter, base)
+
+
+@pytest.mark.parametrize("part", ["blocks.1", "head", "value.lora_B"])
+def test_adapter_file_with_missing_tensors_is_refused(base, part, tmp_path):
+    adapter = lora(base, tmp_path)
+    file = adapter / "adapter_model.safetensors"
+    weights = load_file(file)
+    save_file({name: tensor for name, tensor in weights.items() if part not in name}, file)
+    count = sum(part in name for name in weights)
+    with pytest.raises(ValueError, match=rf"does not fit the model .*{count} missing: .*{part}"):
+        load_finetuned(adapter, base)
+
+
+def test_adapter_file_with_other_tensors_is_refused(base, tmp_path):
+    adapter = lora(base, tmp_path)
+    file = adapter / "adapter_model.safetensors"
+    weights = load_file(file)
+    save_file({**weights, "base_model.model.stack.blocks.2.more": torch.zeros(2)}, file)
+    with pytest.raises(ValueError, match=r"1 unexpected: base_model\.model\.stack\.blocks\.2\.more"):
+        load_finetuned(adapter, base)
+    save_file({name: tensor[:1].contiguous() if "head" in name else tensor for name, tensor in weights.items()}, file)
+    with pytest.raises(ValueError, match=r"1 of another shape: .*head\.weight \(1, 16\) in place of \(2, 16\)"):
+        load_finetuned(adapter, base)
+    (adapter / "base.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"base\.json is not in"):
+        load_finetuned(adapter, base)
 
 
 def test_merged_keeps_the_pretrained_weights(base):

@@ -8,7 +8,7 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.events import OnlineRule
-from mvpa_ts.ieeg.streaming_detection import StreamingDetector
+from mvpa_ts.ieeg.streaming_detection import StreamingDetector, _Buffer, _Offsets
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,70 @@ def test_equals_the_whole_recording_while_the_context_fits(model, name):
     assert np.nanstd(expected.probabilities) > 1e-2
     assert np.isnan(got).any() == bool(gap)
     assert stream.delay < 30.0
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "value"),
+    [(20.0 - 60 / 512, 20.0 + 100 / 512, 0.0), (19.8, 20.1, np.nan), (24.8, 31.0, np.nan)],
+    ids=["flat", "short-gap", "gap-longer-than-the-lookahead"],
+)
+def test_gap_over_a_border_without_filters(model, start, stop, value):
+    """The path of SWEC recordings: what is bridged at the end of a segment waits for the gap's far edge."""
+    x = np.random.default_rng(0).normal(0, 50, (4, 90 * 512))
+    x[1, round(start * 512) : round(stop * 512)] = value
+    recording = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+    preprocessing = Preprocessing(band=None, notch=None, reference=None)
+    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
+    decisions, stream = streamed(model, recording, preprocessing, sizes=(512,))
+    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=2e-5)
+    assert stream.delay == 5.25
+
+
+def test_offset_of_a_stream_that_begins_disconnected(model):
+    """5 mV of offset, nothing in the first 8 s, and a gap so long that it is filled with the offset."""
+    x = np.random.default_rng(0).normal(0, 50, (4, 90 * 256)) + 5000
+    x[0, 40 * 256 : 54 * 256] = np.nan
+    preprocessing = Preprocessing(notch=50.0)
+    for value in (np.nan, 0.0):
+        x[:, : 8 * 256] = value
+        recording = Recording.from_array(x, 256.0, ["A1", "A2", "A3", "A4"], "µV")
+        expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
+        decisions, _ = streamed(model, recording, preprocessing, sizes=(256,))
+        np.testing.assert_allclose([d.probability for d in decisions], expected, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_offsets_are_medians_of_the_first_good_samples(size):
+    generator = np.random.default_rng(0)
+    x = generator.normal(0, 1, (5, 1000)).astype(np.float32) + np.float32(100)
+    x[1, :300] = np.nan  # disconnected at first
+    x[2, :150] = 0.0  # flat, then an infinite stretch within what counts
+    x[2, 200:220] = np.inf
+    x[3] = 3.0  # never connected
+    x[4, 500:] += 1000  # a drift after the first good samples is not seen
+    offsets, buffer = _Offsets(5, count=400, run=20), _Buffer(5)
+    known = []
+    for start in range(0, 1000, size):
+        buffer.append(x[:, start : start + size])
+        known.append(offsets.measure(buffer))
+        buffer.forget(buffer.stop - 200)
+    expected = [np.median(x[0, :400]), np.median(x[1, 300:700]), np.median(np.r_[x[2, 150:200], x[2, 220:570]])]
+    np.testing.assert_allclose(known[-1], [*expected, 0.0, np.median(x[4, :400])])
+    if size == 1:
+        # At 340 samples 320 are judged, 20 of them good in the second channel.
+        np.testing.assert_allclose(known[339][1], np.median(x[1, 300:320]))
+        assert known[318][1] == known[10][0] == 0.0
+
+
+def test_drift_and_a_long_gap_stay_close(model):
+    """The one case in which a stream is not the whole recording; see the class."""
+    x = np.random.default_rng(0).normal(0, 50, (4, 90 * 256)) + np.linspace(0, 20_000, 90 * 256)
+    x[1, 40 * 256 : 54 * 256] = np.nan
+    recording = Recording.from_array(x, 256.0, ["A1", "A2", "A3", "A4"], "µV")
+    preprocessing = Preprocessing(notch=50.0)
+    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
+    decisions, _ = streamed(model, recording, preprocessing, sizes=(256,))
+    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=0.05)
 
 
 def test_chunks_do_not_matter(model):

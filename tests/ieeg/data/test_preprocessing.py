@@ -69,6 +69,47 @@ def test_unfiltered_stream_finds_flat_stretches_across_cuts():
     assert bad[1, 30 * 512 : 33 * 512].all()
 
 
+GAPS = {
+    "over-the-cut": [(5.0 - 60 / 512, 5.0 + 100 / 512, np.nan)],
+    "ends-at-the-cut": [(4.8, 5.0, np.nan)],
+    "begins-at-the-cut": [(5.0, 5.2, np.nan)],
+    "flat-over-the-cut": [(4.8, 5.2, 7.0)],
+    "longer-than-the-reach": [(3.0, 14.0, np.nan)],
+    "flat-at-the-end-of-the-reach": [(5.05, 9.9, np.nan), (9.9, 10.3, 7.0)],
+    "whole-pieces": [(4.0, 11.0, 0.0), (11.0, 16.0, np.inf)],
+    "at-both-ends": [(0.0, 0.4, np.nan), (19.5, 20.0, np.nan)],
+}
+
+
+@pytest.mark.parametrize("reference", [None, "median", "bipolar"])
+@pytest.mark.parametrize("gaps", GAPS.values(), ids=[*GAPS])
+def test_unfiltered_stream_bridges_across_cuts(gaps, reference):
+    """Pieces of 5 s, as a stream has them, are those of the whole recording to the bit."""
+    x = signal(512.0, 20, gaps=False)
+    for start, stop, value in gaps:
+        x[1, round(start * 512) : round(stop * 512)] = value
+    settings = Preprocessing(band=None, notch=None, reference=reference)
+    stream = PreprocessedSignal(recording(x, 512.0), settings)
+    whole, bad = stream.read(0, stream.num_samples)
+    for size in (2560, 512):
+        pieces = [stream.read(start, start + size) for start in range(0, stream.num_samples, size)]
+        np.testing.assert_array_equal(np.concatenate([y for y, _ in pieces], 1), whole)
+        masks = [np.zeros(y.shape, bool) if b is None else b for y, b in pieces]
+        np.testing.assert_array_equal(np.concatenate(masks, 1), bad)
+
+
+def test_bridge_over_a_cut_leads_from_edge_to_edge():
+    x = np.random.default_rng(0).normal(0, 50, (1, 12 * 512))
+    x[0, 2500:2661], x[0, 2499], x[0, 2661] = np.nan, 100.0, 262.0
+    stream = PreprocessedSignal(
+        Recording.from_array(x, 512.0, ["A1"], "µV"), Preprocessing(band=None, notch=None, reference=None)
+    )
+    pieces = np.concatenate([stream.read(0, 2560)[0], stream.read(2560, 5120)[0]], 1)
+    # 162 steps from 100 to 262, a little bent as far edges weigh 1 / distance − 1 / reach.
+    np.testing.assert_allclose(pieces[0, 2499:2662], np.arange(100.0, 263.0), atol=2.5)
+    np.testing.assert_allclose(pieces[0, 2580], 181.0, atol=1e-4)
+
+
 def test_equals_scipy_away_from_the_ends():
     x = signal(512.0, 60, gaps=False)
     stream = PreprocessedSignal(recording(x, 512.0), Preprocessing(reference=None, notch=60.0))
