@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def stated_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
-    """Units as an EDF or BrainVision header states them; other formats are always in volts."""
-    units = getattr(raw, "_orig_units", None)
-    return dict(units) if units else None
+    """Units as an EDF, GDF or BrainVision header states them, by channel; other formats are always in volts."""
+    if units := getattr(raw, "_orig_units", None):
+        return dict(units)
+    # Of GDF, MNE keeps no more than what it multiplies by: 1 is for units that it does not know.
+    factors = _factors(raw)
+    return {channel: {1e-6: "µV", 1e-3: "mV"}.get(factor, "") for channel, factor in factors.items()} or None
 
 
 def microvolt_scales(
@@ -73,7 +76,7 @@ def microvolt_scales(
 
 
 def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
-    """What MNE multiplies each channel of a lazily read EDF or BDF file by to make volts of it; empty for other Raws.
+    """What MNE multiplies each channel of a lazily read EDF, BDF or GDF file by to make volts of it; else empty.
 
     MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
     """
@@ -81,6 +84,6 @@ def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
     if raw.preload:
         return factors
     for extras, picks in zip(raw._raw_extras, raw._read_picks, strict=True):
-        if isinstance(extras, dict) and extras.get("subtype") in ("edf", "bdf"):
+        if isinstance(extras, dict) and extras.get("subtype") in ("edf", "bdf", "GDF"):
             factors |= zip(raw.ch_names, extras["units"][picks].tolist(), strict=True)
     return factors

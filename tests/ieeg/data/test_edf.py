@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +227,38 @@ class TestDiscontinuous:
         (tmp_path / "none.edf").write_bytes(content.replace(b"EDF Annotations", b"DC1            "))
         with pytest.raises(ValueError, match=r"none\.edf is discontinuous \(EDF\+D\) and has no time stamps: convert"):
             read_recording(tmp_path / "none.edf")
+
+
+class TestGDF:
+    """A GDF 1.25 file written byte by byte: channels of one level, 5 records of 1 s."""
+
+    def write(self, path: Path, levels: list[int], units: list[str], rates: list[int]) -> Path:
+        number = len(levels)
+        head = b"GDF 1.25" + b"X X".ljust(160) + b"2001010101010100" + struct.pack("<q", 256 * (number + 1))
+        head += bytes(44) + struct.pack("<qIII", 5, 1, 1, number)
+        head += b"".join(f"A{i + 1}".encode().ljust(16, b"\0") for i in range(number)) + bytes(80 * number)
+        head += b"".join(unit.encode().ljust(8, b"\0") for unit in units)
+        head += struct.pack(f"<{2 * number}d", *[-1000] * number, *[1000] * number)
+        head += struct.pack(f"<{2 * number}q", *[-1000] * number, *[1000] * number) + bytes(80 * number)
+        head += struct.pack(f"<{2 * number}i", *rates, *[3] * number) + bytes(32 * number)
+        assert len(head) == 256 * (number + 1)
+        record = b"".join(struct.pack("<h", level) * rate for level, rate in zip(levels, rates, strict=True))
+        path.write_bytes(head + 5 * record + bytes(8))
+        return path
+
+    def test_units(self, tmp_path):
+        path = self.write(tmp_path / "x.gdf", [100, 200], ["uV", "uV"], [256, 256])
+        for unit in (None, "µV"):
+            recording = read_recording(path, unit=unit)
+            np.testing.assert_allclose(recording.read(7, 9), [[100, 100], [200, 200]], rtol=1e-6)
+        with pytest.raises(ValueError, match=r"got unit='mV', but the file states µV for \['A1', 'A2'\]"):
+            read_recording(path, unit="mV")
+        path = self.write(tmp_path / "y.gdf", [100, 200], ["uV", "?"], [256, 256])
+        with pytest.raises(ValueError, match=r"y: unknown unit \[''\] of channels \['A2'\]"):
+            read_recording(path)
+        np.testing.assert_allclose(read_recording(path, unit="nV").read(7, 8), [[100], [0.2]], rtol=1e-6)
+
+    def test_rates_that_differ_are_refused(self, tmp_path):
+        path = self.write(tmp_path / "x.gdf", [100, 200], ["uV", "uV"], [256, 512])
+        with pytest.raises(ValueError, match=r"x: its EEG channels are stored at 256 Hz .* MNE would read them at 512"):
+            read_recording(path)
