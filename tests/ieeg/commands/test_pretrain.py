@@ -96,7 +96,9 @@ def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     expected = losses(whole)
     assert sorted(expected) == list(range(saved + 6))
     found = losses(stopped)
-    assert {step: found[step] for step in expected} == expected
+    # The row of the step that a checkpoint was saved at is written after it, and may be killed before.
+    assert set(expected) - set(found) <= {saved - 1}
+    assert {step: expected[step] for step in found if step in expected}.items() <= found.items()
     first, second = (
         torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for run in (stopped, whole)
     )
@@ -111,6 +113,8 @@ def test_interrupted_run_says_where_it_goes_on(folder, tmp_path, every):
         [sys.executable, "-P", "-m", "mvpa_ts.ieeg.command_line", *command(folder, output, *more)],
         stderr=subprocess.PIPE,
         text=True,
+        # Jobs in the background of a shell ignore interrupts, and pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     checkpoint = output / "checkpoints" / "last.ckpt"
     deadline = time.monotonic() + 120
