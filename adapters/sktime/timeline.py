@@ -59,12 +59,12 @@ def position_of(index: pd.Index, frequency: Any) -> int:
     """
     first = index[:1]
     if isinstance(first, pd.DatetimeIndex):
-        if (
-            type(frequency) is pd.offsets.BusinessDay and frequency.n == 1
-        ):  # periods of business days are on their way out
+        first = first.tz_localize(None)
+        # pandas is giving up periods of business days.
+        if type(frequency) is pd.offsets.BusinessDay and frequency.n == 1:
             return int(np.busday_count("1970-01-01", first.to_numpy().astype("datetime64[D]")[0]))
         try:
-            first = pd.DatetimeIndex(first.tz_localize(None), freq=frequency).to_period()
+            first = pd.DatetimeIndex(first, freq=frequency).to_period()
         except (ValueError, AttributeError):  # a custom offset, or none
             return 0
     if isinstance(first, pd.PeriodIndex) and first.freq is not None:

@@ -389,6 +389,7 @@ class TestTimeline:
             (pd.period_range("1970-01-01 01:00", periods=2, freq="15min"), 4),
             (pd.RangeIndex(7, 9), 7),
             (pd.bdate_range("1970-01-12", periods=4), 7),
+            (pd.bdate_range("1970-01-12", periods=4, tz="Pacific/Auckland"), 7),
             (pd.DatetimeIndex(["2024-01-01", "2024-01-05", "2024-01-06"]), 0),
         ],
     )
