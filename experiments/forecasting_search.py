@@ -5,14 +5,16 @@ channel: the mean over channels and horizons of the change in percent of MSE and
 be that of the few whose level drifts in the validation part: four of ETTh1's seven make 70 to 84 % of the squared
 error there.
 
-With ``--horizon``, that horizon has a search of its own over the four blocks of `forecasting_choices`, which cover all
-seasons. Drift averages out there, and what is compared is the mean over channels, as in the test.
+With ``--blocks``, trials are judged on the four blocks of `forecasting_choices`, which cover all seasons. Drift
+averages out there, and what is compared is the mean over channels, as in the test. With ``--horizon``, that horizon has
+a search of its own, in blocks.
 
 Every run is a row of a table. Trials that the table holds are told to the search again instead of being run, so that a
 killed search goes on where it was.
 
     python experiments/forecasting_search.py                     # ETTh1: results/forecasting_search_ETTh1.csv, .md
     python experiments/forecasting_search.py --dataset ETTh2 --trials 40
+    python experiments/forecasting_search.py --blocks --trials 30       # forecasting_search_ETTh1_blocks.csv, .md
     python experiments/forecasting_search.py --horizon 96 --trials 20    # results/forecasting_search_ETTh1_96.csv, .md
     python experiments/forecasting_search.py --quick             # two trials of three steps, written elsewhere
 """
@@ -102,10 +104,10 @@ STARTS: dict[str, list[dict[str, Any]]] = {
     "ETTh2": [_ETTH2, {**_ETTH2, **_LIKE_ETTH1}],
     "Weather": [_WEATHER, {**_WEATHER, "patches": "96/96"}],
 }
-# Of a search for one horizon: few epochs, fewer still, a wider attention path.
+# Of a search in blocks: few epochs, fewer still, a wider attention path.
 _FEW = {**_ETTH1, **_LIKE_ETTH1, "dim": 32, "frequency_weight": 0.5}
 _FEWER, _WIDE = {"epochs": 2, "weight_averaging": 0.99}, {"dim": 64, "head_dropout": 0.3, "learning_rate": 2e-3}
-STARTS_OF_A_HORIZON: dict[str, list[dict[str, Any]]] = {
+STARTS_IN_BLOCKS: dict[str, list[dict[str, Any]]] = {
     "ETTh1": [_FEW, {**_FEW, **_FEWER}, {**_FEW, **_WIDE}],
     "ETTh2": [_FEW, {**_FEW, **_FEWER}, _ETTH2],
 }
@@ -116,36 +118,38 @@ def main() -> None:
     """Run the trials that are not in the table yet, then write the Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", choices=list(STARTS), default="ETTh1")
-    parser.add_argument(
-        "--horizon", type=int, choices=ALL_HORIZONS, help="search for that one, in blocks; not on Weather"
-    )
+    parser.add_argument("--blocks", action="store_true", help="judge by blocked cross-validation; not on Weather")
+    parser.add_argument("--horizon", type=int, choices=ALL_HORIZONS, help="search for that one, in blocks")
     parser.add_argument("--trials", type=int, default=50, help="trials to have in the table, pruned ones counted")
     parser.add_argument("--quick", action="store_true", help="two trials, one horizon, three steps, written elsewhere")
     arguments = parser.parse_args()
-    if arguments.horizon and arguments.dataset not in STARTS_OF_A_HORIZON:
-        parser.error(f"--horizon needs --dataset {' or '.join(STARTS_OF_A_HORIZON)}, got {arguments.dataset}")
+    in_blocks = arguments.blocks or arguments.horizon is not None
+    if in_blocks and arguments.dataset not in STARTS_IN_BLOCKS:
+        parser.error(f"--blocks and --horizon need --dataset {' or '.join(STARTS_IN_BLOCKS)}, got {arguments.dataset}")
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
-    name = f"{arguments.dataset}_{arguments.horizon}" if arguments.horizon else arguments.dataset
-    table = folder / f"forecasting_search_{name}.csv"
+    suffix = f"_{arguments.horizon or 'blocks'}" if in_blocks else ""
+    table = folder / f"forecasting_search_{arguments.dataset}{suffix}.csv"
     trials = 2 if arguments.quick else arguments.trials
-    search(table, arguments.dataset, trials, horizon=arguments.horizon, quick=arguments.quick)
+    search(table, arguments.dataset, trials, in_blocks=in_blocks, horizon=arguments.horizon, quick=arguments.quick)
     text = markdown(read_rows(table))
     write_text(table.with_suffix(".md"), text)
     print(text)
 
 
-def search(table: Path, dataset: str, trials: int, *, horizon: int | None = None, quick: bool = False) -> optuna.Study:
-    """Run trials until the table holds that many."""
-    parts: list[Part] = [(each, None) for each in HORIZONS[dataset]]
-    starts = STARTS[dataset]
-    if horizon is not None:
-        parts, starts = [(horizon, block) for block in range(BLOCKS)], STARTS_OF_A_HORIZON[dataset]
-    parts = parts[: 1 if quick else None]
+def search(
+    table: Path, dataset: str, trials: int, *, in_blocks: bool = False, horizon: int | None = None, quick: bool = False
+) -> optuna.Study:
+    """Run trials until the table holds that many; without a `horizon`, for several at once."""
+    horizons = (horizon,) if horizon else HORIZONS[dataset]
+    # Block by block, so that a trial that is pruned early has been seen at every horizon.
+    places: tuple[int | None, ...] = tuple(range(BLOCKS)) if in_blocks else (None,)
+    parts: list[Part] = [(each, place) for place in places for each in horizons][: 1 if quick else None]
+    starts = (STARTS_IN_BLOCKS if in_blocks else STARTS)[dataset]
     without_attention = {
         "num_layers": 0,
-        "cycle_length": CYCLES[dataset] if horizon else MVPA_SETTINGS[dataset].get("cycle_length"),
+        "cycle_length": CYCLES[dataset] if in_blocks else MVPA_SETTINGS[dataset].get("cycle_length"),
         "training": {"learning_rate": 2e-2, "keep": "last"},
     }
     if dataset == "Weather":
@@ -153,7 +157,7 @@ def search(table: Path, dataset: str, trials: int, *, horizon: int | None = None
     reference = {part: run(table, dataset, part, REFERENCE, {}, without_attention, quick=quick) for part in parts}
 
     def objective(trial: optuna.Trial) -> float:
-        settings = suggested(trial, dataset, of_a_horizon=horizon is not None)
+        settings = suggested(trial, dataset, in_blocks=in_blocks)
         scores: list[float] = []
         for part in parts:
             errors = run(table, dataset, part, trial.number, trial.params, settings, quick=quick)
@@ -164,8 +168,8 @@ def search(table: Path, dataset: str, trials: int, *, horizon: int | None = None
         return sum(scores) / len(scores)
 
     study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=8 if horizon else 12),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=2 if horizon else 0),
+        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=8 if in_blocks else 12),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=2 * len(horizons) if in_blocks else 0),
     )
     known = read_rows(table)
     told = [json.loads(text) for text in known[known["trial"] != REFERENCE].groupby("trial")["arguments"].first()]
@@ -175,11 +179,11 @@ def search(table: Path, dataset: str, trials: int, *, horizon: int | None = None
     return study
 
 
-def suggested(trial: optuna.Trial, dataset: str, *, of_a_horizon: bool = False) -> dict[str, Any]:
+def suggested(trial: optuna.Trial, dataset: str, *, in_blocks: bool = False) -> dict[str, Any]:
     """Settings of one trial, written as in `MVPA_SETTINGS`; on Weather they start in closed form."""
     closed_form = dataset == "Weather"
     dims, epochs = ([32, 64, 128], [1, 2, 3]) if closed_form else ([16, 32], [5, 10, 15])
-    if of_a_horizon:
+    if in_blocks:
         dims, epochs = [16, 32, 64], [1, 2, 3, 5, 8, 15]
     settings: dict[str, Any] = dict(MVPA_SETTINGS["Weather"]) if closed_form else {}
     if not closed_form:
@@ -304,20 +308,21 @@ def ranked(rows: pd.DataFrame) -> list[tuple[float, pd.DataFrame]]:
 
 def markdown(rows: pd.DataFrame) -> str:
     """Trials that were run on every part, the best first, with their errors and arguments."""
-    reference, of_a_horizon = rows[rows["trial"] == REFERENCE], "block" in rows
+    reference, in_blocks = rows[rows["trial"] == REFERENCE], "block" in rows
     horizons, trials, best_first = reference["horizon"].unique(), rows[rows["trial"] != REFERENCE], ranked(rows)
     names = sorted(json.loads(trials["arguments"].iloc[0]))
-    where, over, what = (
-        ("Blocked cross-validation", f"{BLOCKS} blocks", "horizon")
-        if of_a_horizon
-        else ("Validation part", "channels, horizons", "horizons")
-    )
+    where, over, parts, some = "Validation part", "channels, horizons", "horizons", "a horizon or two"
+    what = "horizons" if len(horizons) > 1 else "horizon"
+    if in_blocks:
+        where, over, parts, some = "Blocked cross-validation", f"{BLOCKS} blocks", "blocks", "some blocks"
+        if len(horizons) > 1:
+            over, parts = f"{BLOCKS} blocks, horizons", "blocks and horizons"
     lines = [
         f"{where}, look-back {LOOKBACK}, {what} {', '.join(map(str, horizons))}, seed {SEED}. "
         f"Change: against the linear path alone, mean over {over}, MSE and MAE, in percent; less is better. "
-        f"MSE / MAE: mean over the {'blocks' if of_a_horizon else 'horizons'}, in scaled units. "
+        f"MSE / MAE: mean over the {parts}, in scaled units. "
         f"{len(best_first)} trials of {trials['trial'].nunique()}; "
-        f"the others were pruned after {'some blocks' if of_a_horizon else 'a horizon or two'}.",
+        f"the others were pruned after {some}.",
         "",
         f"| trial | change | MSE / MAE | {' | '.join(name.replace('_', ' ') for name in names)} |",
         "|---|---|---|" + "---|" * len(names),

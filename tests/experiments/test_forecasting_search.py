@@ -32,9 +32,9 @@ def test_in_a_block_the_errors_are_those_of_the_benchmark() -> None:
     assert change(errors, reference, (96, 0)) == pytest.approx((1.0 - 10.0) / 2, abs=1e-4)
 
 
-@pytest.mark.parametrize("horizon", [None, 96])
+@pytest.mark.parametrize(("in_blocks", "horizon"), [(False, None), (True, None), (True, 192)])
 def test_goes_on_where_it_stopped_and_never_reads_test(
-    horizon: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    in_blocks: bool, horizon: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dates = pd.date_range("2016", periods=17420, freq="h")
     values = np.random.default_rng(0).standard_normal((len(dates), 2))
@@ -57,14 +57,14 @@ def test_goes_on_where_it_stopped_and_never_reads_test(
     monkeypatch.setattr(forecasting_search, "forecasting_windows", without_test)
     monkeypatch.setattr(forecasting_search, "train", counted)
     table = tmp_path / "search.csv"
-    first = search(table, "ETTh1", 2, horizon=horizon, quick=True)
+    first = search(table, "ETTh1", 2, in_blocks=in_blocks, horizon=horizon, quick=True)
     rows = read_rows(table)
     assert list(rows["trial"]) == [REFERENCE, 0, 1]
-    assert ("block" in rows) == (horizon is not None)
+    assert ("block" in rows) == in_blocks
     assert rows["mse"].notna().all()
     assert f"{horizon or 96}, seed" in markdown(rows)
     assert len(trained) == 3
-    second = search(table, "ETTh1", 3, horizon=horizon, quick=True)
+    second = search(table, "ETTh1", 3, in_blocks=in_blocks, horizon=horizon, quick=True)
     pd.testing.assert_frame_equal(read_rows(table).iloc[:3], rows)
     assert len(trained) == 4
     assert [trial.params for trial in second.trials[:2]] == [trial.params for trial in first.trials[:2]]
@@ -90,7 +90,7 @@ def test_the_best_of_the_search_is_that_of_the_table(dataset: str, horizon: int 
     name = dataset if horizon is None else f"{dataset}_{horizon}"
     best = ranked(read_rows(RESULTS / f"forecasting_search_{name}.csv"))[0][1]
     arguments = json.loads(best["arguments"].iloc[0])
-    settings = suggested(FixedTrial(arguments), dataset, of_a_horizon=horizon is not None)
+    settings = suggested(FixedTrial(arguments), dataset, in_blocks=horizon is not None)
     frames: list[dict[str, Any]] = []
     for whole in (known, settings):
         _, training, network = configured(dataset, 96, 7, whole)
