@@ -45,8 +45,7 @@ def main() -> None:
             known = read_rows(table)
             if not known.empty and ((known["dataset"] == dataset) & (known["horizon"] == horizon)).any():
                 continue
-            for row in audit(dataset, horizon, max_steps=3 if arguments.quick else None):
-                append_row(table, row)
+            append_row(table, *audit(dataset, horizon, max_steps=3 if arguments.quick else None))
             print(f"{dataset}, horizon {horizon}: done", flush=True)
     text = markdown(read_rows(table))
     write_text(table.with_suffix(".md"), text)
