@@ -89,7 +89,7 @@ def main() -> None:
                 continue
             best = sorted(rank_by_decoding(features, examples.labels, split)[: max(CHANNEL_COUNTS)])
             steps = 2 if arguments.quick else 500
-            folder = output / "finetuned" / "-".join((path.stem, task, protocol, how))
+            folder = output / "finetuned" / "-".join((path.stem, task, protocol, how, str(arguments.most)))
             training = Training(steps, 1e-3, 16, 1, folder, 0, {"accelerator": "auto", "devices": 1})
             found = finetuned_scores(model, signals[:, best], examples.labels, split, arguments.finetuning, training)
             rows.append({**known, "channels": len(best), **found})

@@ -16,10 +16,11 @@ pytest.importorskip("timescoring")
 
 import demo_detect
 import detection_pipeline
+import detection_training
 import seizure_detection
 import treebank
 from detection_pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
-from detection_training import augmented, scale_initialisation
+from detection_training import Training, augmented, finetune_on_trials, scale_initialisation
 from line_length import line_length
 from scipy.io import savemat
 
@@ -181,6 +182,27 @@ def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
     assert 0 <= row["DATASET_MAYO specificity"] <= 1
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "nowhere"))
     assert seizure_detection.interictal(study, configuration, 0, quick=False) is None
+
+
+def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeypatch):
+    checkpoint = detection_training.ModelCheckpoint
+    often = {"every_n_train_steps": 1}
+    monkeypatch.setattr(detection_training, "ModelCheckpoint", lambda folder, **o: checkpoint(folder, **{**o, **often}))
+    generator = np.random.default_rng(0)
+    signals = generator.normal(0, 50, (8, 2, 2560)).astype(np.float32)
+    trials = treebank._Trials(signals, np.arange(8) % 2 == 0)
+
+    def finetuned(seed, method, folder):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            base = MVPFormer(mvpformer_tiny(context=2))
+        training = Training(2, 1e-3, 2, 1, tmp_path / folder, 0, {"accelerator": "cpu", "devices": 1})
+        return finetune_on_trials(base, trials, method, training, num_channels=2)[0].state_dict()
+
+    for seed, method in ((1, "full"), (2, "full"), (2, "lora")):
+        shared, alone = finetuned(seed, method, "shared"), finetuned(seed, method, f"{seed} {method}")
+        for name, weights in alone.items():
+            torch.testing.assert_close(shared[name], weights, msg=f"{seed}, {method}: {name}")
 
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
