@@ -120,6 +120,9 @@ class TestStudy:
             monkeypatch.setattr(detection_pipeline, name, lambda *_: pytest.fail("trained again"))
         again, _ = study.run(configuration)
         assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in row.items() if k != "seconds"}
+        Study(cohort, replace(TINY, rules="paper"), tmp_path).run(configuration)
+        reports = {path.name for path in (tmp_path / "test" / "reports").iterdir()}
+        assert reports == {"a-szcore-0", "a-paper-0"}  # the rules of one do not take the place of the other's
         noisy, _ = study.run(replace(configuration, name="b", noise=30.0))
         assert noisy["threshold"] == row["threshold"]
         with pytest.raises(pytest.fail.Exception):
@@ -180,6 +183,8 @@ def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
     row = seizure_detection.interictal(study, configuration, 0, quick=False)
     assert {"DATASET_MAYO F1", "DATASET_MAYO sensitivity", "DATASET_MAYO specificity"} <= set(row)
     assert 0 <= row["DATASET_MAYO specificity"] <= 1
+    pretrained = replace(configuration, pretraining="pretraining58")  # of which there are no recordings
+    assert seizure_detection.interictal(study, pretrained, 0, quick=False) is None
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "nowhere"))
     assert seizure_detection.interictal(study, configuration, 0, quick=False) is None
 
