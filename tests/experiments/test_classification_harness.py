@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import classification
@@ -15,6 +16,8 @@ import torch
 from classification_models import MODELS, Problem, run
 from classification_peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
+
+from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
 
 
 def problem(length: int = 24, unequal: bool = True) -> Problem:
@@ -150,6 +153,24 @@ def test_folds_share_every_class() -> None:
         counts = np.bincount(folds[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1
     assert np.bincount(folds).max() - np.bincount(folds).min() <= 1
+
+
+def test_every_change_changes_something() -> None:
+    for name, change in classification_choices.CHANGES.items():
+        sizes, training = dict(change), ClassificationTraining()
+        changed = replace(training, **sizes.pop("training", {}))
+        changed = replace(changed, augmentation=replace(changed.augmentation, **sizes.pop("augmentation", {})))
+        config = ClassificationConfig(2, 3, 24)
+        same = changed == training and replace(config, **sizes) == config
+        assert same == (name == "as chosen"), name
+
+
+@pytest.mark.parametrize("arguments", [["--changes", "no attention"], ["--folds", "3"]])
+def test_choices_that_do_not_exist_are_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["classification_choices.py", "--quick", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        classification_choices.main()
+    assert stopped.value.code == 2
 
 
 def test_choices_are_resumed_and_never_read_test(
