@@ -11,6 +11,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	demo.py \
 	attention_benchmark.py \
 	attention_gpu.py \
+	attention_kernel_code.py \
 	attention_memory.py \
 	training_step_benchmark.py \
 	forecasting.py \
