@@ -224,6 +224,24 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
 
 
+@pytest.mark.parametrize(("channels", "probed"), [(9, [9]), (10, [10]), (11, [10, 11])])
+def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, monkeypatch, channels, probed):
+    def load_task(root, path, task, protocol, most):
+        signals = np.random.default_rng(0).normal(0, 50, (60, channels, 2560)).astype(np.float32)
+        return signals, Examples(np.arange(60) * 12_000, 10240, np.arange(60) % 2 == 0)
+
+    monkeypatch.setattr(treebank, "load_task", load_task)
+    monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
+    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
+    for options in ([], ["--finetuning", "lora"]):
+        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
+        treebank.main()
+    rows = pd.read_csv(tmp_path / "treebank.csv").set_index("model")
+    assert rows.loc[["random weights, probe"], "channels"].tolist() == probed
+    assert rows.loc[["random weights, lora"], "roc_auc"].tolist() == [0.25]
+
+
 def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, capsys):
     """One task is silent for the second half of the trial, the other is not: the table has the other."""
 
