@@ -65,7 +65,8 @@ def table(record: dict) -> str:
         f"One step of 5 s with the whole context behind it, {record['model']}, float32, {record['hardware']}, torch "
         f"{record['torch']}. Load average at the start {record['load']:.1f}.",
         "",
-        "| channels | context | threads | a step, ms | slowest | with an empty past | × real time | decoder's full pass, ms |",
+        "| channels | context | threads | a step, ms | slowest | with an empty past | × real time "
+        "| decoder's full pass, ms |",
         "|" + "---|" * 8,
     ]
     for row in record["rows"]:
