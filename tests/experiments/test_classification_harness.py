@@ -112,6 +112,10 @@ def test_a_table_is_resumed(
     assert "[1/1] 1NN-DTW" in capsys.readouterr().out  # the transformer was not run again
     assert list(pd.read_csv(table)["model"]) == ["Transformer", "1NN-DTW"]
     assert "| 1NN-DTW |" in table.with_suffix(".md").read_text()
+    seeds = ["classification.py", "--table", str(table), "--models", "1NN-DTW", "--datasets", "BasicMotions"]
+    monkeypatch.setattr(sys, "argv", [*seeds, "--seeds", "2", "3"])  # of which it is the same
+    classification.main()
+    assert len(pd.read_csv(table)) == 2
     assert table.with_suffix(".png").is_file()
 
 
