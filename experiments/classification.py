@@ -156,7 +156,12 @@ def markdown_report(rows: pd.DataFrame) -> str:
         if not own.empty and (column != "kernel_accuracy" or model == "MVPA"):
             cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
-    lines += ["", "Processor seconds of training and testing, and parameters that are trained:", ""]
+    lines += [
+        "",
+        "Processor seconds of training and testing, and parameters that are trained; the first run of MiniRocket and of "
+        "DTW compiles:",
+        "",
+    ]
     lines += ["| model | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
     for model in models:
         cells = []
