@@ -158,8 +158,8 @@ def markdown_report(rows: pd.DataFrame) -> str:
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Processor seconds of training and testing, and parameters that are trained; the first run of MiniRocket and of "
-        "DTW compiles:",
+        "Processor seconds of training and testing, and parameters that are trained; the first run of MiniRocket and "
+        "of DTW compiles:",
         "",
     ]
     lines += ["| model | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
