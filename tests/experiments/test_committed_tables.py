@@ -13,6 +13,7 @@ import pytest
 import scaling
 import streaming_benchmark
 import zero_shot
+from forecasting_models import MODELS, PEERS, build
 from forecasting_report import RESULTS
 
 FROM_ROWS: dict[str, Callable] = {
@@ -60,3 +61,23 @@ def test_table_of_a_record(name: str) -> None:
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
     assert not forecasting_report.read_rows(RESULTS / f"{name}.csv").duplicated(key).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "lookback"), [("forecasting", 96), ("forecasting_336", 336), ("forecasting_720", 720)]
+)
+def test_rows_were_run_with_the_present_settings(name: str, lookback: int) -> None:
+    """Rows of earlier settings have another name; what a row does not state was not there yet and changed nothing."""
+    rows = forecasting_report.read_rows(RESULTS / f"{name}.csv")
+    rows = rows[rows["model"].isin(set(MODELS) - set(PEERS))]
+    for (model, dataset, horizon), own in rows.groupby(["model", "dataset", "horizon"]):
+        channels = 21 if dataset == "Weather" else 7
+        network, training, settings = build(model, dataset, horizon, channels, seed=1, lookback=lookback)
+        present = json.loads(json.dumps({**settings, "training": vars(training)}))
+        for text in own["settings"].unique():
+            stated = json.loads(text)
+            trained = stated.pop("training")
+            where = f"{model}, {dataset}, {horizon}"
+            assert stated == {key: present[key] for key in stated}, where
+            assert trained == {key: present["training"][key] for key in trained}, where
+        assert set(own["parameters"]) == {sum(parameter.numel() for parameter in network.parameters())}
