@@ -11,6 +11,7 @@ DEMOS := $(wildcard $(addprefix experiments/, \
 	demo.py \
 	attention_benchmark.py \
 	attention_gpu.py \
+	attention_kernel_code.py \
 	attention_memory.py \
 	training_step_benchmark.py \
 	forecasting.py \
@@ -82,7 +83,7 @@ unit: $(VENV)/.project
 
 smoke: $(QUICK)
 
-# Without a data folder the quick runs read a made-up ETTh1, so that they need no network.
+# Without a data folder the quick runs read made-up sets, so that they need no network.
 $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
 	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick
 

@@ -4,7 +4,7 @@ No test data. Each fold is trained on the others with statistics of those; rows 
 repeated. A change is given by name, or on the command line as JSON.
 
     python experiments/classification_choices.py                      # results/classification_choices.csv and .md
-    python experiments/classification_choices.py --changes "no mixup" --datasets Handwriting
+    python experiments/classification_choices.py --changes "mixup 0.2" --datasets Handwriting
     python experiments/classification_choices.py --quick              # two changes, three steps each, written elsewhere
 """
 
@@ -36,7 +36,7 @@ FOLDS, SEED = 3, 1
 # What is changed: sizes of the network; under "training" of its training, under "augmentation" of that.
 CHANGES: dict[str, dict[str, Any]] = {
     "as chosen": {},
-    "no mixup": {"training": {"mixup": 0.0}},
+    "mixup 0.2": {"training": {"mixup": 0.2}},
     "no augmentation": {
         "augmentation": {"warp": 0.0, "crop": 0.0, "scale": 0.0, "noise": 0.0, "cut": 0.0, "channel_dropout": 0.0}
     },
@@ -55,10 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=["Handwriting", "SelfRegulationSCP1", "JapaneseVowels"])
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), help="names, or JSON objects")
-    parser.add_argument("--folds", nargs="+", type=int, default=list(range(FOLDS)), help=f"of 0 … {FOLDS - 1}")
+    parser.add_argument("--folds", nargs="+", type=int, choices=range(FOLDS), default=list(range(FOLDS)))
     parser.add_argument("--quick", action="store_true", help="two changes, three steps each, written elsewhere")
     parser.add_argument("--table", type=Path, default=None, help="rows are appended here")
     arguments = parser.parse_args()
+    if unknown := [name for name in arguments.changes if name not in CHANGES and not name.startswith("{")]:
+        parser.error(f"--changes must be JSON objects or of {', '.join(CHANGES)}; got {', '.join(unknown)}")
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
     table = arguments.table or folder / "classification_choices.csv"

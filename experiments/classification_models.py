@@ -104,9 +104,9 @@ def run_mvpa(
         length=problem.length,
         components=components,
     )
-    test = Part(
-        *Scaler.fit(problem.train).padded(problem.test), torch.as_tensor(problem.test_labels), config.num_classes
-    )
+    rows, _ = stratified_split(problem.train_labels, training.validation, seed)
+    scaler = Scaler.fit([problem.train[row] for row in rows])  # as `fit_classifier` has it
+    test = Part(*scaler.padded(problem.test), torch.as_tensor(problem.test_labels), config.num_classes)
     on_the_way: dict[int, list[torch.Tensor]] = {}
     validation: list[tuple[float, float]] = []
     steps = 0

@@ -88,7 +88,8 @@ def minirocket_scores(train: list[np.ndarray], labels: np.ndarray, test: list[np
     else:
         transform = MiniRocketMultivariate(random_state=seed)
         parts = [np.stack(series).astype(np.float32) for series in (train, test)]
-    features = [np.asarray(transform.fit(parts[0]).transform(part)) for part in parts]
+    transform.fit(parts[0])
+    features = [np.asarray(transform.transform(part)) for part in parts]
     classifier = make_pipeline(StandardScaler(with_mean=False), RidgeClassifierCV(alphas=np.logspace(-3, 3, 10)))
     classifier.fit(features[0], labels)
     scores = classifier.decision_function(features[1])

@@ -36,7 +36,7 @@ from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.pretraining import PretrainingModule, measure_similarity
 from mvpa_ts.ieeg.similarity import REFERENCES, Similarity
 
-# A tenth of the recordings and steps; the same commands and files.
+# Few short recordings, six steps; the same commands and files.
 QUICK = """
 model: {architecture: {context: 6}, warmup_steps: 2}
 data: {simulation: {subjects: 4, hours: 0.08, seizures: 2}, validation_subjects: [S03, S04]}

@@ -136,7 +136,8 @@ class Study:
         threshold = self.threshold(configuration, model)
         results = self.results(configuration, model, configuration.test, threshold)
         report = self.report(results)
-        report.save(self.folder / "reports" / f"{configuration.name}-{self.seed}")
+        name = f"{configuration.name}-{self.effort.rules}-{self.seed}"
+        report.save(self.folder / self.cohort.name / "reports" / name)
         row = summary_row(configuration.row, report, self.seed) | {
             "configuration": configuration.name,
             "threshold": threshold,

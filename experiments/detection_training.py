@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +24,7 @@ from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
 from mvpa_ts.ieeg.finetuning import FinetuningModule, Method, merged, with_head
 from mvpa_ts.ieeg.pretraining import PretrainingModule
+from mvpa_ts.ieeg.store import weight_hash
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,12 @@ def finetune_on_trials(
 ) -> tuple[MVPFormer, float]:
     """The same on labelled segments of their own, such as `NejedlyDataset` gives: windows of one segment.
 
-    With `num_channels` the head reads the channels' features one after the other instead of their mean.
+    With `num_channels` the head reads the channels' features one after the other instead of their mean. Checkpoints lie
+    below the folder by weights and settings, so that no model goes on from those of another.
     """
+    settings = [weight_hash(base), training.steps, training.learning_rate, training.batch_size, num_channels]
+    digest = hashlib.sha256(json.dumps([*settings, training.seed]).encode()).hexdigest()[:10]
+    training = replace(training, folder=training.folder / f"{method}-{digest}")
     order = RandomSampler(
         dataset,  # type: ignore[arg-type]
         replacement=True,

@@ -49,6 +49,10 @@ def main() -> None:
     runs = itertools.product(arguments.datasets, arguments.seeds, names, arguments.horizons)
     known = read_rows(table)
     done = set() if known.empty else set(known[KEY].itertuples(index=False, name=None))
+    if done and not arguments.report and (others := set(known["lookback"]) - {arguments.lookback}):
+        raise SystemExit(
+            f"{table} holds runs at look-back {others.pop()}, not {arguments.lookback}: name another --table"
+        )
     pending = [(model, dataset, horizon, seed) for dataset, seed, model, horizon in runs]
     pending = [] if arguments.report else [run for run in pending if run not in done]
     started = time.perf_counter()

@@ -19,9 +19,9 @@ def read_rows(table: Path) -> pd.DataFrame:
     return pd.read_csv(table) if table.is_file() else pd.DataFrame()
 
 
-def append_row(table: Path, row: dict[str, Any]) -> None:
-    """Add one row; the file is replaced as a whole, so that a kill leaves the old or the new one."""
-    write_text(table, pd.concat([read_rows(table), pd.DataFrame([row])]).to_csv(index=False))
+def append_row(table: Path, *rows: dict[str, Any]) -> None:
+    """Add the row or rows of a run; the file is replaced as a whole: a kill leaves the old or the new one."""
+    write_text(table, pd.concat([read_rows(table), pd.DataFrame(rows)]).to_csv(index=False))
 
 
 def write_report(rows: pd.DataFrame, table: Path) -> str:

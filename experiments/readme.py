@@ -99,7 +99,7 @@ def classification_summary(rows: pd.DataFrame) -> str:
     seeds = rows[rows["model"] == "MVPA"].groupby("dataset")["seed"].nunique()
     lines += [
         "",
-        "The archive's TRAIN and TEST files; one configuration for all, chosen by cross-validation inside TRAIN; "
+        "The archive's TRAIN and TEST files; one configuration for all, chosen by held-out folds of TRAIN; "
         f"TEST looked at once for each configuration; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. "
         f"{machines(rows)} Rows in italics are cited, not run.",
         "",

@@ -34,7 +34,7 @@ SIZES: dict[str, Callable[..., MVPFormerConfig]] = {"S": mvpformer_s, "M": mvpfo
 CASES = ((6, 4), (12, 4), (12, 8), (24, 4), (24, 8))  # segments, channels
 CHECK = (32, 16)
 WAVELET = 2610
-# Distinct 5 s channel segments of the SWEC set, as the issue counts them; each lies in up to 100 windows.
+# Distinct 5 s channel segments of the SWEC set, as given, for it was not at hand; each lies in up to 100 windows.
 SEGMENTS = {"all 68 subjects": 388.5e6, "without the 18 duplicates": 274.5e6, "the paper's 18 for training": 114.0e6}
 CONTEXT, CHANNELS = 100, 88
 GPUS = (1, 8, 64, 512)

@@ -125,7 +125,7 @@ def interictal(study: Study, configuration: Configuration, seed: int, quick: boo
     """
     root = Path(os.environ.get("MVPA_TS_DATA", "data"))
     folders = [root / name for name in DATA_SETS if (root / name).is_dir()]
-    if not folders:
+    if not folders or configuration.pretraining not in (None, *study.cohort.groups):
         return None
     base = study.base(configuration)
     row: dict[str, object] = {"row": configuration.row, "seed": seed}

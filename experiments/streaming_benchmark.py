@@ -1,7 +1,7 @@
 """How much faster than real time MVPFormer streams on this CPU: one new segment of 5 s at a time.
 
 Random weights, which cost what trained ones do. The stream is filled to its whole context first, so that a step is as
-dear as it gets; then steps are timed. The full pass over the context is timed beside it.
+dear as it gets; then steps are timed. The decoder's full pass over the encoded context is timed beside it.
 
     python experiments/streaming_benchmark.py            # S, 32 channels: results/streaming.json and .md
     python experiments/streaming_benchmark.py --quick    # the tiny model, written nowhere
@@ -27,7 +27,7 @@ SECONDS = 5.0  # of a segment
 
 
 def measure(config: MVPFormerConfig, channels: int, steps: int, threads: int) -> dict[str, float | int]:
-    """Seconds of a step with the first segments, with the whole context, and of a full pass."""
+    """Seconds of a step with the first segments, with the whole context, and of the decoder's full pass."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = MVPFormer(config).eval()
@@ -65,7 +65,8 @@ def table(record: dict) -> str:
         f"One step of 5 s with the whole context behind it, {record['model']}, float32, {record['hardware']}, torch "
         f"{record['torch']}. Load average at the start {record['load']:.1f}.",
         "",
-        "| channels | context | threads | a step, ms | slowest | with an empty past | × real time | full pass, ms |",
+        "| channels | context | threads | a step, ms | slowest | with an empty past | × real time "
+        "| decoder's full pass, ms |",
         "|" + "---|" * 8,
     ]
     for row in record["rows"]:

@@ -81,15 +81,15 @@ def main() -> None:
                 print(f"{path.stem}, {task}, {protocol}, {how}: not run: {error}", flush=True)
                 continue
             known = {"model": label, "trial": path.stem, "task": task, "protocol": protocol, "split": how}
-            for scores in channel_sweep(features, examples.labels, split, CHANNEL_COUNTS):
-                rows.append({**known, "channels": scores.channels, **_scores(scores)})
             if arguments.finetuning is None:
-                scores = decode(features, examples.labels, split)
-                rows.append({**known, "channels": scores.channels, **_scores(scores)})
+                probes = channel_sweep(features, examples.labels, split, CHANNEL_COUNTS)
+                if probes[-1].channels < features.shape[1]:
+                    probes.append(decode(features, examples.labels, split))
+                rows += [{**known, "channels": scores.channels, **_scores(scores)} for scores in probes]
                 continue
             best = sorted(rank_by_decoding(features, examples.labels, split)[: max(CHANNEL_COUNTS)])
             steps = 2 if arguments.quick else 500
-            folder = output / "finetuned" / "-".join((path.stem, task, protocol, how))
+            folder = output / "finetuned" / "-".join((path.stem, task, protocol, how, str(arguments.most)))
             training = Training(steps, 1e-3, 16, 1, folder, 0, {"accelerator": "auto", "devices": 1})
             found = finetuned_scores(model, signals[:, best], examples.labels, split, arguments.finetuning, training)
             rows.append({**known, "channels": len(best), **found})

@@ -56,8 +56,7 @@ def main() -> None:
             and (known["model"].isin(models) & (known["horizon"] == horizon) & (known["seed"] == seed)).any()
         ):
             continue
-        for row in measure(name, horizon, seed, quick=arguments.quick):
-            append_row(table, row)
+        append_row(table, *measure(name, horizon, seed, quick=arguments.quick))
         print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
     text = markdown(read_rows(table))
     write_text(table.with_suffix(".md"), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import classification
@@ -15,6 +16,8 @@ import torch
 from classification_models import MODELS, Problem, run
 from classification_peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
+
+from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
 
 
 def problem(length: int = 24, unequal: bool = True) -> Problem:
@@ -44,16 +47,26 @@ def test_every_model_gives_one_honest_number(model: str) -> None:
         assert outcome.validation is not None
 
 
+def test_paths_of_mvpa_read_the_test_series_as_the_whole_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, look, fitted, seen = classification_models.fit_classifier, classification_models._probabilities, [], []
+    monkeypatch.setattr(
+        classification_models, "fit_classifier", lambda *a, **o: fitted.append(fit(*a, **o)) or fitted[0]
+    )
+    monkeypatch.setattr(classification_models, "_probabilities", lambda *a: seen.append(a[1].x) or look(*a))
+    run("MVPA", problem(), 1, quick=True, report=lambda text: None)
+    expected, _ = fitted[0].scaler.padded(problem().test)
+    assert seen
+    assert all(torch.equal(x, expected) for x in seen)
+
+
 def test_test_labels_change_nothing_but_the_score() -> None:
     found = problem()
-    wrong = Problem(found.train, found.train_labels, found.test, (found.test_labels + 1) % 3)
     accuracies = []
     for labels in range(3):
         shifted = Problem(found.train, found.train_labels, found.test, (found.test_labels + labels) % 3)
         accuracies.append(run("PatchTST-style", shifted, 1, quick=True, report=lambda text: None)[0].accuracy)
     # The predictions are the same each time, so each series is right under exactly one of the three labellings.
     assert sum(accuracies) == pytest.approx(1.0)
-    assert len(wrong.test) == 12
 
 
 @pytest.mark.parametrize("kind", [PatchTransformer, StepTransformer])
@@ -99,6 +112,10 @@ def test_a_table_is_resumed(
     assert "[1/1] 1NN-DTW" in capsys.readouterr().out  # the transformer was not run again
     assert list(pd.read_csv(table)["model"]) == ["Transformer", "1NN-DTW"]
     assert "| 1NN-DTW |" in table.with_suffix(".md").read_text()
+    seeds = ["classification.py", "--table", str(table), "--models", "1NN-DTW", "--datasets", "BasicMotions"]
+    monkeypatch.setattr(sys, "argv", [*seeds, "--seeds", "2", "3"])  # of which it is the same
+    classification.main()
+    assert len(pd.read_csv(table)) == 2
     assert table.with_suffix(".png").is_file()
 
 
@@ -140,6 +157,24 @@ def test_folds_share_every_class() -> None:
         counts = np.bincount(folds[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1
     assert np.bincount(folds).max() - np.bincount(folds).min() <= 1
+
+
+def test_every_change_changes_something() -> None:
+    for name, change in classification_choices.CHANGES.items():
+        sizes, training = dict(change), ClassificationTraining()
+        changed = replace(training, **sizes.pop("training", {}))
+        changed = replace(changed, augmentation=replace(changed.augmentation, **sizes.pop("augmentation", {})))
+        config = ClassificationConfig(2, 3, 24)
+        same = changed == training and replace(config, **sizes) == config
+        assert same == (name == "as chosen"), name
+
+
+@pytest.mark.parametrize("arguments", [["--changes", "no attention"], ["--folds", "3"]])
+def test_choices_that_do_not_exist_are_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["classification_choices.py", "--quick", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        classification_choices.main()
+    assert stopped.value.code == 2
 
 
 def test_choices_are_resumed_and_never_read_test(

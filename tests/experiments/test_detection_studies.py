@@ -16,10 +16,11 @@ pytest.importorskip("timescoring")
 
 import demo_detect
 import detection_pipeline
+import detection_training
 import seizure_detection
 import treebank
 from detection_pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
-from detection_training import augmented, scale_initialisation
+from detection_training import Training, augmented, finetune_on_trials, scale_initialisation
 from line_length import line_length
 from scipy.io import savemat
 
@@ -119,6 +120,9 @@ class TestStudy:
             monkeypatch.setattr(detection_pipeline, name, lambda *_: pytest.fail("trained again"))
         again, _ = study.run(configuration)
         assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in row.items() if k != "seconds"}
+        Study(cohort, replace(TINY, rules="paper"), tmp_path).run(configuration)
+        reports = {path.name for path in (tmp_path / "test" / "reports").iterdir()}
+        assert reports == {"a-szcore-0", "a-paper-0"}  # the rules of one do not take the place of the other's
         noisy, _ = study.run(replace(configuration, name="b", noise=30.0))
         assert noisy["threshold"] == row["threshold"]
         with pytest.raises(pytest.fail.Exception):
@@ -179,8 +183,31 @@ def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
     row = seizure_detection.interictal(study, configuration, 0, quick=False)
     assert {"DATASET_MAYO F1", "DATASET_MAYO sensitivity", "DATASET_MAYO specificity"} <= set(row)
     assert 0 <= row["DATASET_MAYO specificity"] <= 1
+    pretrained = replace(configuration, pretraining="pretraining58")  # of which there are no recordings
+    assert seizure_detection.interictal(study, pretrained, 0, quick=False) is None
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "nowhere"))
     assert seizure_detection.interictal(study, configuration, 0, quick=False) is None
+
+
+def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeypatch):
+    checkpoint = detection_training.ModelCheckpoint
+    often = {"every_n_train_steps": 1}
+    monkeypatch.setattr(detection_training, "ModelCheckpoint", lambda folder, **o: checkpoint(folder, **{**o, **often}))
+    generator = np.random.default_rng(0)
+    signals = generator.normal(0, 50, (8, 2, 2560)).astype(np.float32)
+    trials = treebank._Trials(signals, np.arange(8) % 2 == 0)
+
+    def finetuned(seed, method, folder):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            base = MVPFormer(mvpformer_tiny(context=2))
+        training = Training(2, 1e-3, 2, 1, tmp_path / folder, 0, {"accelerator": "cpu", "devices": 1})
+        return finetune_on_trials(base, trials, method, training, num_channels=2)[0].state_dict()
+
+    for seed, method in ((1, "full"), (2, "full"), (2, "lora")):
+        shared, alone = finetuned(seed, method, "shared"), finetuned(seed, method, f"{seed} {method}")
+        for name, weights in alone.items():
+            torch.testing.assert_close(shared[name], weights, msg=f"{seed}, {method}: {name}")
 
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
@@ -195,6 +222,25 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     assert "PopT: cited, not run." in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
+
+
+@pytest.mark.parametrize(("channels", "probed"), [(10, [10]), (11, [10, 11])])
+def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, monkeypatch, channels, probed):
+    def load_task(root, path, task, protocol, most):
+        signals = np.random.default_rng(0).normal(0, 50, (60, channels, 2560)).astype(np.float32)
+        return signals, Examples(np.arange(60) * 12_000, 10240, np.arange(60) % 2 == 0)
+
+    monkeypatch.setattr(treebank, "simulate_trial", lambda root, seconds: root / "sub_1_trial001.h5")
+    monkeypatch.setattr(treebank, "load_task", load_task)
+    monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
+    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
+    for options in ([], ["--finetuning", "lora"]):
+        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
+        treebank.main()
+    rows = pd.read_csv(tmp_path / "treebank.csv").set_index("model")
+    assert rows.loc[["random weights, probe"], "channels"].tolist() == probed
+    assert rows.loc[["random weights, lora"], "roc_auc"].tolist() == [0.25]
 
 
 def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, capsys):

@@ -153,6 +153,9 @@ def test_a_table_is_resumed_and_never_half_written(
     assert table.with_suffix(".png").is_file()
 
     before = table.read_bytes()
+    monkeypatch.setattr(sys, "argv", [*arguments, "--lookback", "48"])
+    with pytest.raises(SystemExit, match="holds runs at look-back 96, not 48"):
+        forecasting.main()
     monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         forecasting_report.append_row(table, {"model": "x"})

@@ -27,9 +27,10 @@ def test_a_season_longer_than_the_look_back_is_read_from_the_series() -> None:
     assert zero_shot.naive_errors(windows, 6)[0] == pytest.approx(np.mean(squared), rel=1e-6)
 
 
-def test_a_model_of_one_set_forecasts_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a quick run on made-up sets writes its rows."""
+
     def frame(name: str) -> pd.DataFrame:
         rows, channels = 14400, {"ETTh1": 3, "ETTh2": 3, "Weather": 5}[name]
         values = np.random.default_rng(channels).standard_normal((rows, channels))
@@ -39,10 +40,33 @@ def test_a_model_of_one_set_forecasts_others(
     monkeypatch.setattr(zero_shot, "load_forecasting_frame", frame)
     monkeypatch.setattr(zero_shot.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["zero_shot.py", "--quick"])
+    return tmp_path / "zero_shot.csv"
+
+
+EVERY_ROW = set(itertools.product(("MVPA", "MVPA linear path alone", "last value", "last day"), ("ETTh2", "Weather")))
+
+
+def test_a_model_of_one_set_forecasts_others(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     zero_shot.main()
-    rows = pd.read_csv(tmp_path / "zero_shot.csv")
-    models, targets = ("MVPA", "MVPA linear path alone", "last value", "last day"), ("ETTh2", "Weather")
-    assert set(rows[["model", "target"]].itertuples(False, None)) == set(itertools.product(models, targets))
+    rows = pd.read_csv(table)
+    assert set(rows[["model", "target"]].itertuples(False, None)) == EVERY_ROW
     assert np.isfinite(rows[["test_mse", "test_mae"]]).all(None)
     zero_shot.main()  # nothing is run again
     assert capsys.readouterr().out.count("done") == 3
+
+
+def test_a_run_stopped_between_two_sets_is_made_up_for(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate, called = zero_shot.evaluate, itertools.count(1)
+
+    def stopped(*arguments: object) -> tuple[float, float]:
+        if next(called) == 6:  # after the naive forecasts, and one set of the first model
+            raise KeyboardInterrupt
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(zero_shot, "evaluate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        zero_shot.main()
+    zero_shot.main()
+    rows = pd.read_csv(table)
+    assert len(rows) == len(EVERY_ROW)
+    assert set(rows[["model", "target"]].itertuples(False, None)) == EVERY_ROW

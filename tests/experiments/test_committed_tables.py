@@ -1,0 +1,83 @@
+"""The committed Markdown tables are those of the committed rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import attention_benchmark
+import classification
+import classification_choices
+import forecasting_report
+import pytest
+import scaling
+import streaming_benchmark
+import zero_shot
+from forecasting_models import MODELS, PEERS, build
+from forecasting_report import RESULTS
+
+FROM_ROWS: dict[str, Callable] = {
+    "forecasting": forecasting_report.markdown_report,
+    "forecasting_336": forecasting_report.markdown_report,
+    "forecasting_720": forecasting_report.markdown_report,
+    "classification": classification.markdown_report,
+    "classification_choices": classification_choices.markdown,
+    "zero_shot": zero_shot.markdown,
+}
+FROM_RECORDS: dict[str, Callable] = {
+    "attention_cpu": attention_benchmark.markdown,
+    "streaming": streaming_benchmark.table,
+    "scaling": lambda record: scaling.markdown(
+        [scaling.Case(**case) for case in record["cases"]], record["fits"], record["checks"], record["machine"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROM_ROWS)
+def test_table_of_rows(name: str) -> None:
+    rows = forecasting_report.read_rows(RESULTS / f"{name}.csv")
+    assert FROM_ROWS[name](rows) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FROM_RECORDS)
+def test_table_of_a_record(name: str) -> None:
+    record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert FROM_RECORDS[name](record) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *((f"forecasting{length}", ["model", "dataset", "horizon", "seed"]) for length in ("", "_336", "_720")),
+        ("classification", ["model", "dataset", "seed"]),
+        ("classification_choices", ["dataset", "change", "fold"]),
+        ("forecasting_choices", ["dataset", "change", "horizon", "block"]),
+        ("forecasting_choices_after_search", ["dataset", "change", "horizon", "block"]),
+        ("zero_shot", ["model", "target", "horizon", "seed"]),
+        ("drop_last", ["dataset", "horizon", "batch_size"]),
+        ("sktime_forecasting", ["case", "horizon", "model", "seed"]),
+        ("detection_ablations", ["configuration", "rules", "seed"]),
+    ],
+)
+def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
+    assert not forecasting_report.read_rows(RESULTS / f"{name}.csv").duplicated(key).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "lookback"), [("forecasting", 96), ("forecasting_336", 336), ("forecasting_720", 720)]
+)
+def test_rows_were_run_with_the_present_settings(name: str, lookback: int) -> None:
+    """Rows of earlier settings have another name; what a row does not state was not there yet and changed nothing."""
+    rows = forecasting_report.read_rows(RESULTS / f"{name}.csv")
+    rows = rows[rows["model"].isin(set(MODELS) - set(PEERS))]
+    for (model, dataset, horizon), own in rows.groupby(["model", "dataset", "horizon"]):
+        channels = 21 if dataset == "Weather" else 7
+        network, training, settings = build(model, dataset, horizon, channels, seed=1, lookback=lookback)
+        present = json.loads(json.dumps({**settings, "training": vars(training)}))
+        for text in own["settings"].unique():
+            stated = json.loads(text)
+            trained = stated.pop("training")
+            where = f"{model}, {dataset}, {horizon}"
+            assert stated == {key: present[key] for key in stated}, where
+            assert trained == {key: present["training"][key] for key in trained}, where
+        assert set(own["parameters"]) == {sum(parameter.numel() for parameter in network.parameters())}
