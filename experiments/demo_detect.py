@@ -175,6 +175,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         lines.append([*key, *shown, len(group)])
     table = markdown_table(pd.DataFrame(lines, columns=[*(COLUMNS[c] for c in (*keys, *numbers)), "seeds"]))
     first = frame.iloc[0]
+    machines = ", ".join(frame["hardware"].unique()) if "hardware" in frame else hardware("cpu")
     if started is None:
         spent = f"{sum(row['seconds'] for row in rows):.0f} s by the clock, beside other work"
     else:
@@ -184,7 +185,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappa is the mean over subjects "
         f"of 250 draws of 300 segments.\n\n{table}\n"
-        f"{spent}: {hardware('cpu')}; 1 thread, torch {torch.__version__}.\n"
+        f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)
     return text

@@ -70,7 +70,7 @@ def main() -> None:
 
 def write_results(output: Path, results: Path, seconds: dict[str, float]) -> str:
     """Similarities before and after, loss curve and plots of a finished run; returns the Markdown."""
-    config = yaml.safe_load((sorted(output.glob("csv/version_*"))[-1] / "config.yaml").read_text())
+    config = yaml.safe_load((versions(output)[-1] / "config.yaml").read_text())
     losses = loss_curve(output)
     data = RecordingDataModule(
         simulation=Simulation(**config["data"].pop("simulation")),
@@ -116,10 +116,16 @@ def write_results(output: Path, results: Path, seconds: dict[str, float]) -> str
 
 def loss_curve(output: Path) -> pd.DataFrame:
     """Training and validation loss by step; what a resumed run logged again takes the place of the first."""
-    frames = [pd.read_csv(path) for path in sorted(output.glob("csv/version_*/metrics.csv"))]
+    tables = [folder / "metrics.csv" for folder in versions(output)]
+    frames = [pd.read_csv(path) for path in tables if path.is_file()]
     names = ["train/loss", "validation/loss"]
     everything = pd.concat([frame.reindex(columns=["step", *names]) for frame in frames])
     return everything.groupby("step")[names].last().reset_index().astype(object).where(lambda x: x.notna(), None)
+
+
+def versions(output: Path) -> list[Path]:
+    """Folders of the log, one for each start, in order."""
+    return sorted(output.glob("csv/version_*"), key=lambda folder: int(folder.name.removeprefix("version_")))
 
 
 def plot_losses(losses: pd.DataFrame, path: Path) -> None:

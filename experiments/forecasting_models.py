@@ -184,7 +184,7 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA linear path alone": {"num_layers": 0},
 }
 # The long-term forecasting benchmark's scripts for ETTh1 at look-back 96 and horizon 96, MSE loss, Adam, rate halved
-# after every epoch, 10 epochs, patience 3.
+# after every epoch (there after every one but the first), 10 epochs, patience 3.
 _SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
 
 

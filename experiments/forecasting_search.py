@@ -167,12 +167,15 @@ def search(
                 raise optuna.TrialPruned
         return sum(scores) / len(scores)
 
-    study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=8 if in_blocks else 12),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=2 * len(horizons) if in_blocks else 0),
-    )
     known = read_rows(table)
     told = [json.loads(text) for text in known[known["trial"] != REFERENCE].groupby("trial")["arguments"].first()]
+    # Trials that are told draw nothing: with the same seed, a search that goes on would draw the first ones again.
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(
+            seed=SEED + len(told), multivariate=True, n_startup_trials=8 if in_blocks else 12
+        ),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=2 * len(horizons) if in_blocks else 0),
+    )
     for chosen in [*told, *starts[len(told) :]]:
         study.enqueue_trial(chosen)
     study.optimize(objective, n_trials=trials, callbacks=[say])
@@ -311,18 +314,19 @@ def markdown(rows: pd.DataFrame) -> str:
     reference, in_blocks = rows[rows["trial"] == REFERENCE], "block" in rows
     horizons, trials, best_first = reference["horizon"].unique(), rows[rows["trial"] != REFERENCE], ranked(rows)
     names = sorted(json.loads(trials["arguments"].iloc[0]))
-    where, over, parts, some = "Validation part", "channels, horizons", "horizons", "a horizon or two"
+    finished, count = len(best_first), trials["trial"].nunique()
+    where, over, parts, some = "Validation part", "channels, horizons", "horizons", "after a horizon or two"
     what = "horizons" if len(horizons) > 1 else "horizon"
     if in_blocks:
-        where, over, parts, some = "Blocked cross-validation", f"{BLOCKS} blocks", "blocks", "some blocks"
+        where, over, parts, some = "Blocked cross-validation", f"{BLOCKS} blocks", "blocks", "after some blocks"
         if len(horizons) > 1:
             over, parts = f"{BLOCKS} blocks, horizons", "blocks and horizons"
+    ended = "" if finished == count else f" of {count}; the others were pruned {some}"
     lines = [
         f"{where}, look-back {LOOKBACK}, {what} {', '.join(map(str, horizons))}, seed {SEED}. "
         f"Change: against the linear path alone, mean over {over}, MSE and MAE, in percent; less is better. "
         f"MSE / MAE: mean over the {parts}, in scaled units. "
-        f"{len(best_first)} trials of {trials['trial'].nunique()}; "
-        f"the others were pruned after {some}.",
+        f"{finished} trials{ended}.",
         "",
         f"| trial | change | MSE / MAE | {' | '.join(name.replace('_', ' ') for name in names)} |",
         "|---|---|---|" + "---|" * len(names),

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from detection_pipeline import Cohort, Configuration, Effort, Study
 from detection_training import Training, finetune_on_trials
-from forecasting_report import RESULTS
+from forecasting_report import RESULTS, read_rows
 from torch.utils.data import DataLoader
 
 from mvpa_ts.files import write_text
@@ -109,9 +109,9 @@ def main() -> None:
             row, _ = study.run(configuration)
             rows.append(row)
             print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
-            table(rows, folder / "seizure_detection", cohort.name)
+            table(rows, folder / f"seizure_detection_{cohort.name}", cohort.name)
     if rows:
-        print(table(rows, folder / "seizure_detection", cohort.name))
+        print(table(rows, folder / f"seizure_detection_{cohort.name}", cohort.name))
     if others:
         text = markdown_table(pd.DataFrame(others))
         write_text(folder / "interictal.md", text)
@@ -193,10 +193,12 @@ def as_tiny(configuration: Configuration) -> Configuration:
 
 
 def table(rows: list[dict[str, object]], path: Path, data: str) -> str:
-    """Write the rows as CSV and the table as Markdown; returns the Markdown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Add the rows to the CSV, in place of those of the same run, and write all as Markdown, which is returned."""
     frame = pd.DataFrame(rows)
-    frame.to_csv(path.with_suffix(".csv"), index=False)
+    known = read_rows(path.with_suffix(".csv"))
+    if not known.empty:
+        frame = pd.concat([known, frame]).drop_duplicates(["row", "seed"], keep="last")
+    write_text(path.with_suffix(".csv"), frame.to_csv(index=False))
     columns = [name for name in frame.columns if name not in ("row", "seed", "configuration", "seconds")]
     mean = frame.groupby("row", sort=False)[columns].mean().reset_index()
     text = (

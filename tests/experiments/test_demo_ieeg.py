@@ -13,7 +13,9 @@ from mvpa_ts.ieeg.similarity import Rows, Similarity
 
 
 def test_loss_curve_of_a_stopped_run(tmp_path):
-    for version, rows in enumerate(([(0, 3.0, None), (1, 2.9, None), (2, 2.8, 3.1)], [(2, 2.8, 3.1), (3, 2.5, None)])):
+    # The tenth start comes after the second, by number.
+    starts = {2: [(0, 3.0, None), (1, 2.9, None), (2, 2.7, 3.2)], 10: [(2, 2.8, 3.1), (3, 2.5, None)]}
+    for version, rows in starts.items():
         folder = tmp_path / "csv" / f"version_{version}"
         folder.mkdir(parents=True)
         frame = pd.DataFrame(rows, columns=["step", "train/loss", "validation/loss"])

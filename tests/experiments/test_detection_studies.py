@@ -164,6 +164,14 @@ class TestConfigurations:
         assert "| A | 0.500 |" in text
         assert "Brant-2: cited, not run." in text
 
+    def test_rows_of_other_runs_stay(self, tmp_path):
+        row = {"row": "A", "seed": 0, "configuration": "a", "seconds": 1.0, "kappa": 0.5}
+        seizure_detection.table([row, row | {"row": "B"}], tmp_path / "t", "simulated")
+        text = seizure_detection.table([row | {"kappa": 0.75}], tmp_path / "t", "simulated")
+        assert "| A | 0.750 |" in text
+        assert "| B | 0.500 |" in text
+        assert len(pd.read_csv(tmp_path / "t.csv")) == 2
+
 
 def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
     """Five patients of the MAYO layout: the first four finetune, the fifth is scored."""

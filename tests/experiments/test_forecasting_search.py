@@ -70,6 +70,8 @@ def test_goes_on_where_it_stopped_and_never_reads_test(
     assert [trial.params for trial in second.trials[:2]] == [trial.params for trial in first.trials[:2]]
     assert [trial.value for trial in second.trials[:2]] == [trial.value for trial in first.trials[:2]]
     assert second.trials[2].params != second.trials[1].params
+    third = search(table, "ETTh1", 5, in_blocks=in_blocks, horizon=horizon, quick=True)
+    assert len({json.dumps(trial.params) for trial in third.trials}) == 5
 
 
 def test_rates_are_short_numbers() -> None:
