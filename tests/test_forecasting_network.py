@@ -223,6 +223,13 @@ def test_full_mask_is_no_mask():
     assert torch.equal(network(x, torch.ones_like(x, dtype=torch.bool)), network(x))
 
 
+def test_exported_with_a_mask_it_takes_any_mask():
+    network, x, mask = make_network(), make_windows(), make_mask()
+    exported = torch.export.export(network, (x, mask)).module()
+    for one in (mask, torch.ones_like(mask)):
+        torch.testing.assert_close(exported(x, one), network(x, one))
+
+
 def test_a_missing_step_differs_from_a_mean_one():
     network, x = make_network(), make_windows()
     mask = torch.ones_like(x, dtype=torch.bool)

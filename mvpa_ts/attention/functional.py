@@ -228,6 +228,8 @@ def _load(name: str) -> Callable[[Problem], Tensor]:
 def _pick(problem: Problem) -> str:
     if problem.query.device.type == "cuda" and why_unavailable(problem.query) is None:
         return "triton"
+    if problem.query.is_meta or torch.compiler.is_exporting():
+        return "reference"  # a fixed sequence of torch's operators, which holds for any number of samples
     B, T, C, H, _ = problem.query.shape
     pairs = B * H * (T * C) ** 2
     # One CPU thread, forward and backward, time of the reference over that of separable, at (B, T, C, H): 0.5× at
@@ -279,10 +281,15 @@ def _check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
 class _WithZeroGradients(torch.autograd.Function):
     """Pass `output` on and give every other input a zero gradient where the graph would give it None."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*inputs)
+    def forward(output: Tensor, *inputs: Tensor) -> Tensor:
         return output.view_as(output)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
