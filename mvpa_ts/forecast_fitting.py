@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.averaging import WeightAverage
-from mvpa_ts.files import write_bytes
+from mvpa_ts.files import read_config, read_weights, write_bytes
 from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
 from mvpa_ts.forecasting import ForecastingNetwork, parameter_groups
 from mvpa_ts.forecasting_config import ForecastingConfig
@@ -155,18 +155,17 @@ class FittedForecaster:
         ValueError
             The folder holds something else, or weights that do not fit the description.
         """
-        from safetensors.torch import load_file
-
         path = Path(folder) / "forecaster.json"
-        description = json.loads(path.read_text())
+        description = read_config(path)
         if description.get("format") != _FORMAT:
             raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
         config: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
         }
         network = ForecastingNetwork(ForecastingConfig(**config))
+        weights = read_weights(Path(folder) / "forecaster.safetensors")
         try:
-            network.load_state_dict(load_file(Path(folder) / "forecaster.safetensors"))
+            network.load_state_dict(weights)
         except RuntimeError as error:
             raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
         scaling = description["feature_scaling"]

@@ -133,9 +133,20 @@ def test_files_hold_everything(fitted: FittedClassifier, tmp_path: Path) -> None
     path.write_text(json.dumps({**description, "format": "other"}))
     with pytest.raises(ValueError, match="must have format"):
         FittedClassifier.from_files(tmp_path / "model")
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"classifier\.json is not readable as JSON"):
+        FittedClassifier.from_files(tmp_path / "model")
     path.unlink()
     with pytest.raises(OSError, match=r"classifier\.json"):
         FittedClassifier.from_files(tmp_path / "model")
+
+
+def test_damaged_weights_are_named(fitted: FittedClassifier, tmp_path: Path) -> None:
+    fitted.to_files(tmp_path)
+    weights = tmp_path / "classifier.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"classifier\.safetensors is damaged"):
+        FittedClassifier.from_files(tmp_path)
 
 
 def test_progress_and_stages() -> None:
