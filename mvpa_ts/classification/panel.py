@@ -12,6 +12,8 @@ from torch import Tensor
 
 # Steps × channels of one padded batch when a fitted classifier reads series: 32 MiB in float32.
 _BATCH_ELEMENTS = 1 << 23
+# Its steps alone: the fixed kernels give 84 responses to each, 84 MiB.
+_BATCH_STEPS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,6 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
 
 def batches(series: Sequence[np.ndarray], most: int = 64) -> list[Sequence[np.ndarray]]:
     """Runs of at most that many series, fewer where they are long or have many channels."""
-    longest = max(one.size for one in series)
-    size = max(1, min(most, _BATCH_ELEMENTS // longest))
+    largest, longest = max(one.size for one in series), max(one.shape[1] for one in series)
+    size = max(1, min(most, _BATCH_ELEMENTS // largest, _BATCH_STEPS // longest))
     return [series[start : start + size] for start in range(0, len(series), size)]
