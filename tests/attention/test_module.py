@@ -105,6 +105,23 @@ def test_a_short_codebook_is_refused(options: dict, time_rows: int, channel_rows
         module(**options)(sample(), *codebooks(time_rows, channel_rows))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(2, T * C, 24)}, r"x must be \[B, T, C, D\] with D = dim = 24, got shape \(2, 20, 24\)"),
+        ({"x": torch.zeros(2, T, C, 12)}, r"x must be .*got shape \(2, 5, 4, 12\)"),
+        ({"time_codebook": torch.zeros(T, 12)}, r"time_codebook must be \[R, D\] with D = dim = 24, .*\(5, 12\)"),
+        ({"channel_codebook": torch.zeros(24)}, r"channel_codebook must be .*got shape \(24,\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_input_of_another_shape_is_refused_by_name(changes: dict[str, Tensor], message: str) -> None:
+    time_codebook, channel_codebook = codebooks(T, C)
+    inputs = {"x": sample(), "time_codebook": time_codebook, "channel_codebook": channel_codebook}
+    with pytest.raises(ValueError, match=message):
+        module()(**{**inputs, **changes})
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_clamp_repeats_the_last_rows(causal: bool) -> None:
     attention = module(beyond="clamp", causal=causal)
