@@ -124,7 +124,7 @@ class Part:
         if kind is None:
             return torch.ones(self.num_classes)
         if isinstance(kind, tuple):
-            return torch.tensor(kind)
+            return torch.tensor(kind, dtype=torch.float32)
         return (
             len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
         )

@@ -209,6 +209,10 @@ def test_balanced_weights_count_classes_alike() -> None:
     network = _Shift()
     train_network(network, part([0] * 50 + [1] * 10), None, training, steps=150, seed=0)
     assert network.bias.softmax(0)[0].item() == pytest.approx(0.5, abs=0.05)
+    given = _Shift()
+    numbers = replace(training, class_weights=(1, 5))
+    train_network(given, part([0] * 50 + [1] * 10), None, numbers, steps=150, seed=0)
+    torch.testing.assert_close(given.bias, network.bias, atol=0.05, rtol=0)
     plain = _Shift()
     unweighted = ClassificationTraining(
         steps=150, learning_rate=0.05, label_smoothing=0.0, weight_decay=0.0, evaluate_every=150, batch_size=60
