@@ -158,10 +158,9 @@ class ForecastingNetwork(nn.Module):
             ("historic", historic, (B, L, C, config.historic_size)),
             ("static", static, (C, config.static_size)),
         ):
-            if shape[-1] and (tensor is None or tensor.shape != shape):
-                raise ValueError(
-                    f"{name} must have shape {shape}, got {None if tensor is None else tuple(tensor.shape)}"
-                )
+            found = None if tensor is None else tuple(tensor.shape)
+            if found != shape and (shape[-1] or found is not None):
+                raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
 
 
 def parameter_groups(

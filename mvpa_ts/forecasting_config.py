@@ -110,6 +110,8 @@ class ForecastingConfig:
         for name in ("num_layers", "future_size", "historic_size", "static_size"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not self.num_layers and self.future_size + self.historic_size + self.static_size:
+            raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
         if self.num_layers and self.patch_length > self.lookback:
             raise ValueError(f"patch_length ({self.patch_length}) must not exceed lookback ({self.lookback})")
         if self.patch_stride > self.patch_length:
@@ -130,6 +132,11 @@ class ForecastingConfig:
             raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
+        if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):
+            raise ValueError(
+                f"location_outputs must be None or numbers of the {self.num_outputs} outputs (num_outputs), counted "
+                f"from 0, got {self.location_outputs}"
+            )
         object.__setattr__(self, "components", checked_components(self.components))
 
     @property

@@ -177,8 +177,14 @@ class TestBadInput:
         ("changes", "message"),
         [
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
-            ({"max_steps": 0}, "steps must be at least 1"),
-            ({"class_weight": "fair"}, "class_weights must be None, 'balanced' or a tuple"),
+            ({"max_steps": 0}, "max_steps must be at least 1"),
+            ({"validation_fraction": 1.0}, r"validation_fraction must be in \[0, 1\)"),
+            ({"validate_every": 0}, "validate_every must be at least 1"),
+            (
+                {"class_weight": "fair"},
+                "class_weight must be None, 'balanced' or a dict of .*got 'fair'",
+            ),
+            ({"class_weight": {"slow": -1.0}}, "class_weight must be finite, not negative"),
         ],
     )
     def test_parameters(self, changes, message):
