@@ -211,7 +211,7 @@ def test_balanced_weights_count_classes_alike() -> None:
     assert network.bias.softmax(0)[0].item() == pytest.approx(0.5, abs=0.05)
     given = _Shift()
     numbers = replace(training, class_weights=(1, 5))
-    train_network(given, part([0] * 50 + [1] * 10), None, numbers, steps=150, seed=0)
+    train_network(given, part([0] * 50 + [1] * 10), part([0, 1]), numbers, steps=150, seed=0)
     torch.testing.assert_close(given.bias, network.bias, atol=0.05, rtol=0)
     plain = _Shift()
     unweighted = ClassificationTraining(
