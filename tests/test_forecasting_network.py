@@ -379,6 +379,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"max_channels": 0}, "max_channels must be at least 1, got 0"),
         ({"num_outputs": 0}, "num_outputs must be at least 1, got 0"),
         ({"num_layers": -1}, "num_layers must be at least 0, got -1"),
+        ({"lookback": 24.0}, r"lookback must be a whole number, got 24\.0"),
         ({"future_size": -1}, "future_size must be at least 0, got -1"),
         ({"historic_size": -1}, "historic_size must be at least 0, got -1"),
         ({"static_size": -1}, "static_size must be at least 0, got -1"),

@@ -281,6 +281,12 @@ class TestFiles:
         with pytest.raises(ValueError, match=r"X must have the columns of fit, \['a', 'b'\], got"):
             MVPAForecaster.from_files(tmp_path).fit(y, X=X.rename(columns={"a": "c"}), fh=[1])
 
+    def test_parameters_may_be_numbers_of_numpy(self, tmp_path):
+        numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "sp": np.int32(12), "dropout": np.float32(0.5)}
+        forecaster = fitted(waves(), **numbers)
+        forecaster.to_files(tmp_path)
+        assert MVPAForecaster.from_files(tmp_path).pretrained_.config == forecaster.fitted_.config
+
     def test_other_files_are_refused(self, tmp_path):
         (tmp_path / "forecaster.json").write_text('{"format": "something else"}')
         with pytest.raises(ValueError, match="must have format 'mvpa-ts forecaster 1', got 'something else'"):
@@ -321,6 +327,7 @@ class TestBadInput:
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"patience": 2}, "needs a validation_fraction"),
             ({"max_steps": -1}, "max_steps must be at least 0"),
+            ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
         ],
     )
     def test_parameters(self, changes, message):
