@@ -83,6 +83,7 @@ def test_options_reach_the_function() -> None:
         ({"dim": 24, "num_heads": 4, "row_order": "released", "causal": False}, "row_order='released' needs causal"),
         ({"dim": 24, "num_heads": 4, "row_order": "released", "channel_distance": "signed"}, "row_order='released'"),
         ({"dim": 24, "num_heads": 4, "beyond": "wrap"}, "beyond must be 'error' or 'clamp', got 'wrap'"),
+        ({"dim": 24, "num_heads": 4, "impl": "fast"}, "impl must be one of .*got 'fast'"),
     ],
 )
 def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], message: str) -> None:
