@@ -70,7 +70,8 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
             raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
         expected = arrays[0].shape[0] if num_channels is None else num_channels
         if one.shape[0] != expected:
-            raise ValueError(f"series[{row}] must have {expected} channels as the others do, got {one.shape[0]}")
+            source = "series[0] has" if num_channels is None else "the classifier was trained on"
+            raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {one.shape[0]}")
         if np.isinf(one).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
         if np.isnan(one).all():

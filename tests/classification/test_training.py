@@ -340,7 +340,7 @@ def test_hidden_channels_and_stretches() -> None:
         ([np.zeros((2, 5))] * 4, [0, 2, 0, 2], "0 … K−1 without gaps"),
         ([np.zeros((2, 5))] * 4, [0, 1], "labels must be 4 integers"),
         ([np.zeros((2, 5))] * 2, [0.0, 1.0], "labels must be 2 integers"),
-        ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"series\[1\] must have 2 channels"),
+        ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"series\[1\] must have the 2 channels that series.*got 3"),
         ([np.zeros((2, 5)), np.zeros(5)], [0, 1], r"series\[1\] must be a matrix"),
         ([np.zeros((2, 5)), np.zeros((2, 0))], [0, 1], "at least one step"),
         ([np.zeros((2, 5)), np.full((2, 5), np.inf)], [0, 1], r"series\[1\] holds infinite values"),
@@ -356,7 +356,7 @@ def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
     series, labels = panel()
     with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be that of the labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
-    with pytest.raises(ValueError, match=r"series\[0\] must have 2 channels as the others do, got 3"):
+    with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels .* trained on, got 3"):
         fitted.predict_proba([np.zeros((3, 20))])
 
 
