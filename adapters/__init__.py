@@ -6,7 +6,8 @@ An adapter imports its host inside `host_library`, so that a missing host is ans
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -31,6 +32,23 @@ def host_library(name: str) -> Iterator[None]:
         if missing in ("", "mvpa_ts"):
             raise
         raise ImportError(f'mvpa_ts.adapters.{name} needs {missing}: pip install "mvpa-ts[{name}]"') from error
+
+
+@contextmanager
+def host_words(words: Mapping[str, str]) -> Iterator[None]:
+    """Let the message of a ValueError name arguments as the host does.
+
+    Examples
+    --------
+    >>> with host_words({"steps": "max_steps"}):
+    ...     raise ValueError("steps must be at least 1, got 0")
+    Traceback (most recent call last):
+    ValueError: max_steps must be at least 1, got 0
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"\w+", lambda word: words.get(word[0], word[0]), str(error))) from error
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, BinaryCohenKappa, BinaryF1Score
 
-from mvpa_ts.files import replaced
+from mvpa_ts.files import read_config, read_weights, replaced
 from mvpa_ts.ieeg.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.data.windows import unfold_windows
 from mvpa_ts.ieeg.model import MVPFormer
-from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, check_tensors, read_config, read_weights
+from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, check_tensors
 from mvpa_ts.ieeg.store import tensor_hash
 from mvpa_ts.ieeg.training_module import TrainingModule, stream_seed
 from mvpa_ts.ieeg.training_subjects import read_training_subjects

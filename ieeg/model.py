@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.files import read_config, read_weights
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, check_rate
 from mvpa_ts.ieeg.llama import RotaryAttention
-from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_config, read_weights, save_model
+from mvpa_ts.ieeg.saving import CONFIG_NAME, WEIGHTS_NAME, load_strictly, save_model
 from mvpa_ts.ieeg.wavelet import band_lengths, wavedec
 
 if TYPE_CHECKING:

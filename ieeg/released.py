@@ -14,9 +14,10 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from mvpa_ts.files import read_weights
 from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES, MVPFormerConfig, mvpformer_m, mvpformer_s
 from mvpa_ts.ieeg.model import MVPFormer
-from mvpa_ts.ieeg.saving import load_strictly, read_weights
+from mvpa_ts.ieeg.saving import load_strictly
 from mvpa_ts.ieeg.wavelet import band_lengths
 
 LORA_ALPHA = 16.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mvpa_ts.files import replaced
@@ -34,25 +34,6 @@ def save_model(model: nn.Module, config: Mapping[str, Any], directory: str | Pat
         for path in (config_file, weights_file):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; a ValueError says where it is none."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(config).__name__}")
-    return config
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a ValueError says where it is damaged."""
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
 
 
 def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:

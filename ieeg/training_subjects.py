@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from mvpa_ts.files import replaced
+from mvpa_ts.files import read_config, replaced
 from mvpa_ts.ieeg.data.cohort import identity
-from mvpa_ts.ieeg.saving import read_config
 
 TRAINING_NAME = "training.json"
 

@@ -1,4 +1,7 @@
-"""Files that appear whole or not at all: who reads one meanwhile, or after a kill, finds the old one or the new one."""
+"""Files that appear whole or not at all: who reads one meanwhile, or after a kill, finds the old one or the new one.
+
+A file that is damaged is an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @contextmanager
@@ -59,6 +65,28 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write indented JSON, by way of a temporary file; NaN is refused, because JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; a ValueError says where it is none."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(config).__name__}")
+    return config
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; a ValueError says where it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
 
 
 def _umask() -> int:

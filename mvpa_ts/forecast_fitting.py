@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.averaging import WeightAverage
-from mvpa_ts.files import write_bytes
+from mvpa_ts.fields import keep_shares, keep_whole
+from mvpa_ts.files import read_config, read_weights, write_bytes
 from mvpa_ts.forecast_windows import Part, Scaling, Series, Windows
 from mvpa_ts.forecasting import ForecastingNetwork, parameter_groups
 from mvpa_ts.forecasting_config import ForecastingConfig
@@ -59,9 +60,8 @@ class ForecasterTraining:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("batch_size", 1), ("patience", 1)):
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        keep_whole(self, 0, "steps")
+        keep_whole(self, 1, "batch_size", "patience")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if self.linear_learning_rate is not None and not self.linear_learning_rate > 0.0:
@@ -70,8 +70,7 @@ class ForecasterTraining:
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
         if self.weight_averaging is not None and not 0.0 < self.weight_averaging < 1.0:
             raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")
-        if not 0.0 <= self.validation_fraction < 1.0:
-            raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        keep_shares(self, "validation_fraction")
         if self.patience is not None and not self.validation_fraction:
             raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")
 
@@ -155,18 +154,17 @@ class FittedForecaster:
         ValueError
             The folder holds something else, or weights that do not fit the description.
         """
-        from safetensors.torch import load_file
-
         path = Path(folder) / "forecaster.json"
-        description = json.loads(path.read_text())
+        description = read_config(path)
         if description.get("format") != _FORMAT:
             raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
         config: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
         }
         network = ForecastingNetwork(ForecastingConfig(**config))
+        weights = read_weights(Path(folder) / "forecaster.safetensors")
         try:
-            network.load_state_dict(load_file(Path(folder) / "forecaster.safetensors"))
+            network.load_state_dict(weights)
         except RuntimeError as error:
             raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
         scaling = description["feature_scaling"]

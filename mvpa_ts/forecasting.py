@@ -90,9 +90,11 @@ class ForecastingNetwork(nn.Module):
         """
         self._check(x, mask, phase, future, historic, static)
         config = self.config
-        if mask is None or (mask.device.type == "cpu" and bool(mask.all())):
+        # Looked at where that is quick: a GPU would have to be waited for, and a compiled graph holds for any mask.
+        quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if mask is not None and quick and bool(mask.all()):
             mask = None
-        else:
+        if mask is not None:
             x = x.masked_fill(~mask, 0.0)
         location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         x = (x - location) / scale
@@ -156,10 +158,9 @@ class ForecastingNetwork(nn.Module):
             ("historic", historic, (B, L, C, config.historic_size)),
             ("static", static, (C, config.static_size)),
         ):
-            if shape[-1] and (tensor is None or tensor.shape != shape):
-                raise ValueError(
-                    f"{name} must have shape {shape}, got {None if tensor is None else tuple(tensor.shape)}"
-                )
+            found = None if tensor is None else tuple(tensor.shape)
+            if found != shape and (shape[-1] or found is not None):
+                raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
 
 
 def parameter_groups(

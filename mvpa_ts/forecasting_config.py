@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
+from mvpa_ts.fields import keep_shares, keep_whole
 
 
 @dataclass(frozen=True)
@@ -91,25 +92,13 @@ class ForecastingConfig:
     location_outputs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "horizon",
-            "lookback",
-            "patch_length",
-            "patch_stride",
-            "dim",
-            "num_heads",
-            "mlp_dim",
-            "max_channels",
-            "num_outputs",
-            "cycle_length",
-            "cycle_channels",
-            "individual_channels",
-        ):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("num_layers", "future_size", "historic_size", "static_size"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        keep_whole(
+            self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
+            "max_channels", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
+        )  # fmt: skip
+        keep_whole(self, 0, "num_layers", "future_size", "historic_size", "static_size")
+        if not self.num_layers and self.future_size + self.historic_size + self.static_size:
+            raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
         if self.num_layers and self.patch_length > self.lookback:
             raise ValueError(f"patch_length ({self.patch_length}) must not exceed lookback ({self.lookback})")
         if self.patch_stride > self.patch_length:
@@ -119,9 +108,7 @@ class ForecastingConfig:
             )
         if self.num_layers and self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
-        for name in ("dropout", "attention_dropout", "head_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        keep_shares(self, "dropout", "attention_dropout", "head_dropout")
         if self.cycle_channels is not None and self.cycle_length is None:
             raise ValueError("cycle_channels needs cycle_length")
         if self.phase_weights and self.cycle_length is None:
@@ -130,6 +117,11 @@ class ForecastingConfig:
             raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
+        if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):
+            raise ValueError(
+                f"location_outputs must be None or numbers of the {self.num_outputs} outputs (num_outputs), counted "
+                f"from 0, got {self.location_outputs}"
+            )
         object.__setattr__(self, "components", checked_components(self.components))
 
     @property

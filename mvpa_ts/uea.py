@@ -131,7 +131,10 @@ def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
             dimensions = dimensions or len(channels)
             if len(channels) != dimensions:
                 raise ValueError(f"{path}, line {number}: {dimensions} channels expected, got {len(channels)}")
-            series.append(_matrix(channels))
+            try:
+                series.append(_matrix(channels))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
             labels.append(label.strip())
     if not series:
         raise ValueError(f"{path} holds no series")
@@ -140,7 +143,10 @@ def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
 
 def _matrix(channels: list[str]) -> np.ndarray:
     """Comma-separated values a channel to [C, L]; a channel that ends early is missing from there on."""
-    rows = [np.array([np.nan if v == "?" else float(v) for v in channel.split(",") if v]) for channel in channels]
+    rows = [
+        np.array([np.nan if value.strip() in ("", "?") else float(value) for value in channel.rstrip(", ").split(",")])
+        for channel in channels
+    ]
     values = np.full((len(rows), max(map(len, rows))), np.nan)
     for target, row in zip(values, rows, strict=True):
         target[: len(row)] = row

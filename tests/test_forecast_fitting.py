@@ -241,6 +241,9 @@ def test_files(tmp_path):
     np.testing.assert_array_equal(again.predict(given), fitted.predict(given))
     other = fit_forecaster([series()], config(dim=16), ForecasterTraining(steps=0))
     other.to_files(tmp_path / "other")
-    (tmp_path / "other" / "forecaster.safetensors").rename(tmp_path / "forecaster.safetensors")
+    weights = (tmp_path / "other" / "forecaster.safetensors").rename(tmp_path / "forecaster.safetensors")
     with pytest.raises(ValueError, match="do not fit"):
+        FittedForecaster.from_files(tmp_path)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"forecaster\.safetensors is damaged"):
         FittedForecaster.from_files(tmp_path)

@@ -223,6 +223,13 @@ def test_full_mask_is_no_mask():
     assert torch.equal(network(x, torch.ones_like(x, dtype=torch.bool)), network(x))
 
 
+def test_exported_with_a_mask_it_takes_any_mask():
+    network, x, mask = make_network(), make_windows(), make_mask()
+    exported = torch.export.export(network, (x, mask)).module()
+    for one in (mask, torch.ones_like(mask)):
+        torch.testing.assert_close(exported(x, one), network(x, one))
+
+
 def test_a_missing_step_differs_from_a_mean_one():
     network, x = make_network(), make_windows()
     mask = torch.ones_like(x, dtype=torch.bool)
@@ -372,6 +379,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"max_channels": 0}, "max_channels must be at least 1, got 0"),
         ({"num_outputs": 0}, "num_outputs must be at least 1, got 0"),
         ({"num_layers": -1}, "num_layers must be at least 0, got -1"),
+        ({"lookback": 24.0}, r"lookback must be a whole number, got 24\.0"),
         ({"future_size": -1}, "future_size must be at least 0, got -1"),
         ({"historic_size": -1}, "historic_size must be at least 0, got -1"),
         ({"static_size": -1}, "static_size must be at least 0, got -1"),
@@ -385,6 +393,8 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"cycle_length": 7, "cycle_channels": 0}, "cycle_channels must be at least 1, got 0"),
         ({"cycle_channels": 7}, "cycle_channels needs cycle_length"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
+        ({"num_layers": 0, "static_size": 1}, "num_layers must be at least 1 with exogenous features, got 0"),
+        ({"location_outputs": (0, 1)}, r"location_outputs must be .* the 1 outputs .*got \(0, 1\)"),
         ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
@@ -413,6 +423,7 @@ def test_configuration_is_frozen():
         ({"future_size": 2}, {}, r"future must have shape \(2, 34, 5, 2\), got None"),
         ({"future_size": 2}, {"future": torch.zeros(2, 24, 5, 2)}, r"future must have shape .*got \(2, 24, 5, 2\)"),
         ({"historic_size": 2}, {"historic": torch.zeros(2, 24, 5, 3)}, r"historic must have shape \(2, 24, 5, 2\)"),
+        ({}, {"static": torch.zeros(5, 2)}, r"static must have shape .*got \(5, 2\): static_size is 0"),
         ({"static_size": 2}, {"static": torch.zeros(4, 2)}, r"static must have shape \(5, 2\), got \(4, 2\)"),
     ],
     ids=str,

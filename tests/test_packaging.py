@@ -145,7 +145,7 @@ LAYERS = (
     ("mvpa_ts.attention.functional",),
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention",),
-    ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.files", "mvpa_ts.quantiles"),
+    ("mvpa_ts.blocks", "mvpa_ts.averaging", "mvpa_ts.fields", "mvpa_ts.files", "mvpa_ts.quantiles"),
     ("mvpa_ts.forecasting_config",),
     ("mvpa_ts.forecasting",),
     ("mvpa_ts.forecast_windows",),

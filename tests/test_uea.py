@@ -38,6 +38,12 @@ def test_values_missing_values_and_labels(tmp_path: Path) -> None:
     assert labels.tolist() == ["b", "a", "a"]
 
 
+def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path: Path) -> None:
+    series, _ = read_ts(write(tmp_path / "x.ts", HEADER + "1,,3, ? :,5,6:a\n:1,2,:a\n"))
+    np.testing.assert_array_equal(series[0], [[1.0, np.nan, 3.0, np.nan], [np.nan, 5.0, 6.0, np.nan]])
+    np.testing.assert_array_equal(series[1], [[np.nan, np.nan], [1.0, 2.0]])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -45,7 +51,7 @@ def test_values_missing_values_and_labels(tmp_path: Path) -> None:
         (HEADER.replace("@timeStamps false", "@timeStamps true"), "time stamps"),
         (HEADER.replace("@classLabel true a b", "@classLabel false"), "no class labels"),
         (HEADER, "holds no series"),
-        (HEADER + "1,x:2,3:a\n", "could not convert"),
+        (HEADER + "1,x:2,3:a\n", "line 7: could not convert"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:

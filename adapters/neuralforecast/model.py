@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Integral
@@ -17,6 +16,7 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
+from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
@@ -246,12 +246,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        future_size = self.futr_exog_size - (cycle_column is not None)
-        if encoder_layers == 0 and future_size + self.hist_exog_size + self.stat_exog_size:
-            raise ValueError(
-                "encoder_layers must be at least 1 with exogenous columns, got 0: no layer would read them"
-            )
-        try:
+        with host_words(_HOST_NAMES):
             config = ForecastingConfig(
                 horizon=h,
                 lookback=input_size,
@@ -271,16 +266,13 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
                 cycle_length=cycle_length,
                 cycle_channels=n_series if cycle_per_series else None,
                 phase_weights=phase_weights,
-                future_size=future_size,
+                future_size=self.futr_exog_size - (cycle_column is not None),
                 historic_size=self.hist_exog_size,
                 static_size=self.stat_exog_size,
                 normalise=use_norm and not host_scales,
                 shuffle_channels=shuffle_channels,
                 location_outputs=losses.location_outputs(self.loss),
             )
-        except ValueError as error:
-            words = re.sub(r"\w+", lambda word: _HOST_NAMES.get(word[0], word[0]), str(error))
-            raise ValueError(words) from error
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
 

@@ -13,6 +13,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 from sktime.classification.base import BaseClassifier
 
+from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.classification import (
     Augmentation,
@@ -27,6 +28,12 @@ from mvpa_ts.files import write_bytes
 _DEFAULT = ClassificationConfig(1, 2, 1)
 _TRAINING = ClassificationTraining()
 _UNCHANGED = Augmentation(warp=0.0, crop=0.0, scale=0.0, noise=0.0, cut=0.0, channel_dropout=0.0)
+_HOST_NAMES = {  # of ClassificationTraining's fields
+    "steps": "max_steps",
+    "validation": "validation_fraction",
+    "evaluate_every": "validate_every",
+    "class_weights": "class_weight",
+}
 
 
 class MVPAClassifier(BaseClassifier):
@@ -181,23 +188,25 @@ class MVPAClassifier(BaseClassifier):
             kernel_features=self.kernel_features,
             kernel_weight=self.kernel_weight,
         )
-        training = replace(
-            _TRAINING,
-            steps=self.max_steps,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            label_smoothing=self.label_smoothing,
-            mixup=self.mixup,
-            augmentation=_TRAINING.augmentation if self.augment else _UNCHANGED,
-            validation=self.validation_fraction,
-            evaluate_every=self.validate_every,
-            patience=self.patience,
-            num_networks=self.num_networks,
-            refit=self.refit,
-            kernel_copies=_TRAINING.kernel_copies if self.augment else 0,
-            class_weights=self._class_weights(),
-        )
+        class_weights = self._class_weights()
+        with host_words(_HOST_NAMES):
+            training = replace(
+                _TRAINING,
+                steps=self.max_steps,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                label_smoothing=self.label_smoothing,
+                mixup=self.mixup,
+                augmentation=_TRAINING.augmentation if self.augment else _UNCHANGED,
+                validation=self.validation_fraction,
+                evaluate_every=self.validate_every,
+                patience=self.patience,
+                num_networks=self.num_networks,
+                refit=self.refit,
+                kernel_copies=_TRAINING.kernel_copies if self.augment else 0,
+                class_weights=class_weights,
+            )
         seed = int(check_random_state(self.random_state).randint(2**31))
         labels = np.searchsorted(self.classes_, y)
         with progress_bar(self.verbose) as bar:
@@ -219,10 +228,14 @@ class MVPAClassifier(BaseClassifier):
         return self
 
     def _class_weights(self) -> Any:
-        if not isinstance(self.class_weight, dict):
+        if self.class_weight in (None, "balanced"):
             return self.class_weight
+        if not isinstance(self.class_weight, dict):
+            raise ValueError(
+                f"class_weight must be None, 'balanced' or a dict of label to weight, got {self.class_weight!r}"
+            )
         if strange := [label for label in self.class_weight if label not in self.classes_]:
-            raise ValueError(f"class_weight must name classes of y, {list(self.classes_)}, got {strange}")
+            raise ValueError(f"class_weight must name classes of y, {self.classes_.tolist()}, got {strange}")
         return tuple(float(self.class_weight.get(label, 1.0)) for label in self.classes_)
 
     def _predict(self, X: list[pd.DataFrame]) -> np.ndarray:

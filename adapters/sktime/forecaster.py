@@ -15,16 +15,18 @@ from sktime.datatypes import update_data
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
+from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.sktime.frames import columns_of, panel_of, series_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
 from mvpa_ts.forecast_windows import Scaling, Series
 from mvpa_ts.forecasting_config import ForecastingConfig
-from mvpa_ts.quantiles import quantiles_at
+from mvpa_ts.quantiles import checked_levels, quantiles_at
 
 _DEFAULT = ForecastingConfig(1, 48)
 _TRAINING = ForecasterTraining()
+_HOST_NAMES = {"lookback": "input_size", "cycle_length": "sp", "levels": "quantiles"}
 
 
 class MVPAForecaster(BaseForecaster):
@@ -291,30 +293,33 @@ class MVPAForecaster(BaseForecaster):
         lookback = self.input_size
         if lookback is None:
             lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
-        patch = self.patch_length or min(_DEFAULT.patch_length, -(-lookback // 2))
+        patch = self.patch_length
+        if patch is None:
+            patch = min(_DEFAULT.patch_length, -(-lookback // 2))
         features = series[0].features
-        return ForecastingConfig(
-            horizon=horizon,
-            lookback=lookback,
-            patch_length=patch,
-            patch_stride=self.patch_stride or max(1, patch // 2),
-            dim=self.dim,
-            num_heads=self.num_heads,
-            mlp_dim=self.mlp_dim,
-            num_layers=self.num_layers,
-            components=self.components,  # type: ignore[arg-type]
-            channel_distance=self.channel_distance,  # type: ignore[arg-type]
-            max_channels=self.max_channels,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            head_dropout=self.head_dropout,
-            num_outputs=len(self.quantiles),
-            cycle_length=self.sp,
-            phase_weights=self.phase_weights,
-            individual_channels=series[0].values.shape[1] if self.individual else None,
-            future_size=0 if features is None else features.shape[1],
-            shuffle_channels=self.shuffle_channels,
-        )
+        with host_words(_HOST_NAMES):
+            return ForecastingConfig(
+                horizon=horizon,
+                lookback=lookback,
+                patch_length=patch,
+                patch_stride=max(1, patch // 2) if self.patch_stride is None else self.patch_stride,
+                dim=self.dim,
+                num_heads=self.num_heads,
+                mlp_dim=self.mlp_dim,
+                num_layers=self.num_layers,
+                components=self.components,  # type: ignore[arg-type]
+                channel_distance=self.channel_distance,  # type: ignore[arg-type]
+                max_channels=self.max_channels,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                head_dropout=self.head_dropout,
+                num_outputs=len(checked_levels(self.quantiles)),
+                cycle_length=self.sp,
+                phase_weights=self.phase_weights,
+                individual_channels=series[0].values.shape[1] if self.individual else None,
+                future_size=0 if features is None else features.shape[1],
+                shuffle_channels=self.shuffle_channels,
+            )
 
     def _train(
         self,
@@ -326,17 +331,19 @@ class MVPAForecaster(BaseForecaster):
         start: FittedForecaster | None = None,
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
-        share = 1.0 if start is None or label == "pretrain" else 0.1
-        training = ForecasterTraining(
-            steps=steps,
-            batch_size=self.batch_size,
-            learning_rate=share * self.learning_rate,
-            linear_learning_rate=None if self.linear_learning_rate is None else share * self.linear_learning_rate,
-            weight_decay=self.weight_decay,
-            weight_averaging=self.weight_averaging,
-            validation_fraction=self.validation_fraction,
-            patience=self.patience,
-        )
+        from_scratch = start is None or label == "pretrain"
+        share = 1.0 if from_scratch else 0.1
+        with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
+            training = ForecasterTraining(
+                steps=steps,
+                batch_size=self.batch_size,
+                learning_rate=share * self.learning_rate,
+                linear_learning_rate=None if self.linear_learning_rate is None else share * self.linear_learning_rate,
+                weight_decay=self.weight_decay,
+                weight_averaging=self.weight_averaging,
+                validation_fraction=self.validation_fraction,
+                patience=self.patience,
+            )
         seed = check_random_state(self.random_state).randint(2**31)
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
@@ -384,7 +391,6 @@ class MVPAForecaster(BaseForecaster):
                 "sp": 7,
                 "phase_weights": True,
                 "linear_learning_rate": 0.02,
-                "num_layers": 0,
                 "validation_fraction": 0.2,
                 "patience": 1,
             },

@@ -32,9 +32,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(arguments)
 
+    from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.released import convert_released
-    from mvpa_ts.ieeg.saving import read_config
 
     size = options.size
     if size not in ("s", "m") and not Path(size).is_file():

@@ -87,8 +87,8 @@ def parser() -> ArgumentParser:
 
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
+    from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.report import RUN
-    from mvpa_ts.ieeg.saving import read_config
 
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:

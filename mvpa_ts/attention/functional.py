@@ -112,7 +112,7 @@ def mvpa_attention(
     terms = checked_components(components)
     _check_tensors(query, key, value, (content_bias, time_bias, channel_bias))
     B, T, C = query.shape[:3]
-    check_options(window, channel_distance, dropout)
+    check_options(window, channel_distance, dropout, impl)
     _check_table("time_key", time_key, key, needed=T, two_sided=not causal)
     _check_table("channel_key", channel_key, key, needed=C, two_sided=channel_distance == "signed")
 
@@ -165,7 +165,7 @@ def checked_components(components: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in COMPONENTS if name in terms)
 
 
-def check_options(window: int | None, channel_distance: str, dropout: float) -> None:
+def check_options(window: int | None, channel_distance: str, dropout: float, impl: str = "auto") -> None:
     """Raise a ValueError for an option out of range."""
     if window is not None and window < 0:
         raise ValueError(f"window must be None or at least 0 segments, got {window}")
@@ -173,6 +173,8 @@ def check_options(window: int | None, channel_distance: str, dropout: float) -> 
         raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+    if impl not in ("auto", *IMPLEMENTATIONS):
+        raise ValueError(f"impl must be one of {('auto', *IMPLEMENTATIONS)}, got {impl!r}")
 
 
 def merged_mask(
@@ -207,8 +209,6 @@ def draw_dropout_masks(
 
 def _implementation(impl: str, problem: Problem) -> Callable[[Problem], Tensor]:
     name = _pick(problem) if impl == "auto" else impl
-    if name not in IMPLEMENTATIONS:
-        raise ValueError(f"impl must be one of {('auto', *IMPLEMENTATIONS)}, got {impl!r}")
     if name == "triton" and impl != "auto" and (reason := why_unavailable(problem.query)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason}")
     return _load(name)
@@ -228,6 +228,8 @@ def _load(name: str) -> Callable[[Problem], Tensor]:
 def _pick(problem: Problem) -> str:
     if problem.query.device.type == "cuda" and why_unavailable(problem.query) is None:
         return "triton"
+    if problem.query.is_meta or torch.compiler.is_exporting():
+        return "reference"  # a fixed sequence of torch's operators, which holds for any number of samples
     B, T, C, H, _ = problem.query.shape
     pairs = B * H * (T * C) ** 2
     # One CPU thread, forward and backward, time of the reference over that of separable, at (B, T, C, H): 0.5× at
@@ -279,10 +281,15 @@ def _check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
 class _WithZeroGradients(torch.autograd.Function):
     """Pass `output` on and give every other input a zero gradient where the graph would give it None."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*inputs)
+    def forward(output: Tensor, *inputs: Tensor) -> Tensor:
         return output.view_as(output)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -73,13 +73,14 @@ class MVPAttention(nn.Module):
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
-        check_options(window, channel_distance, dropout)
+        check_options(window, channel_distance, dropout, impl)
         if row_order not in ("distance", "released"):
             raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")
         if row_order == "released" and (not causal or channel_distance != "absolute"):
             raise ValueError("row_order='released' needs causal=True and channel_distance='absolute'")
         if beyond not in ("error", "clamp"):
             raise ValueError(f"beyond must be 'error' or 'clamp', got {beyond!r}")
+        self.dim = dim
         self.head_dim = dim // num_heads
         self.causal = causal
         self.window = window
@@ -119,6 +120,8 @@ class MVPAttention(nn.Module):
         The masks are those of `mvpa_attention`. Raises ValueError where a codebook is too short and
         ``beyond="error"``.
         """
+        if x.ndim != 4 or x.shape[3] != self.dim:
+            raise ValueError(f"x must be [B, T, C, D] with D = dim = {self.dim}, got shape {tuple(x.shape)}")
         T, C = x.shape[1:3]
         real = merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
         if real is None:
@@ -181,6 +184,8 @@ class MVPAttention(nn.Module):
 
     def _rows(self, name: str, codebook: Tensor, size: int, extent: int, *, two_sided: bool) -> Tensor:
         """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads."""
+        if codebook.ndim != 2 or codebook.shape[1] != self.dim:
+            raise ValueError(f"{name} must be [R, D] with D = dim = {self.dim}, got shape {tuple(codebook.shape)}")
         available = codebook.shape[0]
         if two_sided and available % 2 == 0:
             raise ValueError(f"{name} must have an odd number of rows for signed use, got {available}")

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mvpa_ts.attention.problem import Problem
 
@@ -164,23 +163,37 @@ class _SeparableAttention(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        *tensors, output, highest, total = ctx.saved_tensors
+        return (*_SeparableGradients.apply(grad_output, *ctx.saved_tensors, ctx.masks, ctx.blocks), None, None)
+
+
+class _SeparableGradients(torch.autograd.Function):
+    """Gradients of the inputs; a node of its own, so that who differentiates it again is told and gets no zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, grad_output: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        *tensors, output, highest, total, masks, blocks = args
         inputs = _Inputs(*tensors)
         grad_output = torch.div(grad_output, total, out=torch.empty_like(output))
         delta = (grad_output * output).sum(-1, keepdim=True)
         grads = _Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
         scratch = _Scratch(inputs.query)
         with torch.autocast(output.device.type, enabled=False):
-            for rows in _row_chunks(inputs, ctx.blocks):
-                part, part_masks = inputs.rows(rows), ctx.masks and ctx.masks.rows(rows)
-                for block in ctx.blocks:
+            for rows in _row_chunks(inputs, blocks):
+                part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
+                for block in blocks:
                     queries = slice(block.start, block.stop)
                     _Scores(part, part_masks, block, scratch).add_gradients(
                         grads.rows(rows), grad_output[rows, queries], delta[rows, queries], highest[rows, queries]
                     )
-        return (*grads, None, None)
+        return tuple(grads)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> None:
+        raise RuntimeError(
+            "impl='separable' has no second derivative: its gradients cannot be differentiated again; "
+            "use impl='reference' for that"
+        )
 
 
 def _row_chunks(inputs: _Inputs, blocks: tuple[_Block, ...]) -> Iterator[slice]:

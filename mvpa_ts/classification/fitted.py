@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
-from mvpa_ts.files import write_bytes
+from mvpa_ts.files import read_config, read_weights, write_bytes
 
 _FORMAT = "mvpa-ts classifier 1"
 
@@ -88,10 +87,8 @@ class FittedClassifier:
         ValueError
             The folder holds something else, or weights that do not fit the description.
         """
-        from safetensors.torch import load_file
-
         folder = Path(folder)
-        description: dict[str, Any] = json.loads((folder / "classifier.json").read_text())
+        description = read_config(folder / "classifier.json")
         if description.get("format") != _FORMAT:
             raise ValueError(
                 f"{folder / 'classifier.json'} must have format {_FORMAT!r}, got {description.get('format')!r}"
@@ -99,7 +96,7 @@ class FittedClassifier:
         config = description["config"]
         config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
         made = ClassificationConfig(**config)
-        tensors = load_file(folder / "classifier.safetensors")
+        tensors = read_weights(folder / "classifier.safetensors")
         networks = []
         for index in range(description["num_networks"]):
             network = ClassificationNetwork(made).eval()

@@ -17,6 +17,7 @@ _TAPS = 9
 _PATTERNS = 84  # ways to choose three taps of nine
 # Training series whose responses set the thresholds of one dilation; more change the quantiles little.
 _THRESHOLD_SERIES = 32
+_THRESHOLD_STEPS = 1 << 17  # of these series; about as many of longer ones do, evenly spaced
 _BATCH_STEPS = 1 << 15  # steps of a batch while features are computed: 84 responses each, 11 MiB
 
 _INTERVAL_FEATURES = 2000  # at most, unless one level has more
@@ -77,8 +78,7 @@ class FixedKernels(nn.Module):
         golden = (math.sqrt(5) + 1) / 2  # a low-discrepancy sequence of quantiles
         for index in range(len(self.dilations)):
             rows = torch.randperm(len(x), generator=generator)[:_THRESHOLD_SERIES].to(x.device)
-            responses = rearrange(self._responses(x[rows], index), "b k l -> k (b l)")
-            responses = responses[:, rearrange(real[rows], "b l -> (b l)")].sort(1).values
+            responses = self._spaced_responses(x[rows], real[rows], index).sort(1).values
             numbers = torch.arange(_PATTERNS * count, dtype=torch.float64) + 1 + index * _PATTERNS * count
             shares = torch.remainder(numbers * golden, 1.0).reshape(_PATTERNS, count)
             chosen = responses.gather(1, (shares * (responses.shape[1] - 1)).long().to(x.device))
@@ -96,6 +96,16 @@ class FixedKernels(nn.Module):
                 above = (responses > column[:, None]).to(x.dtype)
                 shares.append(torch.einsum("b k l, b l -> b k", above, weight))
         return torch.cat(shares, 1)
+
+    def _spaced_responses(self, x: Tensor, real: Tensor, index: int) -> Tensor:
+        """Responses [84, steps] to x [B, C, L] at the steps that are real; at every n-th where they are many."""
+        every = max(1, int(real.sum()) // _THRESHOLD_STEPS)
+        size = max(1, _BATCH_STEPS // x.shape[2])
+        found = []
+        for part, part_real in zip(x.split(size), real.split(size), strict=True):
+            responses = rearrange(self._responses(part, index), "b k l -> k (b l)")
+            found.append(responses[:, part_real.flatten()][:, ::every])
+        return torch.cat(found, 1)
 
     def _responses(self, x: Tensor, index: int) -> Tensor:
         """Responses [B, 84, L] to x [B, C, L] at one dilation."""

@@ -15,6 +15,7 @@ from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.views import series_views
+from mvpa_ts.fields import keep_shares, keep_whole
 
 
 @dataclass(frozen=True)
@@ -73,26 +74,22 @@ class ClassificationConfig:
     kernel_weight: float | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_channels", "length", "token_channels", "tokens", "positions", "width", "conv_kernel", "dim",
+        keep_whole(
+            self, 1, "num_channels", "length", "token_channels", "tokens", "positions", "width", "conv_kernel", "dim",
             "num_heads", "mlp_dim", "num_layers",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.num_classes < 2:
-            raise ValueError(f"num_classes must be at least 2, got {self.num_classes}")
-        if self.conv_layers < 0 or self.kernel_features < 0:
-            raise ValueError("conv_layers and kernel_features must not be negative")
+        )  # fmt: skip
+        keep_whole(self, 2, "num_classes")
+        keep_whole(self, 0, "conv_layers", "kernel_features")
         for taps in (self.conv_kernel, *self.stem_kernels):
             if taps < 1 or not taps % 2:
                 raise ValueError(f"conv_kernel and stem_kernels must be odd, got {taps}")
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
-        for name in ("dropout", "attention_dropout", "head_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if self.kernel_weight is not None and not 0.0 <= self.kernel_weight <= 1.0:
-            raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
+        keep_shares(self, "dropout", "attention_dropout", "head_dropout")
+        if self.kernel_weight is not None:
+            if not 0.0 <= self.kernel_weight <= 1.0:
+                raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
+            object.__setattr__(self, "kernel_weight", float(self.kernel_weight))
         object.__setattr__(self, "components", checked_components(self.components))
 
     @property

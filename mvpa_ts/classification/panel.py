@@ -12,6 +12,8 @@ from torch import Tensor
 
 # Steps × channels of one padded batch when a fitted classifier reads series: 32 MiB in float32.
 _BATCH_ELEMENTS = 1 << 23
+# Its steps alone: the fixed kernels give 84 responses to each, 84 MiB.
+_BATCH_STEPS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
             raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
         expected = arrays[0].shape[0] if num_channels is None else num_channels
         if one.shape[0] != expected:
-            raise ValueError(f"series[{row}] must have {expected} channels as the others do, got {one.shape[0]}")
+            source = "series[0] has" if num_channels is None else "the classifier was trained on"
+            raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {one.shape[0]}")
         if np.isinf(one).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
         if np.isnan(one).all():
@@ -78,6 +81,6 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
 
 def batches(series: Sequence[np.ndarray], most: int = 64) -> list[Sequence[np.ndarray]]:
     """Runs of at most that many series, fewer where they are long or have many channels."""
-    longest = max(one.size for one in series)
-    size = max(1, min(most, _BATCH_ELEMENTS // longest))
+    largest, longest = max(one.size for one in series), max(one.shape[1] for one in series)
+    size = max(1, min(most, _BATCH_ELEMENTS // largest, _BATCH_STEPS // longest))
     return [series[start : start + size] for start in range(0, len(series), size)]

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from mvpa_ts.averaging import WeightAverage
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.fields import keep_shares, keep_whole
 
 _AUGMENTATION = Augmentation()
 _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
@@ -79,15 +80,12 @@ class ClassificationTraining:
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "evaluate_every", "patience", "num_networks"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
+        keep_whole(self, 0, "kernel_copies")
         if self.learning_rate <= 0 or self.clip <= 0:
             raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
-        for name in ("label_smoothing", "validation", "weight_averaging"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        for name in ("weight_decay", "mixup", "kernel_copies"):
+        keep_shares(self, "label_smoothing", "validation", "weight_averaging")
+        for name in ("weight_decay", "mixup"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if isinstance(self.class_weights, tuple):
@@ -124,7 +122,7 @@ class Part:
         if kind is None:
             return torch.ones(self.num_classes)
         if isinstance(kind, tuple):
-            return torch.tensor(kind)
+            return torch.tensor(kind, dtype=torch.float32)
         return (
             len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
         )

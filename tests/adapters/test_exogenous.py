@@ -104,7 +104,7 @@ def test_missing_columns_are_named(tiny: Callable, panel: Callable, forecaster: 
 
 
 def test_no_layer_reads_no_columns(tiny: Callable):
-    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with exogenous columns"):
+    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with exogenous features"):
         tiny(encoder_layers=0, hist_exog_list=["z"])
 
 

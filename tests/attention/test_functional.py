@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from attention_checks import INPUTS, Case
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import separable
@@ -123,6 +123,38 @@ def test_auto_avoids_the_reference_at_large_sizes(
     monkeypatch.setattr(separable, "separable_attention", record)
     mvpa_attention(*Case(shape).inputs())
     assert called == expected
+
+
+class Attend(nn.Module):
+    """A query attends with itself as key and value."""
+
+    def forward(self, query: Tensor) -> Tensor:
+        rows, bias = query.new_zeros(25, *query.shape[3:]), query.new_zeros(query.shape[3:])
+        return mvpa_attention(query, query, query, rows, rows, bias, bias, bias)
+
+
+def test_auto_is_exported_for_batches_of_any_size() -> None:
+    example = torch.randn(2, 25, 16, 2, 4)  # large enough for the separable path
+    exported = torch.export.export(Attend(), (example,), dynamic_shapes=({0: torch.export.Dim("samples")},)).module()
+    for query in (example, torch.randn(5, 25, 16, 2, 4)):
+        torch.testing.assert_close(exported(query), Attend()(query))
+
+
+def test_auto_takes_tensors_without_memory_of_any_size() -> None:
+    query = torch.empty(64, 25, 16, 16, 64, device="meta", dtype=torch.bfloat16)
+    assert Attend()(query).shape == query.shape
+
+
+def test_transforms_of_functions_where_a_term_is_off() -> None:
+    inputs = [tensor.detach() for tensor in Case(batch=3).inputs()]
+
+    def of_sample(query: Tensor) -> Tensor:
+        others = (tensor[:1] for tensor in inputs[1:3])
+        return mvpa_attention(query[None], *others, *inputs[3:], components=("time",)).square().sum()
+
+    by_sample = torch.func.vmap(torch.func.grad(of_sample))(inputs[0])
+    one_by_one = torch.stack([torch.func.grad(of_sample)(query) for query in inputs[0]])
+    torch.testing.assert_close(by_sample, one_by_one)
 
 
 def test_low_precision_stays_low_precision() -> None:

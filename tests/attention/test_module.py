@@ -83,6 +83,7 @@ def test_options_reach_the_function() -> None:
         ({"dim": 24, "num_heads": 4, "row_order": "released", "causal": False}, "row_order='released' needs causal"),
         ({"dim": 24, "num_heads": 4, "row_order": "released", "channel_distance": "signed"}, "row_order='released'"),
         ({"dim": 24, "num_heads": 4, "beyond": "wrap"}, "beyond must be 'error' or 'clamp', got 'wrap'"),
+        ({"dim": 24, "num_heads": 4, "impl": "fast"}, "impl must be one of .*got 'fast'"),
     ],
 )
 def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], message: str) -> None:
@@ -103,6 +104,23 @@ def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], m
 def test_a_short_codebook_is_refused(options: dict, time_rows: int, channel_rows: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         module(**options)(sample(), *codebooks(time_rows, channel_rows))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(2, T * C, 24)}, r"x must be \[B, T, C, D\] with D = dim = 24, got shape \(2, 20, 24\)"),
+        ({"x": torch.zeros(2, T, C, 12)}, r"x must be .*got shape \(2, 5, 4, 12\)"),
+        ({"time_codebook": torch.zeros(T, 12)}, r"time_codebook must be \[R, D\] with D = dim = 24, .*\(5, 12\)"),
+        ({"channel_codebook": torch.zeros(24)}, r"channel_codebook must be .*got shape \(24,\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_input_of_another_shape_is_refused_by_name(changes: dict[str, Tensor], message: str) -> None:
+    time_codebook, channel_codebook = codebooks(T, C)
+    inputs = {"x": sample(), "time_codebook": time_codebook, "channel_codebook": channel_codebook}
+    with pytest.raises(ValueError, match=message):
+        module()(**{**inputs, **changes})
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
+from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.classification import ridge
+from mvpa_ts.classification import panel, ridge
 from mvpa_ts.classification.kernels import FixedKernels, KernelPath, interval_statistics
 
 
@@ -58,6 +59,30 @@ def test_thresholds_spread_over_the_responses() -> None:
     assert 0.4 < shares.mean() < 0.6
     histogram = torch.histc(shares, 5, 0, 1)
     assert histogram.min() > 0.1 * len(shares)
+
+
+def test_long_series_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    x, real = torch.randn(4, 1, 3000), torch.ones(4, 3000, dtype=torch.bool)
+    real[0, 100:] = False
+    whole, parts = FixedKernels(1, 3000, 500), FixedKernels(1, 3000, 500)
+    whole.fit(x, real, torch.Generator().manual_seed(0))
+    at_once = []
+
+    def responses(x: Tensor, index: int) -> Tensor:
+        at_once.append(len(x) * x.shape[2])
+        return whole._responses(x, index)
+
+    monkeypatch.setattr(parts, "_responses", responses)
+    monkeypatch.setattr("mvpa_ts.classification.kernels._BATCH_STEPS", 3000)
+    parts.fit(x, real, torch.Generator().manual_seed(0))
+    assert set(at_once) == {3000}
+    torch.testing.assert_close(parts.thresholds, whole.thresholds)
+    monkeypatch.setattr("mvpa_ts.classification.kernels._THRESHOLD_STEPS", 1000)
+    parts.fit(x, real, torch.Generator().manual_seed(0))
+    assert 0.0 < (parts.thresholds - whole.thresholds).abs().mean() < 0.1 * whole.thresholds.std()
+
+    assert [len(batch) for batch in panel.batches(20 * [np.zeros((1, 100_000))])] == 10 * [2]
 
 
 def test_a_flat_series_responds_nowhere_by_rounding() -> None:

@@ -133,9 +133,20 @@ def test_files_hold_everything(fitted: FittedClassifier, tmp_path: Path) -> None
     path.write_text(json.dumps({**description, "format": "other"}))
     with pytest.raises(ValueError, match="must have format"):
         FittedClassifier.from_files(tmp_path / "model")
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"classifier\.json is not readable as JSON"):
+        FittedClassifier.from_files(tmp_path / "model")
     path.unlink()
     with pytest.raises(OSError, match=r"classifier\.json"):
         FittedClassifier.from_files(tmp_path / "model")
+
+
+def test_damaged_weights_are_named(fitted: FittedClassifier, tmp_path: Path) -> None:
+    fitted.to_files(tmp_path)
+    weights = tmp_path / "classifier.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"classifier\.safetensors is damaged"):
+        FittedClassifier.from_files(tmp_path)
 
 
 def test_progress_and_stages() -> None:
@@ -198,6 +209,10 @@ def test_balanced_weights_count_classes_alike() -> None:
     network = _Shift()
     train_network(network, part([0] * 50 + [1] * 10), None, training, steps=150, seed=0)
     assert network.bias.softmax(0)[0].item() == pytest.approx(0.5, abs=0.05)
+    given = _Shift()
+    numbers = replace(training, class_weights=(1, 5))
+    train_network(given, part([0] * 50 + [1] * 10), part([0, 1]), numbers, steps=150, seed=0)
+    torch.testing.assert_close(given.bias, network.bias, atol=0.05, rtol=0)
     plain = _Shift()
     unweighted = ClassificationTraining(
         steps=150, learning_rate=0.05, label_smoothing=0.0, weight_decay=0.0, evaluate_every=150, batch_size=60
@@ -325,7 +340,7 @@ def test_hidden_channels_and_stretches() -> None:
         ([np.zeros((2, 5))] * 4, [0, 2, 0, 2], "0 … K−1 without gaps"),
         ([np.zeros((2, 5))] * 4, [0, 1], "labels must be 4 integers"),
         ([np.zeros((2, 5))] * 2, [0.0, 1.0], "labels must be 2 integers"),
-        ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"series\[1\] must have 2 channels"),
+        ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"series\[1\] must have the 2 channels that series.*got 3"),
         ([np.zeros((2, 5)), np.zeros(5)], [0, 1], r"series\[1\] must be a matrix"),
         ([np.zeros((2, 5)), np.zeros((2, 0))], [0, 1], "at least one step"),
         ([np.zeros((2, 5)), np.full((2, 5), np.inf)], [0, 1], r"series\[1\] holds infinite values"),
@@ -341,7 +356,7 @@ def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
     series, labels = panel()
     with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be that of the labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
-    with pytest.raises(ValueError, match=r"series\[0\] must have 2 channels as the others do, got 3"):
+    with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels .* trained on, got 3"):
         fitted.predict_proba([np.zeros((3, 20))])
 
 

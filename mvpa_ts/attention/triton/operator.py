@@ -177,7 +177,7 @@ flash_attention.register_autograd(_backward, setup_context=_setup_context)
 def _no_second_derivative(ctx: Any, *_: Any) -> None:
     raise RuntimeError(
         "impl='triton' has no second derivative: its gradients cannot be differentiated again; "
-        "use impl='separable' or impl='reference' for that"
+        "use impl='reference' for that"
     )
 
 

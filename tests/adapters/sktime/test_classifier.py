@@ -177,8 +177,15 @@ class TestBadInput:
         ("changes", "message"),
         [
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
-            ({"max_steps": 0}, "steps must be at least 1"),
-            ({"class_weight": "fair"}, "class_weights must be None, 'balanced' or a tuple"),
+            ({"max_steps": 0}, "max_steps must be at least 1"),
+            ({"validation_fraction": 1.0}, r"validation_fraction must be in \[0, 1\)"),
+            ({"validate_every": 0}, "validate_every must be at least 1"),
+            ({"width": 4.0}, r"width must be a whole number, got 4\.0"),
+            (
+                {"class_weight": "fair"},
+                "class_weight must be None, 'balanced' or a dict of .*got 'fair'",
+            ),
+            ({"class_weight": {"slow": -1.0}}, "class_weight must be finite, not negative"),
         ],
     )
     def test_parameters(self, changes, message):
@@ -234,3 +241,10 @@ def test_files_come_back(kind, tmp_path):
     np.testing.assert_array_equal(again.predict(X), classifier.predict(X))
     np.testing.assert_array_equal(again.embed(X), classifier.embed(X))
     assert again.predict(X).dtype == labels.dtype
+
+
+def test_parameters_may_be_numbers_of_numpy(tmp_path):
+    numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5), "kernel_weight": np.float32(1)}
+    classifier = fitted(*waves(), **numbers)
+    classifier.to_files(tmp_path)
+    assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config

@@ -138,6 +138,12 @@ class TestExogenous:
         forecaster = fitted(y[:-5], [1, 5], X[:-5])
         np.testing.assert_array_equal(forecaster.predict(X=X.iloc[[-5, -1]]), forecaster.predict(X=X[-5:]))
 
+    def test_without_a_layer_they_are_refused(self):
+        y = waves()
+        assert np.isfinite(fitted(y, num_layers=0).predict().to_numpy()).all()
+        with pytest.raises(ValueError, match="num_layers must be at least 1 with exogenous features, got 0"):
+            fitted(y, X=pd.DataFrame({"x": np.arange(60.0)}, index=y.index), num_layers=0)
+
     def test_errors_name_what_is_missing(self):
         y = waves()
         X = pd.DataFrame({"a": np.arange(60.0), "b": 1.0}, index=y.index)
@@ -275,6 +281,12 @@ class TestFiles:
         with pytest.raises(ValueError, match=r"X must have the columns of fit, \['a', 'b'\], got"):
             MVPAForecaster.from_files(tmp_path).fit(y, X=X.rename(columns={"a": "c"}), fh=[1])
 
+    def test_parameters_may_be_numbers_of_numpy(self, tmp_path):
+        numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "sp": np.int32(12), "dropout": np.float32(0.5)}
+        forecaster = fitted(waves(), **numbers)
+        forecaster.to_files(tmp_path)
+        assert MVPAForecaster.from_files(tmp_path).pretrained_.config == forecaster.fitted_.config
+
     def test_other_files_are_refused(self, tmp_path):
         (tmp_path / "forecaster.json").write_text('{"format": "something else"}')
         with pytest.raises(ValueError, match="must have format 'mvpa-ts forecaster 1', got 'something else'"):
@@ -305,11 +317,17 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"quantiles": (0.1, 0.9)}, "levels must hold 0.5"),
+            ({"quantiles": (0.1, 0.9)}, "quantiles must hold 0.5"),
+            ({"quantiles": ()}, "quantiles must be increasing numbers"),
+            ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
+            ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
+            ({"patch_stride": 0}, "patch_stride must be at least 1, got 0"),
+            ({"sp": 0}, "sp must be at least 1, got 0"),
             ({"phase_weights": True}, "phase_weights needs sp, the steps of the cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"patience": 2}, "needs a validation_fraction"),
-            ({"max_steps": -1}, "steps must be at least 0"),
+            ({"max_steps": -1}, "max_steps must be at least 0"),
+            ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
         ],
     )
     def test_parameters(self, changes, message):
