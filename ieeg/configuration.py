@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, check_options, checked_components
@@ -14,6 +15,15 @@ SAMPLING_RATE = 512
 SEGMENT_SECONDS = 5
 SEGMENT_SAMPLES = SAMPLING_RATE * SEGMENT_SECONDS
 """Samples of a segment, which is one token of one channel."""
+
+# What a field of a type may be, as JSON and NumPy have it; choices are checked by their values.
+_TYPES: dict[str, Any] = {
+    "int": Integral,
+    "int | None": Integral | None,
+    "float": Real,
+    "bool": bool,
+    "tuple[str, ...]": Sequence,
+}
 
 
 def check_rate(sfreq: float) -> None:
@@ -113,10 +123,13 @@ class MVPFormerConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:
-        """The configuration of these fields; a ValueError names fields that are unknown here."""
-        unknown = sorted(fields.keys() - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
+        """The configuration of these fields; a ValueError names fields that are unknown here or of another type."""
+        types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+        if unknown := sorted(fields.keys() - types.keys()):
             raise ValueError(f"unknown fields in the model's configuration: {', '.join(unknown)}")
+        for name, value in fields.items():
+            if not isinstance(value, _TYPES.get(types[name], object)):
+                raise ValueError(f"{name} in the model's configuration must be {types[name]}, got {value!r}")
         return cls(**fields)
 
 

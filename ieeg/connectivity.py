@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class ComponentMaps:
     """Scores as they enter the softmax (divided by √d), averaged over queries and windows.
 
+    A term that the model's `components` leave out is zero.
+
     Attributes
     ----------
     channel : array, shape (layers, heads, C, C)
@@ -149,9 +151,10 @@ def _terms(
     of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)
     of_segments = torch.einsum("btchr,btc->htr", by_lag, real)
     heads = of_channels.shape[0]
+    # The weights of a term that the model leaves out are there, and mean nothing.
     return (
-        of_channels.gather(2, distance.expand(heads, C, C)),
-        of_segments.gather(2, lag.expand(heads, T, T)),
+        of_channels.gather(2, distance.expand(heads, C, C)) * ("channel" in attention.components),
+        of_segments.gather(2, lag.expand(heads, T, T)) * ("time" in attention.components),
     )
 
 
@@ -170,7 +173,7 @@ def plot_component_maps(
     Raises
     ------
     ValueError
-        There is no such term or layer.
+        There is no such term or layer, or `before` has other layers or heads.
     """
     import matplotlib.pyplot as plt
 
@@ -182,7 +185,13 @@ def plot_component_maps(
     chosen = range(len(after)) if layer is None else [range(len(after))[layer]]
     stages = [("after training", after)] if before is not None else [("", after)]
     if before is not None:
-        stages.insert(0, ("before training", getattr(before, term)))
+        earlier = getattr(before, term)
+        if earlier.shape[:2] != after.shape[:2]:
+            raise ValueError(
+                "before must have the layers and heads of the model it is compared with, got "
+                f"{earlier.shape[0]} × {earlier.shape[1]} and {after.shape[0]} × {after.shape[1]}"
+            )
+        stages.insert(0, ("before training", earlier))
     heads = after.shape[1]
     figure, axes = plt.subplots(
         len(chosen) * len(stages),

@@ -351,10 +351,12 @@ class FinetuningModule(TrainingModule):
         scored = masks[:, -1].any(1)
         if "segment_mask" in batch:
             scored = scored & unfold_windows(batch["segment_mask"], T)[:, :, 0].flatten()
-        windows, masks = windows[scored], masks[scored]
+        # Attention takes no empty batch: where all windows are left out, one goes through it and is left out after it.
+        chosen = scored if bool(scored.any()) else torch.arange(len(scored), device=scored.device) == 0
+        windows, masks = windows[chosen], masks[chosen]
         features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
         labels = unfold_windows(ictal, T)[:, :, -1].flatten()[scored]
-        return self.core.classify(features, masks[:, -1]), labels.long()
+        return self.core.classify(features, masks[:, -1])[scored[chosen]], labels.long()
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Loss of a batch; logs ``train/loss`` and the share of ictal windows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from contextlib import suppress
@@ -43,5 +44,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     positions = {}
     for row in rows:
         with suppress(ValueError):
-            positions[plain_name(row["name"])] = float(row["x"]), float(row["y"]), float(row["z"])
+            place = float(row["x"]), float(row["y"]), float(row["z"])
+            if all(map(math.isfinite, place)):  # "NaN" is what MATLAB writes for n/a
+                positions[plain_name(row["name"])] = place
     return positions

@@ -128,7 +128,10 @@ def _run(
         auto_configure_optimizers=False,
         load_from_checkpoint_support=False,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
+        parser_kwargs={
+            "prog": f"mvpformer {module.task}",
+            **{name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
+        },
         trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
         args=arguments,
     )

@@ -106,7 +106,8 @@ class TrainingModule(pl.LightningModule):
         # if there is one, is undone before clipping, as for any optimizer.
         optimizer._step_supports_amp_scaling = False
         steps = self.trainer.estimated_stepping_batches
-        if self.schedule == "cosine" and math.isinf(steps):
+        # Batches never end, so epochs do not either: Lightning then says inf, or passes on the -1 of "no limit".
+        if self.schedule == "cosine" and not 0 <= steps < math.inf:
             raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")
         scale = learning_rate_scale(self.schedule, self.warmup_steps, self.final_rate, steps)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)

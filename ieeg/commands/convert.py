@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.released import convert_released
+    from mvpa_ts.ieeg.training_subjects import TRAINING_NAME
 
     size = options.size
     if size not in ("s", "m") and not Path(size).is_file():
@@ -44,5 +45,6 @@ def main(arguments: list[str]) -> None:
         options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha, progress=True
     )
     model.save_pretrained(options.output)
+    (options.output / TRAINING_NAME).unlink(missing_ok=True)  # of another model that was there
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{conversion}\n{parameters:,} parameters written to {options.output}")

@@ -62,7 +62,7 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
     FileNotFoundError
         There is no table.
     ValueError
-        A column is missing, no row is pathology, or a segment's id leads out of the folder.
+        A column or a value is missing, no row is pathology, or a segment's id leads out of the folder.
     """
     folder = Path(folder)
     table = folder / "segments.csv"
@@ -74,6 +74,8 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
             raise ValueError(f"{table} lacks the columns {missing}; it has {rows.fieldnames}")
         segments = []
         for row in rows:
+            if None in row.values():
+                raise ValueError(f"{table}, line {rows.line_num} has fewer values than columns: is the file cut off?")
             name = row["segment_id"]
             if name != Path(name).name or name in ("", ".", ".."):
                 raise ValueError(f"{table}: segment_id {name!r} is no file name")

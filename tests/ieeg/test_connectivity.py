@@ -99,6 +99,13 @@ def test_released_row_order_reads_rows_from_the_end(model):
     np.testing.assert_allclose(theirs.time, ours.time, atol=1e-12)
 
 
+@pytest.mark.parametrize(("components", "zero"), [(("content", "time"), "channel"), (("content",), "time")])
+def test_a_term_that_the_model_leaves_out_is_zero(components, zero):
+    maps = component_maps(MVPFormer(mvpformer_tiny(components=components)), [torch.randn(1, 3, 4 * 2560)])
+    assert not np.nan_to_num(getattr(maps, zero)).any()
+    assert np.nan_to_num(maps.time).any() == ("time" in components)
+
+
 @pytest.mark.parametrize("term", ["channel", "time"])
 def test_figure_has_a_panel_for_each_layer_head_and_stage(model, term):
     maps = component_maps(model, [torch.randn(1, 3, 2 * 2560).double()])
@@ -116,3 +123,7 @@ def test_errors(model):
         component_maps(model, [])
     with pytest.raises(ValueError, match=r"channel_names \(1\) must be as many as channels \(2\)"):
         component_maps(model, [torch.zeros(1, 2, 2560).double()], ["A"])
+    maps = component_maps(model, [torch.zeros(1, 2, 2560).double()])
+    other = component_maps(MVPFormer(mvpformer_tiny(num_layers=1)), [torch.zeros(1, 2, 2560)])
+    with pytest.raises(ValueError, match=r"before must have the layers and heads .* got 1 × 4 and 2 × 4"):
+        plot_component_maps(maps, other)

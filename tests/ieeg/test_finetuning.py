@@ -237,6 +237,21 @@ def test_windows_are_those_encoded_one_by_one():
     assert labels.tolist() == wanted
 
 
+@pytest.mark.parametrize("attention", ["mvpa", "llama"])
+def test_a_batch_without_a_window_that_ends_in_a_signal(tmp_path, attention):
+    """A recording disconnected for long, in batches of one: nothing to learn, and no gradient but zero."""
+    MVPFormer(dataclasses.replace(CONFIG, attention=attention)).save_pretrained(tmp_path)
+    module = FinetuningModule(tmp_path)
+    mask = torch.ones(1, 5, 3, dtype=torch.bool)
+    mask[:, 3:] = False  # the last segments of both windows
+    batch = {"signal": signal(segments=5, batch=1), "ictal": torch.ones(1, 5, dtype=torch.bool), "token_mask": mask}
+    logits, labels = module.logits_and_labels(batch)
+    assert (logits.shape, labels.shape) == ((0, 2), (0,))
+    logits.sum().backward()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in trained)
+
+
 def test_spans_hold_every_window_once_and_balance_by_their_ends():
     data = SeizureDataModule(
         simulation=Simulation(subjects=2, channels=(2,), hours=0.1, seizures=1),

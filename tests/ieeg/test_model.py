@@ -288,3 +288,26 @@ def test_configuration_as_a_dictionary():
     assert MVPFormerConfig.from_dict(config.to_dict()) == config
     with pytest.raises(ValueError, match="unknown fields in the model's configuration: depth, width"):
         MVPFormerConfig.from_dict({"width": 3, "depth": 2})
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"dim": "64"}, "dim in the model's configuration must be int, got '64'"),
+        ({"context": 20.0}, r"context .* must be int, got 20\.0"),
+        ({"num_heads": None}, "num_heads .* must be int, got None"),
+        ({"window": "none"}, r"window .* must be int \| None, got 'none'"),
+        ({"dropout": "0.1"}, r"dropout .* must be float, got '0\.1'"),
+        ({"prediction_head": "no"}, "prediction_head .* must be bool, got 'no'"),
+        ({"components": None}, r"components .* must be tuple\[str, \.\.\.\], got None"),
+    ],
+    ids=str,
+)
+def test_a_configuration_of_another_type_is_named(field, message):
+    with pytest.raises(ValueError, match=message):
+        MVPFormerConfig.from_dict(mvpformer_tiny().to_dict() | field)
+
+
+def test_numbers_of_a_configuration_may_be_those_of_numpy():
+    fields = {"dim": np.int64(24), "dropout": np.float32(0), "window": None}
+    assert MVPFormerConfig.from_dict(fields) == MVPFormerConfig(24, dropout=0.0, window=None)

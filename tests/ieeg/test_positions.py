@@ -33,3 +33,9 @@ def test_an_odd_table_is_named(tmp_path, text):
 
 def test_a_row_that_is_too_short_or_too_long(tmp_path):
     assert electrode_positions(write(tmp_path, "name\tx\ty\tz\nA1\t1\nA2\t1\t2\t3\t4\t5\n")) == {"A2": (1.0, 2.0, 3.0)}
+
+
+@pytest.mark.parametrize("missing", ["n/a", "NaN", "nan", "inf", ""])
+def test_contacts_without_numbers_are_left_out(tmp_path, missing):
+    text = f"name\tx\ty\tz\nA1\t{missing}\t2\t3\nA2\t4\t5\t6\n"
+    assert electrode_positions(write(tmp_path, text)) == {"A2": (4.0, 5.0, 6.0)}

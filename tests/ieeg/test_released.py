@@ -21,6 +21,7 @@ from mvpa_ts.ieeg.command_line import main
 from mvpa_ts.ieeg.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s
 from mvpa_ts.ieeg.model import MVPFormer
 from mvpa_ts.ieeg.released import convert_released, load_released
+from mvpa_ts.ieeg.training_subjects import read_training_subjects, save_training_subjects
 
 CONFIG = MVPFormerConfig(
     dim=24, num_layers=2, num_heads=4, num_kv_heads=2, mlp_dim=20, time_rows=16, channel_rows=9, window=1, context=13
@@ -265,9 +266,11 @@ def test_always_released_rows_and_the_context_that_is_asked_for(base):
 def test_converted_folder_gives_the_same_outputs(base, head, tmp_path, capsys):
     config_file = tmp_path / "size.json"
     config_file.write_text(json.dumps(CONFIG.to_dict()))
+    save_training_subjects(tmp_path / "out", ["of the model that was there"])
     status = main(["convert", str(base), "--head", str(head), "--size", str(config_file), "-o", str(tmp_path / "out")])
     printed = capsys.readouterr()
     assert status == 0, printed.err
+    assert read_training_subjects(tmp_path / "out") is None
     assert "35 tensors matched, none missing, none unexpected" in printed.out
     assert "4 weights with a LoRA adapter merged" in printed.out
     assert "8 tensors left out" in printed.out

@@ -275,6 +275,7 @@ def test_fsdp_divides_the_model_by_blocks(folder, tmp_path, capsys, monkeypatch)
         (["--data.recordings", "[nowhere]"], "nowhere"),
         (["--model.architecture.context", "60"], "needs 61 segments of 5 s"),
         (["--checkpoint_every", "0"], "checkpoint_every must be at least 1"),
+        (["--model.schedule", "cosine", "--trainer.max_steps=-1"], "set trainer.max_steps"),
     ],
 )
 def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
@@ -287,6 +288,16 @@ def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
 def test_unknown_configuration(capsys):
     assert main(["pretrain", "--config", "huge"]) == 1
     assert "there is no file 'huge'; the package has tiny, s, m" in capsys.readouterr().err
+
+
+def test_wrong_usage_names_a_help_that_is_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--config", "tiny", "--model.learning_rate", "high"])
+    tip = re.search(r"run: mvpformer (.*)", capsys.readouterr().err)
+    assert tip is not None
+    with pytest.raises(SystemExit) as leaving:
+        main(tip[1].split())
+    assert leaving.value.code == 0
 
 
 def test_help_teaches(capsys):

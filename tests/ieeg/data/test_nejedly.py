@@ -98,6 +98,9 @@ def test_failures(folder, tmp_path):
     table.write_text("\n".join([header, *rows]).replace("seg3", "../secret"))
     with pytest.raises(ValueError, match=r"'\.\./secret' is no file name"):
         nejedly_segments(tmp_path)
+    table.write_text("\n".join([header, *rows])[:-12])
+    with pytest.raises(ValueError, match=r"segments\.csv, line 11 has fewer values than columns"):
+        nejedly_segments(tmp_path)
     table.write_text("\n".join([header, *rows]))
     segments = nejedly_segments(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"seg0\.mat, which segments\.csv lists"):
