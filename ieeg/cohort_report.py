@@ -197,7 +197,7 @@ def markdown_table(frame: pd.DataFrame) -> str:
     def cell(value: object) -> str:
         if isinstance(value, float):
             return "–" if math.isnan(value) else f"{value:.3f}"
-        return str(value)
+        return str(value).replace("|", r"\|")
 
     rows = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
     lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns), *rows]

@@ -232,7 +232,7 @@ def fit_forecaster(
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
     feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
     windows = Windows(series, scalings, config, feature_scaling)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         torch.manual_seed(seed)
         if start is None:
             network = ForecastingNetwork(config)

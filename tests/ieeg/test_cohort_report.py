@@ -279,6 +279,6 @@ def test_errors(cohort):
         segment_labels([0.0], [], "most")
 
 
-def test_markdown_shows_undefined_as_a_dash():
-    text = markdown_table(pd.DataFrame({"a": [1.23456, math.nan], "b": ["x", "y"]}))
-    assert text.splitlines()[2:] == ["| 1.235 | x |", "| – | y |"]
+def test_markdown_shows_undefined_as_a_dash_and_keeps_bars_in_their_cell():
+    text = markdown_table(pd.DataFrame({"a": [1.23456, math.nan], "b": ["x", "y|z"]}))
+    assert text.splitlines()[2:] == ["| 1.235 | x |", r"| – | y\|z |"]
