@@ -17,7 +17,7 @@ _TAPS = 9
 _PATTERNS = 84  # ways to choose three taps of nine
 # Training series whose responses set the thresholds of one dilation; more change the quantiles little.
 _THRESHOLD_SERIES = 32
-_THRESHOLD_STEPS = 1 << 17  # of these series; about as many of longer ones do, evenly spaced
+_THRESHOLD_STEPS = 1 << 17  # of these series; where they hold more, about as many, evenly spaced, are read
 _BATCH_STEPS = 1 << 15  # steps of a batch while features are computed: 84 responses each, 11 MiB
 
 _INTERVAL_FEATURES = 2000  # at most, unless one level has more
