@@ -28,16 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forecasting_models import (
-    HORIZONS,
-    LOOKBACK,
-    MODELS,
-    SEARCHED_EACH,
-    SETTINGS_OF_A_HORIZON,
-    Mean,
-    available,
-    build,
-)
+from forecasting_models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
 from forecasting_report import RESULTS, append_row, read_rows, write_report
 from training import evaluate, train
 
@@ -170,8 +161,9 @@ def parse_arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="three steps on few windows, one dataset and horizon, another table"
     )
     arguments = parser.parse_args()
-    if SEARCHED_EACH in arguments.models and (others := set(arguments.datasets) - set(SETTINGS_OF_A_HORIZON)):
-        parser.error(f"{SEARCHED_EACH!r} was not searched on {', '.join(sorted(others))}: name other --datasets")
+    for name in set(SEARCHES) & set(arguments.models):
+        if others := set(arguments.datasets) - set(SEARCHES[name]):
+            parser.error(f"{name!r} was not searched on {', '.join(sorted(others))}: name other --datasets")
     if arguments.quick:
         arguments.datasets, arguments.horizons, arguments.seeds = arguments.datasets[:1], [96], [1]
         arguments.table = arguments.table or Path(tempfile.mkdtemp(prefix="mvpa-ts-")) / "forecasting.csv"

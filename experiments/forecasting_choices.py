@@ -46,7 +46,7 @@ START: dict[str, dict[str, Any]] = {
         "training": {**LONG_LOOKBACK_SETTINGS["ETTh2"]["training"], "ridge": 1.0},
     },
     "ETTh2": LONG_LOOKBACK_SETTINGS["ETTh2"],
-    "Weather": {**MVPA_SETTINGS["Weather"], "patch_length": 96, "patch_stride": 96, "attention_dropout": 0.0},
+    "Weather": {**SEARCHED_SETTINGS["Weather"], "patch_length": 96, "patch_stride": 96, "attention_dropout": 0.0},
 }
 # What is changed: settings of the network, under "training" of its training, and whether missing values are masked.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -74,6 +74,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "attention dropout 0.2": {"attention_dropout": 0.2},
     "attention dropout 0.4": {"attention_dropout": 0.4},
     "attention dropout 0.2, patches of 48": {"attention_dropout": 0.2, "patch_length": 48, "patch_stride": 48},
+    "attention dropout 0.2, patches of 48, within the range": {
+        "attention_dropout": 0.2,
+        "patch_length": 48,
+        "patch_stride": 48,
+        "bounded_channels": True,
+    },
     "width 64": {"dim": 64, "mlp_dim": 128},
     "width 128": {"dim": 128, "mlp_dim": 256, "num_heads": 8},
     "width 128, level reversion 0.35": {

@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_choices import BLOCKS, THINNING, blocks, thinned
-from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, configured
+from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, SEARCHED_SETTINGS, configured
 from forecasting_models import HORIZONS as ALL_HORIZONS
 from forecasting_report import RESULTS, append_row, read_rows
 from training import errors_by_channel, train
@@ -153,7 +153,7 @@ def search(
         "training": {"learning_rate": 2e-2, "keep": "last"},
     }
     if dataset == "Weather":
-        without_attention = {**MVPA_SETTINGS[dataset], "num_layers": 0}
+        without_attention = {**SEARCHED_SETTINGS[dataset], "num_layers": 0}
     reference = {part: run(table, dataset, part, REFERENCE, {}, without_attention, quick=quick) for part in parts}
 
     def objective(trial: optuna.Trial) -> float:
@@ -188,7 +188,7 @@ def suggested(trial: optuna.Trial, dataset: str, *, in_blocks: bool = False) -> 
     dims, epochs = ([32, 64, 128], [1, 2, 3]) if closed_form else ([16, 32], [5, 10, 15])
     if in_blocks:
         dims, epochs = [16, 32, 64], [1, 2, 3, 5, 8, 15]
-    settings: dict[str, Any] = dict(MVPA_SETTINGS["Weather"]) if closed_form else {}
+    settings: dict[str, Any] = dict(SEARCHED_SETTINGS["Weather"]) if closed_form else {}
     if not closed_form:
         cycle = CYCLES[dataset] if dataset == "ETTh1" or trial.suggest_categorical("cycle", [False, True]) else None
         phase_weights = trial.suggest_categorical("phase_weights", [False, True])

@@ -74,10 +74,11 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         "",
         f"Look-back 96, full test sets (no window dropped), scaled units. **{CHOSEN}** is the row to compare with "
         "others: ETTh2's and Weather's settings are the best of a search with Optuna on the validation part, ETTh1's "
-        "those with epochs chosen by blocked cross-validation. On ETT several sets were tested; the row MVPA and "
-        "the ablation below it have settings that were picked with these errors in view, ETTh2's from an early run "
+        "those with epochs chosen by blocked cross-validation; so were the bounds of Weather's forecasts. On ETT "
+        "several sets were tested; the row MVPA and the ablation below it have settings that were picked with these "
+        "errors in view, ETTh2's from an early run "
         "whose test error was known (docs/forecasting.md). Best of the search: as Optuna found it, for all horizons "
-        "on the validation part or for each in blocked cross-validation. "
+        "on the validation part or in blocked cross-validation, or for each in that. "
         f"{counted}. {machines(shown)} Rows in italics are cited, not run.",
         "",
     ]

@@ -83,6 +83,9 @@ def train(
     started = clock()
     if training.ridge is not None:
         start_in_closed_form(model, windows["train"], training)
+    network = getattr(model, "network", None)
+    if isinstance(network, ForecastingNetwork) and network.config.bounded_channels is not None:
+        network.set_bounds(*windows["train"].value_range())
     optimizer = torch.optim.AdamW(_groups(model, training), weight_decay=training.weight_decay)
     one_cycle = (
         torch.optim.lr_scheduler.OneCycleLR(

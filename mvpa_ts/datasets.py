@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvpa_ts.forecasting import observed_range
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -142,6 +144,15 @@ class WindowSet:
         before[1:] = (self.values == self.missing).any(1).cumsum(0)
         stops = self.starts + self.lookback + self.horizon
         return replace(self, starts=self.starts[before[stops] == before[self.starts]])
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest value of each channel that was measured in a row of the windows, [C] each."""
+        # Windows that begin at a row, less those that have ended there.
+        change, one = torch.zeros(len(self.values) + 1, device=self.values.device), self.values.new_ones(len(self))
+        change.index_add_(0, self.starts, one).index_add_(0, self.starts + self.lookback + self.horizon, -one)
+        values = self.values[change.cumsum(0)[:-1] > 0]
+        observed = torch.ones_like(values, dtype=torch.bool) if self.missing is None else values != self.missing
+        return observed_range(values, observed)
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Look-back [B, L, C], horizon [B, h, C] and first row [B]; shuffled if a generator is given."""

@@ -126,6 +126,14 @@ class FittedForecaster:
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
+    def bounds(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
+        """Between which numbers the forecasts of each channel lie, (C,) each; infinite without `bounded_channels`."""
+        if self.config.bounded_channels is None:
+            unbounded = np.full(len(scaling.scale), np.inf)
+            return -unbounded, unbounded
+        lower, upper = (bound.double().numpy() for bound in (self.network.lower, self.network.upper))
+        return lower * scaling.scale + scaling.location, upper * scaling.scale + scaling.location
+
     def to_files(self, folder: str | Path) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
         from safetensors.torch import save
@@ -195,7 +203,8 @@ def fit_forecaster(
     series : sequence of Series
         All with the same number of channels and of features.
     config : ForecastingConfig
-        `num_outputs` and `future_size` must be the numbers of levels and of features.
+        `num_outputs` and `future_size` must be the numbers of levels and of features. With `bounded_channels`, the
+        bounds are the range of the series; of several, that of all in their scaled units.
     training : ForecasterTraining
     levels : sequence of float
         Quantiles to learn, increasing, with the median.
@@ -239,6 +248,8 @@ def fit_forecaster(
             start_in_order(network.linear, torch.tensor(levels))
         else:
             network = copy.deepcopy(start.network)
+        if config.bounded_channels is not None:
+            network.set_bounds(*windows.value_range())
         if training.steps:
             network.to(device)
             generator = torch.Generator().manual_seed(seed)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvpa_ts.forecasting import observed_range
 from mvpa_ts.forecasting_config import ForecastingConfig
 
 
@@ -108,6 +109,10 @@ class Windows:
         """Where batches go."""
         self.device = device
         return self
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest scaled value of each channel, [C] each; infinite for a channel without any."""
+        return observed_range(self.values, self.observed)
 
     def at(self, starts: Tensor) -> tuple[dict[str, Tensor | None], Tensor, Tensor]:
         """The network's inputs, the targets [B, h, C] and which of them are observed."""

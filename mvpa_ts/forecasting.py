@@ -35,6 +35,9 @@ class ForecastingNetwork(nn.Module):
     torch.Size([8, 24, 7, 1])
     """
 
+    lower: Tensor
+    upper: Tensor
+
     def __init__(self, config: ForecastingConfig) -> None:
         super().__init__()
         self.config = config
@@ -52,7 +55,47 @@ class ForecastingNetwork(nn.Module):
                 self.phase_weights = nn.Parameter(torch.zeros(config.cycle_length, 1))
         if config.level_reversion:
             self.reversion = nn.Parameter(torch.zeros(config.horizon))
+        if config.bounded_channels is not None:
+            widest = torch.full((config.bounded_channels,), torch.finfo().max)
+            self.register_buffer("lower", -widest)
+            self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
+
+    def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
+        """Keep the forecasts of each channel between two numbers; a new network has the widest bounds.
+
+        Parameters
+        ----------
+        lower, upper : Tensor, shape (C,)
+            In the units of the windows; infinite is no bound.
+
+        Raises
+        ------
+        ValueError
+            The network has no bounds, or these are not C pairs of which the first is the smaller.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from mvpa_ts import ForecastingConfig, ForecastingNetwork
+        >>> network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, bounded_channels=2))
+        >>> network.set_bounds(torch.zeros(2), torch.tensor([1.0, torch.inf]))
+        >>> forecast = network(torch.randn(8, 96, 2))
+        >>> bool(forecast.min() >= 0), bool(forecast[:, :, 0].max() <= 1)
+        (True, True)
+        """
+        if self.config.bounded_channels is None:
+            raise ValueError("set_bounds needs a network with bounded_channels, this one has none")
+        expected = (self.config.bounded_channels,)
+        if lower.shape != expected or upper.shape != expected or not bool((lower <= upper).all()):
+            raise ValueError(
+                f"lower and upper must have shape {expected} and lower <= upper, got {lower.tolist()} "
+                f"and {upper.tolist()}"
+            )
+        # An average of buffers would make NaN of infinite ones.
+        limit = torch.finfo(self.lower.dtype).max
+        self.lower.copy_(lower.clamp(-limit, limit))
+        self.upper.copy_(upper.clamp(-limit, limit))
 
     def forward(
         self,
@@ -124,6 +167,10 @@ class ForecastingNetwork(nn.Module):
         forecast = forecast * scale[..., None] + location[..., None]
         if config.level_reversion:
             forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
+        if config.bounded_channels is not None:
+            bounded = forecast.clamp(self.lower[:, None], self.upper[:, None])
+            # The gradient passes: a forecast past a bound is moved where the bound is wrong, and only there.
+            forecast = bounded.detach() + (forecast - forecast.detach())
         return forecast
 
     def _check(
@@ -150,7 +197,7 @@ class ForecastingNetwork(nn.Module):
                 raise ValueError(
                     f"phase must be an integer tensor of shape {(B,)}, got {phase.dtype} of {tuple(phase.shape)}"
                 )
-        for name in ("cycle_channels", "individual_channels"):
+        for name in ("cycle_channels", "individual_channels", "bounded_channels"):
             if getattr(config, name) not in (None, C):
                 raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
         for name, tensor, shape in (
@@ -292,6 +339,14 @@ class PatchEncoder(nn.Module):
         x = F.pad(x, (0, 0, 0, 0, ahead, max(0, length - ahead - x.shape[1])))
         patches = x[:, :length].unfold(1, config.patch_length, config.patch_stride)
         return rearrange(patches, "b t c f p -> b t c (p f)")
+
+
+def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest observed value of each column of [n, C], [C] each; infinite for a column without any."""
+    empty = ~observed.any(0)
+    lower = values.masked_fill(~observed, torch.inf).amin(0)
+    upper = values.masked_fill(~observed, -torch.inf).amax(0)
+    return torch.where(empty, upper, lower), torch.where(empty, lower, upper)
 
 
 def location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

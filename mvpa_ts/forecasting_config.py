@@ -60,6 +60,9 @@ class ForecastingConfig:
         normalisation alone rules out. For series that were standardised as a whole, so that zero is their mean.
     shuffle_channels : bool
         Train on random channel orders.
+    bounded_channels : int or None
+        Number of channels, if forecasts shall stay between bounds, one pair a channel, that
+        `ForecastingNetwork.set_bounds` sets. For what cannot pass a limit and often lies on it: rain, sunshine, sales.
     location_outputs : tuple of int or None
         Outputs that the cycle is added to, for distributions whose other parameters do not move with it; None is all.
     """
@@ -89,12 +92,14 @@ class ForecastingConfig:
     normalise: bool = True
     level_reversion: bool = False
     shuffle_channels: bool = False
+    bounded_channels: int | None = None
     location_outputs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         keep_whole(
             self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
             "max_channels", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
+            "bounded_channels",
         )  # fmt: skip
         keep_whole(self, 0, "num_layers", "future_size", "historic_size", "static_size")
         if not self.num_layers and self.future_size + self.historic_size + self.static_size:
@@ -115,6 +120,8 @@ class ForecastingConfig:
             raise ValueError("phase_weights needs cycle_length")
         if self.level_reversion and not self.normalise:
             raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
+        if self.bounded_channels is not None and self.location_outputs is not None:
+            raise ValueError("bounded_channels needs location_outputs = None: not every output is a level to bound")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
         if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):

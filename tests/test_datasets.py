@@ -148,6 +148,20 @@ def test_complete_windows_hold_no_missing_value():
     assert windows.complete() is windows  # no code for missing values is known
 
 
+def test_value_range_is_that_of_the_rows_of_the_windows():
+    windows = numbered()  # rows 5 to 49
+    windows.values[:5] = 999.0
+    windows.values[20] = torch.tensor([-7.0, 70.0])
+    assert [bound.tolist() for bound in windows.value_range()] == [[-7.0, 5.5], [49.0, 70.0]]
+    coded = dataclasses.replace(windows, missing=torch.tensor([-7.0, 70.0]))
+    assert [bound.tolist() for bound in coded.value_range()] == [[5.0, 5.5], [49.0, 49.5]]
+    parted = dataclasses.replace(windows, starts=torch.tensor([6, 7, 21, 30]))  # rows 6 to 13, 21 to 27, 30 to 36
+    assert [bound.tolist() for bound in parted.value_range()] == [[6.0, 6.5], [36.0, 36.5]]
+    unseen = dataclasses.replace(windows, starts=torch.tensor([0]), values=torch.full((9, 2), -7.0))
+    unseen = dataclasses.replace(unseen, missing=torch.tensor([-7.0, 7.0]))
+    assert [bound.tolist() for bound in unseen.value_range()] == [[-torch.inf, -7.0], [torch.inf, -7.0]]
+
+
 def test_missing_values_of_weather_are_known_and_left_in():
     frame = frame_of("Weather").copy()
     frame.iloc[40, 2] = -9999.0

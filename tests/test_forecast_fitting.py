@@ -232,6 +232,41 @@ class TestErrors:
             ForecasterTraining(**change)
 
 
+def test_bounds_are_the_range_of_the_series(tmp_path):
+    given = series(channels=3)
+    given.values[:, 0] = np.maximum(given.values[:, 0], 0.0)  # half of them are zero
+    given.values[5:9, 1] = np.nan
+    given.values[:, 2] = np.nan
+    options = {"learning_rate": 0.1, "weight_averaging": None}
+    scaling = Scaling.of(given.values)
+    fits = [
+        fit_forecaster([given], config(bounded_channels=channels), ForecasterTraining(steps=30, **options))
+        for channels in (None, 3)
+    ]
+    low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
+    forecasts = []
+    for rows in range(10, 40, 3):
+        forecasts.append([one.predict(Series(given.values[:rows]), scaling)[:, :2] for one in fits])
+    free, bounded = map(np.stack, zip(*forecasts, strict=True))
+    assert ((free < low - 0.01) | (free > high + 0.01)).any()
+    assert ((bounded >= low - 1e-6) & (bounded <= high + 1e-6)).all()
+    assert (np.abs(bounded[:, :, 0]) < 1e-6).any()
+    lower, upper = fits[1].bounds(scaling)
+    np.testing.assert_allclose(lower[:2], low[:, 0], atol=1e-6)
+    np.testing.assert_allclose(upper[:2], high[:, 0], atol=1e-6)
+    assert lower[2] < -1e38
+    assert upper[2] > 1e38
+    assert np.isinf(fits[0].bounds(scaling)).all()
+    fits[1].to_files(tmp_path)
+    again = FittedForecaster.from_files(tmp_path)
+    np.testing.assert_array_equal(again.predict(given, scaling), fits[1].predict(given, scaling))
+    # Another series, another range.
+    other = Series(10.0 + 3.0 * series(channels=3, seed=1).values)
+    moved = fit_forecaster([other], fits[1].config, ForecasterTraining(steps=0), start=fits[1])
+    np.testing.assert_allclose(moved.bounds(Scaling.of(other.values))[1], other.values.max(0), rtol=1e-6)
+    np.testing.assert_allclose(fits[1].bounds(scaling)[1], upper)  # not those it started from
+
+
 def test_files(tmp_path):
     given = series(features=2, ahead=H)
     fitted = fit([given])

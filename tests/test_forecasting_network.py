@@ -186,6 +186,65 @@ def test_level_reversion_takes_a_share_of_the_mean_off_each_step(options):
     torch.testing.assert_close(network(x, mask), plain(x, mask))
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_bounds_hold_every_output_and_nothing_else_changes(outputs):
+    plain = make_network(num_outputs=outputs)
+    network = make_network(num_outputs=outputs, bounded_channels=CHANNELS)
+    x, mask = make_windows(), make_mask()
+    torch.testing.assert_close(network(x, mask), plain(x, mask), rtol=0, atol=0)  # the widest bounds
+    lower = torch.tensor([-torch.inf, 4.0, 4.5, -1.0, 5.0])
+    upper = torch.tensor([torch.inf, 5.0, torch.inf, 5.0, 5.0])
+    network.set_bounds(lower, upper)
+    expected = np.clip(plain(x, mask).detach().numpy(), lower[:, None], upper[:, None])
+    np.testing.assert_array_equal(network(x, mask).detach().numpy(), expected)
+    again = make_network(num_outputs=outputs, bounded_channels=CHANNELS)
+    again.load_state_dict(network.state_dict())
+    assert torch.equal(again(x, mask), network(x, mask))
+
+
+def test_a_wrong_bound_is_learned_from_and_a_right_one_is_not():
+    plain, network = make_network(), make_network(bounded_channels=CHANNELS)
+    x = make_windows()
+    bound = plain(x).max().item() + 1.0
+    network.set_bounds(torch.full((CHANNELS,), bound), torch.full((CHANNELS,), torch.inf))
+    target = torch.full((BATCH, HORIZON, CHANNELS, 1), bound)
+    (network(x) - target).abs().sum().backward()
+    assert not any(parameter.grad.any() for parameter in network.parameters() if parameter.grad is not None)
+    # Past the bound and too low: the same as without bounds.
+    for one in (plain, network):
+        one.zero_grad()
+        (one(x) - (target + 1.0)).abs().sum().backward()
+    for mine, theirs in zip(network.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_bounds_survive_an_average_of_buffers():
+    network = make_network(bounded_channels=CHANNELS)
+    average = torch.optim.swa_utils.AveragedModel(
+        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
+    )
+    for _ in range(3):
+        average.update_parameters(network)
+    torch.testing.assert_close(average(make_windows()), network(make_windows()))
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [([0.0] * 4, [1.0] * 4), ([0.0] * 5, [[1.0] * 5]), ([2.0] * 5, [1.0] * 5),
+                         ([float("nan")] * 5, [1.0] * 5)], ids=["four", "matrix", "crossed", "nan"],
+)  # fmt: skip
+def test_bad_bounds(lower, upper):
+    network = make_network(bounded_channels=CHANNELS)
+    with pytest.raises(ValueError, match=r"lower and upper must have shape \(5,\) and lower <= upper, got \["):
+        network.set_bounds(torch.tensor(lower), torch.tensor(upper))
+
+
+def test_bounds_need_channels_to_belong_to():
+    with pytest.raises(ValueError, match="set_bounds needs a network with bounded_channels"):
+        make_network().set_bounds(torch.zeros(CHANNELS), torch.ones(CHANNELS))
+    with pytest.raises(ValueError, match="x must have bounded_channels = 5 channels, got 4"):
+        make_network(bounded_channels=CHANNELS)(make_windows(4))
+
+
 def test_constant_series_stay_finite():
     network = make_network()
     x = torch.full((BATCH, LOOKBACK, CHANNELS), 7.0, requires_grad=True)
@@ -396,6 +455,8 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({"num_layers": 0, "static_size": 1}, "num_layers must be at least 1 with exogenous features, got 0"),
         ({"location_outputs": (0, 1)}, r"location_outputs must be .* the 1 outputs .*got \(0, 1\)"),
         ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
+        ({"bounded_channels": 0}, "bounded_channels must be at least 1, got 0"),
+        ({"bounded_channels": 2, "location_outputs": (0,)}, "bounded_channels needs location_outputs = None"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
     ],

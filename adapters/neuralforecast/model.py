@@ -74,6 +74,10 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         One cycle a series instead of a common one; the panel then keeps its number of series.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase in the cycle.
+    bounded : bool
+        Keep the forecasts of each series, and their quantiles, between the smallest and the largest value that it had
+        in training. For series that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
+        grow. The panel then keeps its number of series, and their order.
     channel_order : list, optional
         All ids of the panel in the order that attention shall see them in.
     shuffle_channels : bool
@@ -146,6 +150,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         cycle_column: str | None = None,
         cycle_per_series: bool = False,
         phase_weights: bool = _DEFAULT["phase_weights"],
+        bounded: bool = False,
         channel_order: Sequence[Any] | None = None,
         shuffle_channels: bool = _DEFAULT["shuffle_channels"],
         weight_averaging: float | None = None,
@@ -196,6 +201,12 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
+        if bounded and (host_scales or scaler != "identity"):
+            raise ValueError(
+                "bounded needs windows in the units of the series: leave out scaler_type and exclude_insample_y, and "
+                f"take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
+                f"exclude_insample_y={exclude_insample_y}, loss={loss}"
+            )
 
         super().__init__(
             h=h,
@@ -238,6 +249,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         self.linear_learning_rate = linear_learning_rate
         self.cycle_column = cycle_column
         self.cycle_per_series = cycle_per_series
+        self.bounded = bounded
         self.channel_order = None
         if channel_order is not None:  # plain values, of whatever array they come in, for they are saved
             self.channel_order = [name.item() if isinstance(name, np.generic) else name for name in channel_order]
@@ -266,6 +278,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
                 cycle_length=cycle_length,
                 cycle_channels=n_series if cycle_per_series else None,
                 phase_weights=phase_weights,
+                bounded_channels=n_series if bounded else None,
                 future_size=self.futr_exog_size - (cycle_column is not None),
                 historic_size=self.hist_exog_size,
                 static_size=self.stat_exog_size,
@@ -292,6 +305,10 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
         self._check_panel(dataset, distributed_config)
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
+        if self.bounded:
+            order, _ = self._order(torch.device("cpu"))
+            lower, upper = panel.value_range(dataset, val_size + test_size)
+            self.network.set_bounds(lower[order], upper[order])
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         super().fit(dataset, val_size, test_size, random_seed, distributed_config)
@@ -302,11 +319,11 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
         self._check_panel(dataset)
-        if self.cycle_per_series and len(dataset) != self.n_series:
-            raise ValueError(
-                f"cycle_per_series keeps the model to the {self.n_series} series (n_series) of its fit, "
-                f"got {len(dataset)}"
-            )
+        for option in ("cycle_per_series", "bounded"):
+            if getattr(self, option) and len(dataset) != self.n_series:
+                raise ValueError(
+                    f"{option} keeps the model to the {self.n_series} series (n_series) of its fit, got {len(dataset)}"
+                )
         return super().predict(dataset, *args, **kwargs)
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 import numpy as np
+import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
+from torch import Tensor
+
+from mvpa_ts.forecasting import observed_range
 
 
 def check_local(dataset: Any, distributed_config: Any = None) -> None:
@@ -46,6 +51,20 @@ def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None) -> No
                 f"cycle_column={cycle_column!r} must hold whole numbers, the position in the cycle, unscaled: "
                 "local_scaler_type of NeuralForecast scales it, use the model's scaler_type instead"
             )
+
+
+def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, Tensor]:
+    """Smallest and largest value of each series but for its last rows; infinite for a series without any, [N] each."""
+    if not hasattr(dataset, "temporal"):
+        raise ValueError("bounded needs df in memory: parquet files are read series by series")
+    y = dataset.temporal[:, [dataset.y_idx]]
+    trained = dataset.temporal[:, [dataset.temporal_cols.get_loc("available_mask")]] > 0
+    ranges = []
+    for start, stop in pairwise(dataset.indptr.tolist()):
+        trained[max(start, stop - held_out) : stop] = False
+        ranges.append(torch.stack(observed_range(y[start:stop], trained[start:stop])))
+    lower, upper = torch.cat(ranges, dim=1)
+    return lower, upper
 
 
 def check_dates(dataset: BaseTimeSeriesDataset) -> None:

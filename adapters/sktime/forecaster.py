@@ -49,6 +49,10 @@ class MVPAForecaster(BaseForecaster):
     individual : bool
         Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
         to their number.
+    bounded : bool
+        Keep the forecasts of each column, and their quantiles, between the smallest and the largest value that it had
+        in training. For columns that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
+        grow. The network then keeps to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
     max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging,
@@ -122,6 +126,7 @@ class MVPAForecaster(BaseForecaster):
         sp: int | None = None,
         phase_weights: bool = _DEFAULT.phase_weights,
         individual: bool = False,
+        bounded: bool = False,
         quantiles: Sequence[float] = LEVELS,
         max_steps: int = _TRAINING.steps,
         batch_size: int = _TRAINING.batch_size,
@@ -153,6 +158,7 @@ class MVPAForecaster(BaseForecaster):
         self.sp = sp
         self.phase_weights = phase_weights
         self.individual = individual
+        self.bounded = bounded
         self.quantiles = quantiles
         self.max_steps = max_steps
         self.batch_size = batch_size
@@ -256,6 +262,8 @@ class MVPAForecaster(BaseForecaster):
     def _predict_quantiles(self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]) -> pd.DataFrame:
         steps, index, quantiles = self._forecast(fh, X)
         values = quantiles_at(torch.from_numpy(quantiles[steps - 1]), self.fitted_.levels, alpha).numpy()
+        lower, upper = self.fitted_.bounds(self._scaling)  # what lies past the trained levels is extrapolated
+        values = np.clip(values, lower[:, None], upper[:, None])
         names = self._get_varnames()
         columns = pd.MultiIndex.from_product([names, alpha])
         return pd.DataFrame(values.reshape(len(steps), -1), index=index, columns=columns)
@@ -317,6 +325,7 @@ class MVPAForecaster(BaseForecaster):
                 cycle_length=self.sp,
                 phase_weights=self.phase_weights,
                 individual_channels=series[0].values.shape[1] if self.individual else None,
+                bounded_channels=series[0].values.shape[1] if self.bounded else None,
                 future_size=0 if features is None else features.shape[1],
                 shuffle_channels=self.shuffle_channels,
             )
@@ -390,6 +399,7 @@ class MVPAForecaster(BaseForecaster):
                 **small,
                 "sp": 7,
                 "phase_weights": True,
+                "bounded": True,
                 "linear_learning_rate": 0.02,
                 "validation_fraction": 0.2,
                 "patience": 1,
@@ -415,10 +425,9 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     config = pretrained.config
     if horizon > config.horizon:
         raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
-    if config.individual_channels not in (None, y.shape[1]):
-        raise ValueError(
-            f"y must have the {config.individual_channels} columns of pretrain (individual=True), got {y.shape[1]}"
-        )
+    for option in ("individual", "bounded"):
+        if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
+            raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
     columns = 0 if X is None else X.shape[1]
     if columns != config.future_size:
         raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")

@@ -41,6 +41,9 @@ from mvpa_ts.forecasting_config import ForecastingConfig
         ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
+        ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
+        ({"bounded": True, "exclude_insample_y": True}, "bounded needs windows .*exclude_insample_y=True"),
+        ({"bounded": True, "loss": DistributionLoss("Normal")}, r"bounded needs .*loss=DistributionLoss\(\)"),
     ],
 )
 def test_bad_arguments_are_named(options: dict, message: str, tiny: Callable):
@@ -114,6 +117,7 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
         categorical_cardinalities={"day": 2},
         weight_averaging=0.9,
         linear_learning_rate=0.01,
+        bounded=True,
         alias="mine",
         optimizer=torch.optim.AdamW,
         gradient_clip_val=1.0,

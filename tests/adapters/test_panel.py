@@ -16,7 +16,7 @@ import torch
 
 pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import DistributionLoss
+from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast.cycle import phase_of
@@ -309,6 +309,43 @@ def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dat
     options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cycle_per_series": True}
     with pytest.raises(ValueError, match=r"cycle_per_series keeps the model to the 2 series \(n_series\)"):
         tiny(2, **options).predict(dataset(with_cycle(panel(3))))
+
+
+@pytest.mark.parametrize("order", [None, ["s02", "s00", "s03", "s01"]], ids=str)
+@pytest.mark.parametrize("local_scaler", [None, "standard"])
+def test_forecasts_stay_in_the_range_of_training(
+    order: list | None,
+    local_scaler: str | None,
+    tiny: Callable,
+    panel: Callable,
+    forecaster: Callable,
+    awaken: Callable,
+):
+    frame = panel(4)
+    frame["available_mask"] = 1.0
+    last = frame["ds"] >= frame["ds"].unique()[-12]
+    frame.loc[last, "y"] += 500.0  # the validation and test rows
+    frame.loc[frame.index[10], ["y", "available_mask"]] = -1e6, 0.0
+    seen = frame[~last & (frame["available_mask"] > 0)].groupby("unique_id")["y"]
+    outside = []
+    for bounded in (False, True):
+        fitted = forecaster(
+            tiny(bounded=bounded, channel_order=order, loss=MQLoss(level=[80])), local_scaler_type=local_scaler
+        )
+        fitted.fit(frame, val_size=12)
+        awaken(fitted.models[0], 10.0)
+        forecast = fitted.predict().set_index("unique_id").drop(columns="ds")
+        low, high = (extreme.loc[forecast.index].to_numpy()[:, None] for extreme in (seen.min(), seen.max()))
+        outside.append(((forecast < low - 1e-3) | (forecast > high + 1e-3)).to_numpy().mean())
+        if bounded:
+            assert (np.isclose(forecast, low) | np.isclose(forecast, high)).mean() > 0.5
+    assert outside[0] > 0.5
+    assert outside[1] == 0.0
+
+
+def test_bounds_keep_the_number_of_series(tiny: Callable, panel: Callable, dataset: Callable):
+    with pytest.raises(ValueError, match=r"bounded keeps the model to the 2 series \(n_series\) of its fit, got 3"):
+        tiny(2, bounded=True).predict(dataset(panel(3)))
 
 
 def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny: Callable, panel: Callable, forecaster: Callable):

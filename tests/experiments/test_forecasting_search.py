@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecasting_models import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, configured
+from forecasting_models import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, SETTINGS_OF_BLOCKS, configured
 from forecasting_report import RESULTS, read_rows
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
 from optuna.trial import FixedTrial
@@ -83,16 +83,20 @@ def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
 
 
-SEARCHES = [(dataset, None, known) for dataset, known in SEARCHED_SETTINGS.items()]
-SEARCHES += [(dataset, *one) for dataset, of_each in SETTINGS_OF_A_HORIZON.items() for one in of_each.items()]
+SEARCHES = [(dataset, "", known) for dataset, known in SEARCHED_SETTINGS.items()]
+SEARCHES += [(dataset, "_blocks", known) for dataset, known in SETTINGS_OF_BLOCKS.items()]
+SEARCHES += [
+    (dataset, f"_{horizon}", known)
+    for dataset, of_each in SETTINGS_OF_A_HORIZON.items()
+    for horizon, known in of_each.items()
+]
 
 
-@pytest.mark.parametrize(("dataset", "horizon", "known"), SEARCHES)
-def test_the_best_of_the_search_is_that_of_the_table(dataset: str, horizon: int | None, known: dict[str, Any]) -> None:
-    name = dataset if horizon is None else f"{dataset}_{horizon}"
-    best = ranked(read_rows(RESULTS / f"forecasting_search_{name}.csv"))[0][1]
+@pytest.mark.parametrize(("dataset", "suffix", "known"), SEARCHES)
+def test_the_best_of_the_search_is_that_of_the_table(dataset: str, suffix: str, known: dict[str, Any]) -> None:
+    best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}{suffix}.csv"))[0][1]
     arguments = json.loads(best["arguments"].iloc[0])
-    settings = suggested(FixedTrial(arguments), dataset, in_blocks=horizon is not None)
+    settings = suggested(FixedTrial(arguments), dataset, in_blocks=bool(suffix))
     frames: list[dict[str, Any]] = []
     for whole in (known, settings):
         _, training, network = configured(dataset, 96, 7, whole)

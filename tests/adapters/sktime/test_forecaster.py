@@ -251,9 +251,31 @@ class TestPretraining:
             forecaster.clone().pretrain(panel(), X=panel(), fh=[1])
         with pytest.raises(ValueError, match="fh must be relative in pretrain"):
             forecaster.clone().pretrain(panel(), fh=pd.period_range("2024-01", periods=2, freq="M"))
-        individual = MVPAForecaster(**SMALL, individual=True).pretrain(panel(), fh=[1, 2, 3])
-        with pytest.raises(ValueError, match="y must have the 1 columns of pretrain"):
-            individual.fit(y, fh=[1])
+        for option in ("individual", "bounded"):
+            tied = MVPAForecaster(**SMALL, **{option: True}).pretrain(panel(), fh=[1, 2, 3])
+            with pytest.raises(ValueError, match=rf"y must have the 1 columns of pretrain \({option}=True\), got 2"):
+                tied.fit(y, fh=[1])
+
+
+class TestBounded:
+    def test_no_quantile_leaves_the_range(self):
+        y, alpha = waves().sub([10, 0]).clip(lower=0.0), [1e-6, 0.01, 0.5, 0.99, 1 - 1e-6]
+        for bounded in (False, True):
+            forecaster = fitted(y[:-5], bounded=bounded, max_steps=30, learning_rate=0.1)
+            for rows in (y[-5:-2], y[-2:]):
+                forecaster.update(rows)
+                known = y[: rows.index[-1]]
+                quantiles = forecaster.predict_quantiles(alpha=alpha)
+                low, high = (np.repeat(extreme.to_numpy(), len(alpha)) for extreme in (known.min(), known.max()))
+                outside = (quantiles < low - 1e-6) | (quantiles > high + 1e-6)
+                assert outside.to_numpy().any() != bounded
+
+    def test_a_pretrained_network_takes_the_range_of_what_it_is_fitted_to(self):
+        forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}, bounded=True)
+        forecaster.pretrain(panel(), fh=[1, 2, 3])
+        y = waves(columns=1) * 7
+        lower, upper = forecaster.fit(y, fh=[1, 2, 3]).fitted_.bounds(forecaster._scaling)
+        np.testing.assert_allclose([lower, upper], [y.min(), y.max()], rtol=1e-6)
 
 
 class TestFiles:
@@ -352,14 +374,14 @@ def test_every_parameter_arrives(monkeypatch):
         "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
     with pytest.raises(InterruptedError):
-        MVPAForecaster(**changes, individual=True).fit(waves(), fh=[3])
+        MVPAForecaster(**changes, individual=True, bounded=True).fit(waves(), fh=[3])
     renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
-    assert set(changes) | {"individual", "finetune_steps", "random_state", "verbose"} == set(
+    assert set(changes) | {"individual", "bounded", "finetune_steps", "random_state", "verbose"} == set(
         MVPAForecaster.get_param_names()
     )
     assert told["horizon"] == 3
-    assert told["individual_channels"] == 2
+    assert told["individual_channels"] == told["bounded_channels"] == 2
 
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
