@@ -25,8 +25,9 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LONG_LOOKBACK_SETTINGS, LOOKBACK, MVPA_SETTINGS, SEARCHED_SETTINGS, configured
+from forecasting_models import LOOKBACK, configured
 from forecasting_report import RESULTS, append_row, read_rows
+from forecasting_settings import LONG_LOOKBACK_SETTINGS, MVPA_SETTINGS, SEARCHED_SETTINGS
 from torch import nn
 from training import Training, train
 

@@ -33,9 +33,10 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_choices import BLOCKS, THINNING, blocks, thinned
-from forecasting_models import CYCLES, LOOKBACK, MVPA_SETTINGS, SEARCHED_SETTINGS, configured
+from forecasting_models import CYCLES, LOOKBACK, configured
 from forecasting_models import HORIZONS as ALL_HORIZONS
 from forecasting_report import RESULTS, append_row, read_rows
+from forecasting_settings import MVPA_SETTINGS, SEARCHED_SETTINGS
 from training import errors_by_channel, train
 
 from mvpa_ts.datasets import forecasting_windows, load_forecasting_frame

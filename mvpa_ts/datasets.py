@@ -148,7 +148,7 @@ class WindowSet:
     def value_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each channel that was measured in a row of the windows, [C] each."""
         # Windows that begin at a row, less those that have ended there.
-        change, one = torch.zeros(len(self.values) + 1, device=self.values.device), self.values.new_ones(len(self))
+        change, one = self.starts.new_zeros(len(self.values) + 1), torch.ones_like(self.starts)
         change.index_add_(0, self.starts, one).index_add_(0, self.starts + self.lookback + self.horizon, -one)
         values = self.values[change.cumsum(0)[:-1] > 0]
         observed = torch.ones_like(values, dtype=torch.bool) if self.missing is None else values != self.missing

@@ -126,14 +126,6 @@ class FittedForecaster:
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
-    def bounds(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
-        """Between which numbers the forecasts of each channel lie, (C,) each; infinite without `bounded_channels`."""
-        if self.config.bounded_channels is None:
-            unbounded = np.full(len(scaling.scale), np.inf)
-            return -unbounded, unbounded
-        lower, upper = (bound.double().numpy() for bound in (self.network.lower, self.network.upper))
-        return lower * scaling.scale + scaling.location, upper * scaling.scale + scaling.location
-
     def to_files(self, folder: str | Path) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
         from safetensors.torch import save

@@ -61,6 +61,7 @@ class ForecastingNetwork(nn.Module):
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
 
+    @torch.no_grad()
     def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
         """Keep the forecasts of each channel between two numbers; a new network has the widest bounds.
 
@@ -87,6 +88,7 @@ class ForecastingNetwork(nn.Module):
         if self.config.bounded_channels is None:
             raise ValueError("set_bounds needs a network with bounded_channels, this one has none")
         expected = (self.config.bounded_channels,)
+        lower, upper = torch.as_tensor(lower).to(self.lower), torch.as_tensor(upper).to(self.upper)
         if lower.shape != expected or upper.shape != expected or not bool((lower <= upper).all()):
             raise ValueError(
                 f"lower and upper must have shape {expected} and lower <= upper, got {lower.tolist()} "
@@ -168,9 +170,7 @@ class ForecastingNetwork(nn.Module):
         if config.level_reversion:
             forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
         if config.bounded_channels is not None:
-            bounded = forecast.clamp(self.lower[:, None], self.upper[:, None])
-            # The gradient passes: a forecast past a bound is moved where the bound is wrong, and only there.
-            forecast = bounded.detach() + (forecast - forecast.detach())
+            forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
 
     def _check(
@@ -222,6 +222,30 @@ def parameter_groups(
         paths[not name.startswith("encoder.")].append(parameter)
     groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
     return [group for group in groups if group["params"]]
+
+
+class _Bounded(torch.autograd.Function):
+    """A clamp whose gradient passes, but for what would push a forecast further past its bound.
+
+    With no gradient at all, a forecast past a bound would never come back; with all of it, a low quantile of what lies
+    on the bound would go further down without end.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(forecast: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        return forecast.clamp(lower, upper)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        forecast, lower, upper = inputs
+        ctx.save_for_backward(forecast < lower, forecast > upper)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        below, above = ctx.saved_tensors
+        return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
 
 
 class PatchEncoder(nn.Module):

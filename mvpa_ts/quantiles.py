@@ -45,7 +45,9 @@ def pinball_loss(forecast: Tensor, target: Tensor, levels: Tensor) -> Tensor:
 
 def in_order(forecast: Tensor, levels: Tensor) -> Tensor:
     """Quantiles [..., Q] sorted so that no two cross, whatever order the levels [Q] come in."""
-    return forecast.sort(dim=-1).values[..., levels.argsort().argsort()]
+    order = levels.argsort()
+    # By level first: of quantiles that are equal, each keeps its own gradient.
+    return forecast[..., order].sort(dim=-1, stable=True).values[..., order.argsort()]
 
 
 def start_in_order(outputs: nn.Linear, levels: Tensor) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.quantiles import in_order, pinball_loss
 
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
 
@@ -218,12 +219,55 @@ def test_a_wrong_bound_is_learned_from_and_a_right_one_is_not():
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
+def test_no_quantile_is_pushed_further_past_a_bound():
+    levels = torch.tensor([0.1, 0.5, 0.9])
+    network = make_network(num_outputs=3, bounded_channels=CHANNELS)
+    free = make_network(num_outputs=3)(make_windows())
+    bound = free.max().item() + 1.0
+    for sign, lower, upper in ((1.0, bound, torch.inf), (-1.0, -torch.inf, free.min().item() - 1.0)):
+        network.set_bounds(torch.full((CHANNELS,), lower), torch.full((CHANNELS,), upper))
+        edge = lower if sign > 0 else upper
+        for beyond in (0.0, 1.0):  # targets on the bound, and inside of it
+            network.zero_grad()
+            target = torch.full((BATCH, HORIZON, CHANNELS), edge + sign * beyond)
+            pinball_loss(in_order(network(make_windows()), levels), target, levels).sum().backward()
+            # Of the linear path's outputs, which all windows share: descent moves them back to the bound, if at all.
+            gradient = sign * network.linear.bias.grad.unflatten(0, (HORIZON, 3))
+            assert (gradient <= 0).all()
+            if beyond:
+                assert (gradient < 0).all()
+
+
+def test_bounds_of_another_precision():
+    network = make_network(bounded_channels=2).double()
+    network.set_bounds([0, -torch.inf], torch.tensor([1.0, torch.inf], requires_grad=True))
+    assert network.upper.dtype == torch.float64
+    assert not network.upper.requires_grad
+    assert network(make_windows(2).double())[:, :, 0].max() <= 1.0
+
+
+@pytest.mark.parametrize("transform", ["compile", "export", "vmap"])
+def test_bounds_under_transforms(transform):
+    network, x = make_network(bounded_channels=CHANNELS), make_windows()
+    network.set_bounds(torch.full((CHANNELS,), 4.0), torch.full((CHANNELS,), 6.0))
+    expected = network(x)
+    if transform == "compile":
+        made = torch.compile(network, fullgraph=True, backend="aot_eager")(x)
+        made.sum().backward()
+    elif transform == "export":
+        made = torch.export.export(network, (x,)).module()(x)
+    else:
+        made = torch.func.vmap(lambda one: network(one[None])[0])(x)
+    torch.testing.assert_close(made, expected)
+
+
 def test_bounds_survive_an_average_of_buffers():
     network = make_network(bounded_channels=CHANNELS)
     average = torch.optim.swa_utils.AveragedModel(
         network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
     )
     for _ in range(3):
+        network.set_bounds(torch.full((CHANNELS,), -torch.inf), torch.full((CHANNELS,), torch.inf))
         average.update_parameters(network)
     torch.testing.assert_close(average(make_windows()), network(make_windows()))
 

@@ -205,7 +205,7 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
             raise ValueError(
                 "bounded needs windows in the units of the series: leave out scaler_type and exclude_insample_y, and "
                 f"take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
-                f"exclude_insample_y={exclude_insample_y}, loss={loss}"
+                f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
             )
 
         super().__init__(

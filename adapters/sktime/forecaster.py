@@ -50,9 +50,9 @@ class MVPAForecaster(BaseForecaster):
         Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
         to their number.
     bounded : bool
-        Keep the forecasts of each column, and their quantiles, between the smallest and the largest value that it had
-        in training. For columns that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
-        grow. The network then keeps to their number.
+        Keep the forecasts of each column, and their quantiles, between the smallest and the largest value of all rows
+        that it was last fitted to. For columns that cannot pass a limit and often lie on it: rain, sunshine, sales; not
+        for those that grow. The network then keeps to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
     max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging,
@@ -180,6 +180,8 @@ class MVPAForecaster(BaseForecaster):
         pretrained: FittedForecaster | None = getattr(self, "pretrained_", None)
         if pretrained is not None:
             _check_pretrained(pretrained, horizon, y, X)
+            if self.bounded != (pretrained.config.bounded_channels is not None):
+                raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")
             if X is not None and pretrained.feature_names is not None:
                 X = columns_of(X, list(pretrained.feature_names))
         self._cur_y, self._cur_X, self._frequency = y, X, frequency_of(y.index)
@@ -262,8 +264,8 @@ class MVPAForecaster(BaseForecaster):
     def _predict_quantiles(self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]) -> pd.DataFrame:
         steps, index, quantiles = self._forecast(fh, X)
         values = quantiles_at(torch.from_numpy(quantiles[steps - 1]), self.fitted_.levels, alpha).numpy()
-        lower, upper = self.fitted_.bounds(self._scaling)  # what lies past the trained levels is extrapolated
-        values = np.clip(values, lower[:, None], upper[:, None])
+        if self.bounded:  # what lies past the trained levels is extrapolated
+            values = np.clip(values, *self._range)
         names = self._get_varnames()
         columns = pd.MultiIndex.from_product([names, alpha])
         return pd.DataFrame(values.reshape(len(steps), -1), index=index, columns=columns)
@@ -286,7 +288,10 @@ class MVPAForecaster(BaseForecaster):
                 f"no row for {list(missing[:3])}"
             )
         y = self._cur_y.loc[: self.cutoff[0]]
-        return steps, index, self.fitted_.predict(self._series(y, known, ahead), self._scaling)
+        quantiles = self.fitted_.predict(self._series(y, known, ahead), self._scaling)
+        if self.bounded:
+            quantiles = np.clip(quantiles, *self._range)  # the network's bounds are rounded
+        return steps, index, quantiles
 
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
         """Rows on their grid; what is missing in between is NaN."""
@@ -341,6 +346,9 @@ class MVPAForecaster(BaseForecaster):
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
         from_scratch = start is None or label == "pretrain"
+        if label != "pretrain":
+            values = series[0].values[:, :, None]  # columns without a value are refused before
+            self._range = np.nanmin(values, 0), np.nanmax(values, 0)
         share = 1.0 if from_scratch else 0.1
         with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
             training = ForecasterTraining(
@@ -380,10 +388,11 @@ class MVPAForecaster(BaseForecaster):
         """A pretrained forecaster from what `to_files` wrote: `fit` goes on from its network.
 
         Unlike sktime's `load`, which unpickles, this executes nothing from the files. `parameters` are those of the
-        constructor; sizes of the network come from the files.
+        constructor; the network's sizes come from the files, and so do `quantiles` and `bounded` if they are not given.
         """
         pretrained = FittedForecaster.from_files(folder)
-        forecaster = cls(**{"quantiles": pretrained.levels, **parameters})
+        bounded = pretrained.config.bounded_channels is not None
+        forecaster = cls(**{"quantiles": pretrained.levels, "bounded": bounded, **parameters})
         forecaster.pretrained_ = pretrained
         forecaster._pretrained_attrs = ["pretrained_"]
         forecaster._state = "pretrained"

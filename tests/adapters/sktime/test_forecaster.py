@@ -267,15 +267,32 @@ class TestBounded:
                 known = y[: rows.index[-1]]
                 quantiles = forecaster.predict_quantiles(alpha=alpha)
                 low, high = (np.repeat(extreme.to_numpy(), len(alpha)) for extreme in (known.min(), known.max()))
-                outside = (quantiles < low - 1e-6) | (quantiles > high + 1e-6)
+                outside = (quantiles < low) | (quantiles > high)
                 assert outside.to_numpy().any() != bounded
 
     def test_a_pretrained_network_takes_the_range_of_what_it_is_fitted_to(self):
         forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}, bounded=True)
         forecaster.pretrain(panel(), fh=[1, 2, 3])
         y = waves(columns=1) * 7
-        lower, upper = forecaster.fit(y, fh=[1, 2, 3]).fitted_.bounds(forecaster._scaling)
-        np.testing.assert_allclose([lower, upper], [y.min(), y.max()], rtol=1e-6)
+        network, scaling = forecaster.fit(y, fh=[1, 2, 3]).fitted_.network, forecaster._scaling
+        bounds = np.stack([network.lower.numpy(), network.upper.numpy()]) * scaling.scale + scaling.location
+        np.testing.assert_allclose(bounds, [y.min(), y.max()], rtol=1e-6)
+
+    def test_the_limit_itself_is_not_rounded(self):
+        above = []
+        for share in np.linspace(0.65, 0.85, 8):
+            y = waves(columns=1)
+            y = y.clip(lower=y.quantile(share), axis=1)
+            forecast = fitted(y, bounded=True, max_steps=30, learning_rate=0.1).predict_quantiles(alpha=[0.25])
+            above += [*(forecast.to_numpy() - y.to_numpy().min()).ravel()]
+        assert min(above) == 0.0
+
+    def test_files_and_parameters_must_agree(self, tmp_path):
+        y = waves()
+        fitted(y, bounded=True).to_files(tmp_path)
+        assert MVPAForecaster.from_files(tmp_path).bounded
+        with pytest.raises(ValueError, match=r"bounded \(False\) must be that of pretrain"):
+            MVPAForecaster.from_files(tmp_path, bounded=False).fit(y, fh=[1])
 
 
 class TestFiles:
