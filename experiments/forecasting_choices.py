@@ -125,6 +125,7 @@ _BEFORE_ETTH2: dict[str, Any] = {
     },
 }
 _LESS: dict[str, Any] = {"epochs": 5, "frequency_weight": 0.25}
+_BEST_ETTH2 = SEARCHED_SETTINGS["ETTh2"]  # of all 50 trials
 AFTER_SEARCH: dict[str, dict[str, dict[str, Any]]] = {
     "ETTh1": {
         BEFORE: {
@@ -175,6 +176,18 @@ AFTER_SEARCH: dict[str, dict[str, dict[str, Any]]] = {
         },
         "2 epochs, attention dropout 0.2": {"attention_dropout": 0.2, "training": {"epochs": 2}},
         "2 epochs, linear path alone": {"num_layers": 0, "training": {"epochs": 2}},
+        "best of the search": _BEST_ETTH2,
+        **{
+            f"best of the search, frequencies {name}": {
+                **_BEST_ETTH2,
+                "training": {**_BEST_ETTH2["training"], **augmentation},
+            }
+            for name, augmentation in {
+                "masked, 0.1": {"frequency_masking": 0.1},
+                "masked, 0.3": {"frequency_masking": 0.3},
+                "mixed, 0.1": {"frequency_mixing": 0.1},
+            }.items()
+        },
     },
 }
 

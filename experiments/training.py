@@ -37,6 +37,8 @@ class Training:
     linear_rate: float = 1.0  # share of the learning rate that the linear path and the cycle get
     horizon_decay: float = 0.0  # the error k steps ahead weighs k to the power of minus that
     frequency_weight: float = 0.0  # share of the loss taken by the L1 norm of the error's Fourier transform over steps
+    frequency_masking: float = 0.0  # share of the frequencies of each training window that are left out at a time
+    frequency_mixing: float = 0.0  # share of them that are taken from another window
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def train(
     while step < total_steps and (training.keep == "last" or epoch - best_epoch < training.patience):
         model.train()
         for x, y, first_row in windows["train"].batches(training.batch_size, generator):
+            x, y = augmented(x, y, training)
             optimizer.zero_grad(set_to_none=True)
             training_loss(model(x, first_row), y, training).backward()
             if training.clip is not None:
@@ -156,6 +159,27 @@ def _groups(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     if not isinstance(network, ForecastingNetwork):
         return [{"params": list(model.parameters()), "lr": rate}]
     return parameter_groups(network, learning_rate=rate, linear_rate=rate * training.linear_rate)
+
+
+def augmented(x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+    """Windows without some of their frequencies, or with those of another (FrAug, arXiv:2302.09292).
+
+    Look-back [B, L, C] and horizon [B, h, C] are transformed together, so that they still belong to each other. The
+    same frequencies are meant in all channels of a window; its mean stays.
+    """
+    if not training.frequency_masking and not training.frequency_mixing:
+        return x, y
+    windows = torch.cat([x, y], dim=1)
+    spectrum = torch.fft.rfft(windows, dim=1)
+    shape = (spectrum.shape[0], spectrum.shape[1] - 1, 1)
+    waves = spectrum[:, 1:]
+    if training.frequency_masking:
+        waves = waves.masked_fill(torch.rand(shape, device=x.device) < training.frequency_masking, 0.0)
+    if training.frequency_mixing:
+        others = waves[torch.randperm(len(waves), device=x.device)]
+        waves = torch.where(torch.rand(shape, device=x.device) < training.frequency_mixing, others, waves)
+    windows = torch.fft.irfft(torch.cat([spectrum[:, :1], waves], dim=1), n=windows.shape[1], dim=1)
+    return windows[:, : x.shape[1]], windows[:, x.shape[1] :]
 
 
 def training_loss(forecast: Tensor, y: Tensor, training: Training) -> Tensor:

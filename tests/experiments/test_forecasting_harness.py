@@ -15,7 +15,7 @@ import pytest
 import torch
 from forecasting_models import MODELS, Core, build
 from torch import Tensor, nn
-from training import Training, evaluate, train, training_loss
+from training import Training, augmented, evaluate, train, training_loss
 
 from mvpa_ts import ForecastingConfig
 from mvpa_ts.datasets import WindowSet, forecasting_windows
@@ -101,6 +101,27 @@ def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
     )
     expected = 0.25 * np.abs(error).mean() + 0.75 * spectrum.mean()
     assert training_loss(forecast, y, Training(frequency_weight=0.75)).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("option", ["frequency_masking", "frequency_mixing"])
+def test_augmented_windows_keep_their_mean_and_take_whole_waves(option: str) -> None:
+    steps, generator = np.arange(12), np.random.default_rng(0)
+    amplitudes = generator.normal(size=(64, 6, 2))  # frequencies 1 to 6 of 64 windows
+    waves = np.stack([np.cos(2 * np.pi * k * steps / 12 + k) for k in range(1, 7)])
+    level = np.arange(64.0)[:, None, None]
+    whole = torch.from_numpy(level + np.einsum("bkc,ks->bsc", amplitudes, waves))
+    torch.manual_seed(0)
+    x, y = augmented(whole[:, :8], whole[:, 8:], Training(**{option: 0.25}))
+    assert (x.shape, y.shape) == ((64, 8, 2), (64, 4, 2))
+    changed = torch.cat([x, y], 1).numpy() - level
+    found = np.einsum("bsc,ks->bkc", changed, waves) / np.square(waves).sum(1)[:, None]
+    kept = np.isclose(found, amplitudes).all(2)
+    others = np.zeros((1, 6, 2)) if option == "frequency_masking" else amplitudes
+    taken = np.isclose(found[:, None], others[None]).all(3).any(1)
+    assert (kept | taken).all()
+    assert 0.65 < kept.mean() < 0.85
+    same = augmented(whole[:, :8], whole[:, 8:], Training())
+    assert torch.equal(torch.cat(same, 1), whole)
 
 
 def test_training_stops_when_validation_does_not_improve(frame: pd.DataFrame) -> None:
