@@ -22,7 +22,8 @@ from mvpa_ts.ieeg.data.memory import Memory
 from mvpa_ts.ieeg.data.module import EndlessBatches
 from mvpa_ts.ieeg.data.sampling import SpanSampler
 from mvpa_ts.ieeg.data.windows import SpanDataset, collate
-from mvpa_ts.ieeg.finetuning import FinetuningModule, Method, merged, with_head
+from mvpa_ts.ieeg.finetuned import Method, merged, with_head
+from mvpa_ts.ieeg.finetuning import FinetuningModule
 from mvpa_ts.ieeg.pretraining import PretrainingModule
 from mvpa_ts.ieeg.store import weight_hash
 

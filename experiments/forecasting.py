@@ -1,7 +1,8 @@
 """Long-term forecasting: models × datasets × horizons × seeds through one harness, one row a run.
 
 Every model sees the same windows, the same loop and the same full test set, and is tested once. Rows are appended to a
-table as runs end, and runs that the table holds are not repeated: after a kill, start the same command again.
+table as runs end, and runs that the table holds are not repeated: after a kill, start the same command again. A run
+that was under way goes on after its last whole epoch, kept beside the table until its row is there.
 
 Examples
 --------
@@ -62,7 +63,6 @@ def main() -> None:
             break
         label = f"[{index + 1}/{len(pending)}] {model}, {dataset}, horizon {horizon}, seed {seed}"
         row = run_one(model, dataset, horizon, seed, arguments, label)
-        append_row(table, row)
         start = "\r\033[K" if sys.stdout.isatty() else ""
         left = (time.perf_counter() - started) / (index + 1) * (len(pending) - index - 1)
         print(
@@ -79,7 +79,7 @@ def main() -> None:
 def run_one(
     model_name: str, dataset: str, horizon: int, seed: int, arguments: argparse.Namespace, label: str
 ) -> dict[str, Any]:
-    """Train one model, test it once, and return its row."""
+    """Train one model, test it once, append its row to the table, and return it."""
     frame = load_forecasting_frame(dataset)
     windows = forecasting_windows(frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device)
     if arguments.quick:
@@ -94,15 +94,19 @@ def run_one(
 
     members = list(model.members) if isinstance(model, Mean) else [model]
     steps = 3 if arguments.quick else None
+    checkpoints = [
+        arguments.table.with_suffix("") / f"{model_name}-{dataset}-{horizon}-{seed}-{index}.pt"
+        for index in range(len(members))
+    ]
     outcomes = [
-        train(member, windows, training, seed=seed + 100 * index, max_steps=steps, report=report)
-        for index, member in enumerate(members)
+        train(member, windows, training, seed=seed + 100 * index, max_steps=steps, report=report, checkpoint=checkpoint)
+        for index, (member, checkpoint) in enumerate(zip(members, checkpoints, strict=True))
     ]
     errors = [outcomes[0].validation_mse, outcomes[0].validation_mae]
     if len(members) > 1:
         errors = list(evaluate(model, windows["validation"]))
     test_mse, test_mae = evaluate(model, windows["test"])
-    return {
+    row = {
         "model": model_name,
         "dataset": dataset,
         "horizon": horizon,
@@ -122,6 +126,10 @@ def run_one(
         "torch": torch.__version__,
         "settings": json.dumps({**settings, "training": vars(training)}, sort_keys=True),
     }
+    append_row(arguments.table, row)
+    for checkpoint in checkpoints:
+        checkpoint.unlink()
+    return row
 
 
 def hardware(device: str) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from forecasting_settings import (
     LONG_LOOKBACK_SETTINGS,
     MVPA_SETTINGS,
+    PEER_SETTINGS,
     SEARCHED_SETTINGS,
     SETTINGS_OF_A_HORIZON,
     SETTINGS_OF_BLOCKS,
+    nearest_horizon,
+    peer_settings,
 )
 from torch import Tensor, nn
 from training import Training
@@ -32,64 +35,9 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA none": {"components": ()},
     "MVPA linear path alone": {"num_layers": 0},
 }
-# The long-term forecasting benchmark's scripts for ETTh1 at look-back 96 and horizon 96, MSE loss, Adam, rate halved
-# after every epoch (there after every one but the first), 10 epochs, patience 3.
-_SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
-
-
-@dataclass(frozen=True)
-class Peer:
-    """A model of neuralforecast and its published settings."""
-
-    settings: dict[str, Any]
-    training: Training = field(default_factory=lambda: _SCRIPT)
-
-
-PEERS = {
-    "PatchTST": Peer(
-        {
-            "encoder_layers": 1,
-            "n_heads": 2,
-            "hidden_size": 512,
-            "linear_hidden_size": 2048,
-            "patch_len": 16,
-            "stride": 8,
-            "dropout": 0.1,
-            "fc_dropout": 0.1,
-            "head_dropout": 0.1,
-            "attn_dropout": 0.1,
-            "revin_subtract_last": False,
-            "res_attention": False,
-            "batch_normalization": True,
-        }
-    ),
-    "iTransformer": Peer({"hidden_size": 256, "d_ff": 256, "e_layers": 2, "n_heads": 8, "dropout": 0.1}),
-    "TimeMixer": Peer(
-        {
-            "d_model": 16,
-            "d_ff": 32,
-            "e_layers": 2,
-            "down_sampling_layers": 3,
-            "down_sampling_window": 2,
-            "channel_independence": 1,
-        },
-        Training(1e-2, 128, 10, 10, "mse", "halving", weight_averaging=None, clip=None),
-    ),
-    "TimeXer": Peer(
-        {"hidden_size": 256, "d_ff": 2048, "e_layers": 1, "n_heads": 8, "patch_len": 16},
-        Training(1e-4, 4, 10, 3, "mse", "halving", weight_averaging=None, clip=None),
-    ),
-    "VanillaTransformer": Peer(
-        {
-            "hidden_size": 512,
-            "conv_hidden_size": 2048,
-            "encoder_layers": 2,
-            "decoder_layers": 1,
-            "n_head": 8,
-            "dropout": 0.1,
-        }
-    ),
-}
+# Defaults of the long-term forecasting benchmark's scripts, which peers are trained by: MSE loss, Adam, 10 epochs, the
+# rate halved after every epoch but the first.
+SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
 ENSEMBLE, MEMBERS = "MVPA, mean of 5 networks", 5  # differently seeded; not a single model, so a row of its own
 SEARCHED, SEARCHED_EACH = "MVPA, best of the search", "MVPA, best of a search for each horizon"
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -97,7 +45,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "MVPA, best of a search in blocks": SETTINGS_OF_BLOCKS,
     SEARCHED_EACH: SETTINGS_OF_A_HORIZON,
 }
-MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *PEERS)
+MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *PEER_SETTINGS)
 
 
 class Core(nn.Module):
@@ -150,7 +98,7 @@ class Host(nn.Module):
 
 def available(name: str) -> bool:
     """Whether the model can be built here: peers need neuralforecast."""
-    return name not in PEERS or importlib.util.find_spec("neuralforecast") is not None
+    return name not in PEER_SETTINGS or importlib.util.find_spec("neuralforecast") is not None
 
 
 def build(
@@ -164,18 +112,18 @@ def build(
 ) -> tuple[nn.Module, Training, dict[str, Any]]:
     """The untrained model, how to train it, and its settings as data; `missing` as in `WindowSet`."""
     torch.manual_seed(seed)
-    if name in PEERS:
+    if name in PEER_SETTINGS:
         import neuralforecast.models as host
         from quiet import silence
 
         silence()
 
-        peer = PEERS[name]
-        settings = {"h": horizon, "input_size": lookback, **peer.settings}
+        own, changed = peer_settings(name, dataset, horizon)
+        settings = {"h": horizon, "input_size": lookback, **own}
         model_class: Callable[..., Any] = getattr(host, name)
         if model_class.MULTIVARIATE:
             settings["n_series"] = channels
-        return Host(model_class(**settings, random_seed=seed)), peer.training, settings
+        return Host(model_class(**settings, random_seed=seed)), replace(SCRIPT, **changed), settings
     if name.startswith("Linear"):
         config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
         return Core(config, missing), Training(learning_rate=2e-2), asdict(config)
@@ -186,7 +134,7 @@ def build(
             raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
         found = SEARCHES[name][dataset]
         if name == SEARCHED_EACH:
-            found = found[min(found, key=lambda searched: abs(searched - horizon))]
+            found = nearest_horizon(found, horizon)
         return configured(dataset, horizon, channels, found, lookback, missing)
     if name == ENSEMBLE:
         members = [

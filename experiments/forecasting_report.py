@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from forecasting_models import HORIZONS, LOOKBACK, MODELS, PEERS
+from forecasting_models import HORIZONS, LOOKBACK, MODELS
+from forecasting_settings import PEER_SETTINGS
 
 from mvpa_ts.datasets import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
@@ -104,7 +105,7 @@ def plot(rows: pd.DataFrame, path: Path) -> None:
         for model in [name for name in MODELS if name in set(part["model"])]:
             error = part[part["model"] == model].groupby("horizon")["test_mse"]
             mean, spread = error.mean(), error.std().fillna(0.0)
-            style = "--" if model in PEERS else ":" if model.startswith("Linear") else "-"
+            style = "--" if model in PEER_SETTINGS else ":" if model.startswith("Linear") else "-"
             axis.errorbar(mean.index, mean, spread, label=model, marker="o", linestyle=style, capsize=2)
         axis.set(title=dataset, xlabel="horizon (steps)", ylabel="test MSE (scaled units)", xticks=HORIZONS)
         if axis.has_data():

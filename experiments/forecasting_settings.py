@@ -1,8 +1,10 @@
-"""MVPA's settings on each dataset, as they were chosen: of searches, by hand, for longer look-backs."""
+"""Settings on each dataset: MVPA's as chosen by searches, by hand and for longer look-backs; peers' as published."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from mvpa_ts.datasets import FORECASTING_DATASETS
 
 # After a closed-form start: the weights at the end of one cycle of the learning rate are kept.
 _CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "keep": "last"}
@@ -201,3 +203,101 @@ LONG_LOOKBACK_SETTINGS: dict[str, dict[str, Any]] = {
         "training": {**SEARCHED_SETTINGS["Weather"]["training"], "ridge": 3.0, "epochs": 1},
     },
 }
+# As the scripts of the long-term forecasting benchmark have them for look-back 96, iTransformer's as its authors' do.
+# What a data set changes stands under its name; a value by horizon is a dict of horizons.
+PEER_SETTINGS: dict[str, dict[str, Any]] = {
+    "PatchTST": {
+        "hidden_size": 512,
+        "linear_hidden_size": 2048,
+        "patch_len": 16,
+        "stride": 8,
+        "dropout": 0.1,
+        "fc_dropout": 0.1,
+        "head_dropout": 0.1,
+        "attn_dropout": 0.1,
+        "revin_subtract_last": False,
+        "res_attention": False,
+        "batch_normalization": True,
+        "ETTh1": {"encoder_layers": 1, "n_heads": {96: 2, 192: 8, 336: 8, 720: 16}},
+        "ETTh2": {"encoder_layers": 3, "n_heads": 4},
+        "Weather": {
+            "encoder_layers": 2,
+            "n_heads": {96: 4, 192: 16, 336: 4, 720: 4},
+            "training": {"epochs": 3, "batch_size": {96: 32, 192: 32, 336: 128, 720: 128}},
+        },
+    },
+    "iTransformer": {
+        "n_heads": 8,
+        "dropout": 0.1,
+        "ETTh1": {
+            "e_layers": 2,
+            "hidden_size": {96: 256, 192: 256, 336: 512, 720: 512},
+            "d_ff": {96: 256, 192: 256, 336: 512, 720: 512},
+        },
+        "ETTh2": {"e_layers": 2, "hidden_size": 128, "d_ff": 128},
+        "Weather": {"e_layers": 3, "hidden_size": 512, "d_ff": 512},
+    },
+    "TimeMixer": {
+        "d_model": 16,
+        "d_ff": 32,
+        "down_sampling_layers": 3,
+        "down_sampling_window": 2,
+        "channel_independence": 1,
+        "ETTh1": {"e_layers": 2, "training": {"learning_rate": 1e-2, "batch_size": 128, "patience": 10}},
+        "ETTh2": {"e_layers": 2, "training": {"learning_rate": 1e-2}},
+        "Weather": {
+            "e_layers": 3,
+            "training": {"learning_rate": 1e-2, "batch_size": 128, "epochs": 20, "patience": 10},
+        },
+    },
+    "TimeXer": {
+        "n_heads": 8,
+        "patch_len": 16,
+        "ETTh1": {
+            "e_layers": {96: 1, 192: 2, 336: 1, 720: 1},
+            "hidden_size": {96: 256, 192: 128, 336: 512, 720: 256},
+            "d_ff": {96: 2048, 192: 2048, 336: 1024, 720: 1024},
+            "training": {"batch_size": {96: 4, 192: 4, 336: 16, 720: 16}},
+        },
+        "ETTh2": {
+            "e_layers": {96: 1, 192: 1, 336: 2, 720: 2},
+            "hidden_size": {96: 256, 192: 256, 336: 512, 720: 256},
+            "d_ff": 1024,
+            "training": {"batch_size": {96: 16, 192: 32, 336: 4, 720: 16}},
+        },
+        "Weather": {
+            "e_layers": {96: 1, 192: 3, 336: 1, 720: 1},
+            "hidden_size": {96: 256, 192: 128, 336: 256, 720: 128},
+            "d_ff": {96: 512, 192: 1024, 336: 2048, 720: 2048},
+            "training": {"batch_size": 4},
+        },
+    },
+    "VanillaTransformer": {
+        "hidden_size": 512,
+        "conv_hidden_size": 2048,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
+        "n_head": 8,
+        "dropout": 0.1,
+        "Weather": {"training": {"epochs": {96: 3, 192: 10, 336: 10, 720: 10}}},
+    },
+}
+
+
+def nearest_horizon(by_horizon: dict[int, Any], horizon: int) -> Any:
+    """What is set for the horizon, or for the one nearest to it."""
+    return by_horizon[min(by_horizon, key=lambda known: abs(known - horizon))]
+
+
+def peer_settings(name: str, dataset: str, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of the peer's constructor, and what its training changes of the scripts' defaults."""
+    everywhere = {key: value for key, value in PEER_SETTINGS[name].items() if key not in FORECASTING_DATASETS}
+    settings = {**everywhere, **PEER_SETTINGS[name].get(dataset, {})}
+    training = settings.pop("training", {})
+
+    def chosen(values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: nearest_horizon(value, horizon) if isinstance(value, dict) else value for key, value in values.items()
+        }
+
+    return chosen(settings), chosen(training)

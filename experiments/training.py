@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mvpa_ts import ForecastingNetwork, least_squares_start
 from mvpa_ts.datasets import WindowSet
+from mvpa_ts.files import replaced
 from mvpa_ts.forecasting import parameter_groups
 
 
@@ -26,7 +28,7 @@ class Training:
     epochs: int = 15
     patience: int = 15  # epochs without a better validation error; one cycle of the rate is best seen to its end
     loss: Literal["l1", "mse"] = "l1"
-    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"
+    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"  # halved after each epoch but the first
     weight_decay: float = 0.0
     weight_averaging: float | None = 0.99  # decay per step of the averaged weights that are validated and kept
     clip: float | None = 1.0
@@ -64,6 +66,7 @@ def train(
     seed: int,
     max_steps: int | None = None,
     report: Callable[[int, float], None] | None = None,
+    checkpoint: Path | None = None,
 ) -> Outcome:
     """Train in place; keep the weights of the epoch with the smallest validation MSE, or the last, as `training` says.
 
@@ -77,6 +80,9 @@ def train(
         Stop after that many steps (for smoke runs and tests).
     report : callable, optional
         Told the epoch and its validation MSE.
+    checkpoint : Path, optional
+        Written after each epoch and gone on from when it is there: the end is that of a run without a stop. The caller
+        removes it.
     """
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-len(windows["train"]) // training.batch_size)
@@ -102,10 +108,16 @@ def train(
         else None
     )
     kept: nn.Module = averaged.module if averaged is not None else model
-
-    best, best_mae, best_epoch, best_state = float("inf"), float("inf"), 0, copy.deepcopy(kept.state_dict())
-    step, epoch = 0, 0
-    while step < total_steps and (training.keep == "last" or epoch - best_epoch < training.patience):
+    run = _Run(
+        training,
+        {"model": model, "optimizer": optimizer, "one_cycle": one_cycle, "averaged": averaged},
+        generator,
+        weights=copy.deepcopy(kept.state_dict()),
+    )
+    if checkpoint is not None and checkpoint.is_file():
+        run.load(checkpoint)
+    started -= run.seconds
+    while run.step < total_steps and (training.keep == "last" or run.epoch - run.best_epoch < training.patience):
         model.train()
         for x, y, first_row in windows["train"].batches(training.batch_size, generator):
             x, y = augmented(x, y, training)
@@ -118,23 +130,70 @@ def train(
                 one_cycle.step()
             if averaged is not None:
                 averaged.update_parameters(model)
-            step += 1
-            if step == total_steps:
+            run.step += 1
+            if run.step == total_steps:
                 break
-        epoch += 1
+        run.epoch += 1
         if training.schedule == "halving":
             for group in optimizer.param_groups:
-                group["lr"] = training.learning_rate * 0.5**epoch
-        if training.keep == "last" and step < total_steps:
-            continue
-        mse, mae = evaluate(kept, windows["validation"])
-        if report is not None:
-            report(epoch, mse)
-        if training.keep == "last" or mse < best:
-            best, best_mae, best_epoch, best_state = mse, mae, epoch, copy.deepcopy(kept.state_dict())
-    seconds = clock() - started
-    model.load_state_dict(best_state)
-    return Outcome(best, best_mae, epoch, seconds, seconds / max(epoch, 1))
+                group["lr"] = training.learning_rate * 0.5 ** (run.epoch - 1)
+        if training.keep == "best" or run.step == total_steps:
+            mse, mae = evaluate(kept, windows["validation"])
+            if report is not None:
+                report(run.epoch, mse)
+            if training.keep == "last" or mse < run.mse:
+                run.mse, run.mae, run.best_epoch = mse, mae, run.epoch
+                run.weights = copy.deepcopy(kept.state_dict())
+        run.seconds = clock() - started
+        if checkpoint is not None:
+            run.save(checkpoint)
+    model.load_state_dict(run.weights)
+    return Outcome(run.mse, run.mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
+
+
+@dataclass
+class _Run:
+    """How far a training run is, and all that its rest depends on."""
+
+    training: Training
+    parts: dict[str, Any]  # each with a state_dict, or None
+    generator: torch.Generator
+    weights: dict[str, Tensor]  # of the best epoch, or of the last
+    mse: float = float("inf")
+    mae: float = float("inf")
+    best_epoch: int = 0
+    step: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    _COUNTED = ("weights", "mse", "mae", "best_epoch", "step", "epoch", "seconds")
+
+    def save(self, path: Path) -> None:
+        """Write everything, by way of a temporary file."""
+        state = {name: getattr(self, name) for name in self._COUNTED} | {
+            "settings": self._settings(),
+            "parts": {name: part.state_dict() for name, part in self.parts.items() if part is not None},
+            "random": [self.generator.get_state(), torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
+        }
+        with replaced(path) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, path: Path) -> None:
+        """Take up a run where it was left; one of other settings is refused."""
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if state["settings"] != self._settings():
+            raise ValueError(f"{path} was begun with other settings: remove it to begin anew")
+        for name, part in self.parts.items():
+            if part is not None:
+                part.load_state_dict(state["parts"][name])
+        own, cpu, *cuda = state["random"]
+        self.generator.set_state(own)
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(cuda)
+        for name in self._COUNTED:
+            setattr(self, name, state[name])
+
+    def _settings(self) -> str:
+        return f"{self.training}\n{self.parts['model']}"
 
 
 def start_in_closed_form(model: nn.Module, windows: WindowSet, training: Training) -> None:

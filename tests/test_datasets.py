@@ -188,9 +188,6 @@ def test_too_few_rows_are_named():
         forecasting_windows(make_frame(14399), "ETTh1", lookback=96, horizon=96)
 
 
-# Where files come from --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache folder, and no data folder."""
@@ -277,9 +274,6 @@ def test_corrupted_cache_without_network_is_an_error(cache, monkeypatch):
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"name must be one of .*'ETTh1'.* got 'ETTm1'"):
         dataset_path("ETTm1")
-
-
-# The published files ----------------------------------------------------------------------------------------------
 
 
 def published(name: str) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from mvpa_ts.adapters.neuralforecast.linear_rate import LinearRate
+from mvpa_ts.adapters.neuralforecast.masked_windows import MaskedWindows
 from mvpa_ts.forecasting import ForecastingNetwork
 from mvpa_ts.forecasting_config import ForecastingConfig
 
@@ -38,7 +39,7 @@ _HOST_NAMES = {  # of ForecastingConfig's fields
 }
 
 
-class MVPA(WeightAveraging, LinearRate, BaseModel):
+class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
     All series of the panel are the channels of one window; they are ordered by name unless `channel_order` says
@@ -373,22 +374,6 @@ class MVPA(WeightAveraging, LinearRate, BaseModel):
 
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
         return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # the host would shuffle the series
-
-    def _create_windows(self, batch: dict[str, Any], step: str) -> Any:
-        # What is stored on a missing row may be NaN, which no mask of a loss or a scaler would stop.
-        columns, temporal = batch["temporal_cols"], batch["temporal"]  # [N, columns, T]
-        missing = temporal[:, [columns.get_loc("available_mask")]] == 0
-        weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
-        temporal = temporal.masked_fill(missing & (~weight | temporal.isnan()), 0.0)
-        return super()._create_windows({**batch, "temporal": temporal}, step)
-
-    def _parse_windows(self, batch: dict[str, Any], windows: dict[str, Any]) -> Any:
-        y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(batch, windows)
-        # A missing row was zeroed before the host scaled it, which made its columns far from their mean: zero it again.
-        missing = torch.cat([mask, mask_ahead], 1)[:, None] == 0  # [B, 1, L + h, N]
-        historic = None if historic is None else historic.masked_fill(missing[:, :, : self.input_size], 0.0)
-        future = None if future is None else future.masked_fill(missing, 0.0)
-        return y, mask, y_ahead, mask_ahead, historic, future, static
 
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.

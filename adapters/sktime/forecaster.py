@@ -15,18 +15,17 @@ from sktime.datatypes import update_data
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
-from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.sktime.frames import columns_of, panel_of, series_of
+from mvpa_ts.adapters.sktime.parameters import network_config, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_fitting import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
 from mvpa_ts.forecast_windows import Scaling, Series
 from mvpa_ts.forecasting_config import ForecastingConfig
-from mvpa_ts.quantiles import checked_levels, quantiles_at
+from mvpa_ts.quantiles import quantiles_at
 
 _DEFAULT = ForecastingConfig(1, 48)
 _TRAINING = ForecasterTraining()
-_HOST_NAMES = {"lookback": "input_size", "cycle_length": "sp", "levels": "quantiles"}
 
 
 class MVPAForecaster(BaseForecaster):
@@ -192,7 +191,7 @@ class MVPAForecaster(BaseForecaster):
         self._scaling = Scaling.of(series.values)
         if pretrained is None:
             _check_rows(len(series.values), horizon)
-            config = self._network_config([series], horizon)
+            config = network_config(self, [series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit")
             return self
         if self.finetune_steps:
@@ -228,7 +227,7 @@ class MVPAForecaster(BaseForecaster):
         horizon = _last_step(fh, None)
         series = panel_of(y, X)
         _check_rows(max(len(one.values) for one in series), horizon)
-        self.pretrained_ = self._train(series, self._network_config(series, horizon), self.max_steps, "pretrain")
+        self.pretrained_ = self._train(series, network_config(self, series, horizon), self.max_steps, "pretrain")
         return self
 
     def _pretrain_update(
@@ -299,42 +298,6 @@ class MVPAForecaster(BaseForecaster):
         grid = regular(y.index, end, self._frequency)
         return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
 
-    def _network_config(self, series: list[Series], horizon: int) -> ForecastingConfig:
-        if self.phase_weights and self.sp is None:
-            raise ValueError("phase_weights needs sp, the steps of the cycle")
-        rows = max(len(one.values) for one in series)
-        lookback = self.input_size
-        if lookback is None:
-            lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
-        patch = self.patch_length
-        if patch is None:
-            patch = min(_DEFAULT.patch_length, -(-lookback // 2))
-        features = series[0].features
-        with host_words(_HOST_NAMES):
-            return ForecastingConfig(
-                horizon=horizon,
-                lookback=lookback,
-                patch_length=patch,
-                patch_stride=max(1, patch // 2) if self.patch_stride is None else self.patch_stride,
-                dim=self.dim,
-                num_heads=self.num_heads,
-                mlp_dim=self.mlp_dim,
-                num_layers=self.num_layers,
-                components=self.components,  # type: ignore[arg-type]
-                channel_distance=self.channel_distance,  # type: ignore[arg-type]
-                max_channels=self.max_channels,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                head_dropout=self.head_dropout,
-                num_outputs=len(checked_levels(self.quantiles)),
-                cycle_length=self.sp,
-                phase_weights=self.phase_weights,
-                individual_channels=series[0].values.shape[1] if self.individual else None,
-                bounded_channels=series[0].values.shape[1] if self.bounded else None,
-                future_size=0 if features is None else features.shape[1],
-                shuffle_channels=self.shuffle_channels,
-            )
-
     def _train(
         self,
         series: list[Series],
@@ -345,22 +308,10 @@ class MVPAForecaster(BaseForecaster):
         start: FittedForecaster | None = None,
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
-        from_scratch = start is None or label == "pretrain"
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
-        share = 1.0 if from_scratch else 0.1
-        with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
-            training = ForecasterTraining(
-                steps=steps,
-                batch_size=self.batch_size,
-                learning_rate=share * self.learning_rate,
-                linear_learning_rate=None if self.linear_learning_rate is None else share * self.linear_learning_rate,
-                weight_decay=self.weight_decay,
-                weight_averaging=self.weight_averaging,
-                validation_fraction=self.validation_fraction,
-                patience=self.patience,
-            )
+        training = training_of(self, steps, from_scratch=start is None or label == "pretrain")
         seed = check_random_state(self.random_state).randint(2**31)
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(

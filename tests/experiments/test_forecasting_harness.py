@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import forecasting
 import forecasting_report
@@ -13,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecasting_models import MODELS, Core, build
+from forecasting_models import MODELS, SCRIPT, Core, build
 from torch import Tensor, nn
-from training import Training, augmented, evaluate, train, training_loss
+from training import Outcome, Training, augmented, evaluate, train, training_loss
 
 from mvpa_ts import ForecastingConfig
 from mvpa_ts.datasets import WindowSet, forecasting_windows
@@ -124,6 +126,55 @@ def test_augmented_windows_keep_their_mean_and_take_whole_waves(option: str) -> 
     assert torch.equal(torch.cat(same, 1), whole)
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(frame: pd.DataFrame, tmp_path: Path, keep: str) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=24)
+    small = {part: WindowSet(w.values, w.starts[:64], 96, 24) for part, w in windows.items()}
+    checkpoint = tmp_path / "run.pt"
+
+    def run(stop: int | None, dropout: float = 0.3, **changes: Any) -> tuple[Outcome, dict[str, Tensor]]:
+        training = replace(Training(2e-3, 16, 4, keep=keep), **changes)
+        torch.manual_seed(3)
+        model = Core(ForecastingConfig(24, 96, 24, 12, dropout=dropout))  # dropout draws from the global generator
+        steps = 0
+
+        def interrupt(model: nn.Module, inputs: object) -> None:
+            nonlocal steps
+            steps += model.training
+            if steps == stop:
+                raise KeyboardInterrupt
+
+        model.register_forward_pre_hook(interrupt)
+        outcome = train(model, small, training, seed=3, checkpoint=None if stop is None else checkpoint)
+        return outcome, model.state_dict()
+
+    whole, weights = run(None)
+    for stop in (11, 7):  # in the third epoch of four steps, and after the second in the fourth
+        with pytest.raises(KeyboardInterrupt):
+            run(stop)
+    resumed, same = run(99)
+    assert (resumed.validation_mse, resumed.validation_mae) == (whole.validation_mse, whole.validation_mae)
+    assert resumed.epochs == whole.epochs == 4
+    assert all(torch.equal(same[name], weights[name]) for name in weights)
+    for changes in ({"learning_rate": 0.1}, {"dropout": 0.9}):
+        with pytest.raises(ValueError, match=r"run\.pt was begun with other settings: remove it"):
+            run(99, **changes)
+
+
+def test_the_rate_is_halved_after_every_epoch_but_the_first(
+    frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
+    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(
+        torch.optim.AdamW, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self))[1]
+    )
+    train(_Repeat(2), small, Training(0.8, 16, 4, 4, "mse", "halving"), seed=0)
+    assert rates == [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2]  # two steps an epoch
+
+
 def test_training_stops_when_validation_does_not_improve(frame: pd.DataFrame) -> None:
     windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
     small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
@@ -155,6 +206,28 @@ def test_every_model_forecasts_all_channels(name: str) -> None:
     moved[:, :, 1] += torch.linspace(0, 3, 96)
     change = (model(moved, torch.tensor([0, 5])) - forecast).abs().mean((0, 1))
     assert change.argmax() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "horizon", "own", "trained"),
+    [
+        ("PatchTST", "ETTh1", 720, {"encoder_layers": 1, "n_heads": 16}, {}),
+        ("PatchTST", "Weather", 336, {"encoder_layers": 2, "n_heads": 4}, {"epochs": 3, "batch_size": 128}),
+        ("iTransformer", "ETTh1", 192, {"hidden_size": 256, "d_ff": 256, "e_layers": 2}, {}),
+        ("iTransformer", "Weather", 96, {"hidden_size": 512, "d_ff": 512, "e_layers": 3}, {}),
+        ("TimeMixer", "Weather", 96, {"d_model": 16, "e_layers": 3}, {"learning_rate": 1e-2, "epochs": 20}),
+        ("TimeXer", "ETTh1", 100, {"hidden_size": 256, "d_ff": 2048}, {"batch_size": 4}),  # the nearest horizon's
+        ("VanillaTransformer", "Weather", 96, {"hidden_size": 512}, {"epochs": 3}),
+    ],
+)
+def test_peers_have_their_published_settings(
+    name: str, dataset: str, horizon: int, own: dict[str, Any], trained: dict[str, Any]
+) -> None:
+    _, training, settings = build(name, dataset, horizon, 3, seed=1)
+    assert {key: settings[key] for key in own} == own
+    assert settings.keys().isdisjoint({"ETTh1", "ETTh2", "Weather", "training"})
+    assert (training.loss, training.schedule, training.clip) == (SCRIPT.loss, SCRIPT.schedule, None)
+    assert {key: getattr(training, key) for key in trained} == trained
 
 
 def test_a_table_is_resumed_and_never_half_written(

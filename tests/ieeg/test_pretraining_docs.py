@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scaling
+import scaling_formulas
+import scaling_report
 import yaml
 
 from mvpa_ts.ieeg.command_line import main
@@ -41,16 +42,16 @@ def test_command_lines_are_understood(line, capsys):
 
 
 def test_scaling_page_holds_the_tables_of_the_results():
-    page = scaling.PAGE.read_text(encoding="utf-8")
-    assert scaling.filled(page, (scaling.RESULTS / "scaling.md").read_text(encoding="utf-8")) == page
+    page = scaling_report.PAGE.read_text(encoding="utf-8")
+    assert scaling_report.filled(page, (scaling_report.RESULTS / "scaling.md").read_text(encoding="utf-8")) == page
 
 
 def test_scaling_formula_for_one_token():
     """By hand: MVPFormer-S, one segment and one channel, every layer sees one pair with content."""
-    config = scaling.SIZES["S"]()
+    config = scaling_formulas.SIZES["S"]()
     linear = 768 * (768 + 768 + 256 + 256) + 3 * 768 * 1728
     expected = 12 * (6 * linear + 14 * 768) + 6 * 768 * 768 + 4 * 2610 * 768
-    assert scaling.training_flop(config, 1, 1) == pytest.approx(expected)
+    assert scaling_formulas.training_flop(config, 1, 1) == pytest.approx(expected)
 
 
 def test_pairs_are_those_of_the_mask():
@@ -62,4 +63,4 @@ def test_pairs_are_those_of_the_mask():
                 near += C * C
             else:
                 far += C * C
-    assert scaling.pairs(T, C, window) == (near, far)
+    assert scaling_formulas.pairs(T, C, window) == (near, far)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,39 +9,11 @@ import torch
 
 pytest.importorskip("sktime")
 
+from made_up_series import SMALL, fitted, panel, waves, weights
 from sktime.split import ExpandingWindowSplitter
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.adapters.sktime import forecaster as module
-from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecast_windows import Series
-
-SMALL: dict[str, Any] = {
-    "input_size": 12, "dim": 8, "num_heads": 2, "mlp_dim": 8, "max_steps": 4, "finetune_steps": 2, "random_state": 0,
-}  # fmt: skip
-
-
-def waves(rows: int = 60, columns: int = 2, start: str = "2020-01") -> pd.DataFrame:
-    """Monthly columns that wave around 10, 20, …"""
-    steps = np.arange(rows)
-    noise = np.random.default_rng(0).normal(scale=0.1, size=(columns, rows))
-    return pd.DataFrame(
-        {f"c{i}": 10 * (i + 1) + np.sin(2 * np.pi * (steps + i) / 12) + noise[i] for i in range(columns)},
-        index=pd.period_range(start, periods=rows, freq="M"),
-    )
-
-
-def panel(instances: int = 3, rows: int = 40, columns: int = 1) -> pd.DataFrame:
-    parts = [waves(rows + 3 * i, columns) + i for i in range(instances)]  # lengths differ
-    return pd.concat(parts, keys=range(instances), names=["instance", "time"])
-
-
-def fitted(y: pd.DataFrame | pd.Series, fh: Any = (1, 2, 3, 4, 5), X: pd.DataFrame | None = None, **changes: Any):
-    return MVPAForecaster(**{**SMALL, **changes}).fit(y, X=X, fh=list(fh))
-
-
-def weights(forecaster: MVPAForecaster) -> torch.Tensor:
-    return torch.cat([weight.detach().flatten() for weight in forecaster.fitted_.network.parameters()])
 
 
 class TestQuantiles:
@@ -204,59 +173,6 @@ class TestUpdate:
         assert first.max(axis=None) < 100
 
 
-class TestPretraining:
-    def test_fit_starts_from_the_common_network_each_time(self):
-        forecaster = MVPAForecaster(**SMALL).pretrain(panel(), fh=range(1, 6))
-        common = forecaster.pretrained_
-        y = waves(columns=3)
-        fresh = forecaster.clone().fit(y, fh=range(1, 6)).predict()
-        forecaster.fit(y * 2, fh=range(1, 6))
-        assert forecaster.pretrained_ is common
-        np.testing.assert_array_equal(forecaster.fit(y, fh=range(1, 6)).predict(), fresh)
-        assert not torch.equal(weights(forecaster), torch.cat([w.flatten() for w in common.network.parameters()]))
-
-    def test_network_as_it_is_on_a_series_too_short_to_train_on(self):
-        forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}).pretrain(panel(), fh=range(1, 6))
-        y = waves(3, columns=2)
-        found = forecaster.fit(y, fh=[1, 5]).predict()
-        expected = forecaster.pretrained_.predict(Series(y.to_numpy()))[[0, 4], :, 4]
-        np.testing.assert_allclose(found.to_numpy(), expected, rtol=1e-6)
-
-    def test_second_pretraining_goes_on(self):
-        forecaster = MVPAForecaster(**SMALL).pretrain(panel(), fh=range(1, 6))
-        first = forecaster.pretrained_
-        forecaster.pretrain(panel(5))
-        assert forecaster.pretrained_ is not first
-        assert forecaster.pretrained_.config == first.config
-
-    def test_pretraining_helps_a_new_series(self):
-        changes = {**SMALL, "max_steps": 150, "input_size": 24, "finetune_steps": 0}
-        forecaster = MVPAForecaster(**changes).pretrain(panel(4, 80), fh=range(1, 7))
-        y = waves(40, columns=1, start="2021-05")
-        found = forecaster.fit(y[:30], fh=range(1, 7)).predict()
-        mean = y[:30].to_numpy()[-24:].mean()
-        assert abs(found - y[30:36]).to_numpy().mean() < 0.5 * abs(mean - y[30:36]).to_numpy().mean()
-
-    def test_errors(self):
-        forecaster = MVPAForecaster(**SMALL)
-        with pytest.raises(ValueError, match="fh must be given to pretrain"):
-            forecaster.pretrain(panel())
-        forecaster.pretrain(panel(), fh=[1, 2, 3])
-        y = waves()
-        with pytest.raises(ValueError, match="fh must not go past the 3 steps of pretrain, got step 4"):
-            forecaster.clone().fit(y, fh=[4])
-        with pytest.raises(ValueError, match="X must have the 0 columns of pretrain, got 1"):
-            forecaster.clone().fit(y, X=y[["c0"]], fh=[1])
-        with pytest.raises(ValueError, match="X must be left out of pretrain"):
-            forecaster.clone().pretrain(panel(), X=panel(), fh=[1])
-        with pytest.raises(ValueError, match="fh must be relative in pretrain"):
-            forecaster.clone().pretrain(panel(), fh=pd.period_range("2024-01", periods=2, freq="M"))
-        for option in ("individual", "bounded"):
-            tied = MVPAForecaster(**SMALL, **{option: True}).pretrain(panel(), fh=[1, 2, 3])
-            with pytest.raises(ValueError, match=rf"y must have the 1 columns of pretrain \({option}=True\), got 2"):
-                tied.fit(y, fh=[1])
-
-
 class TestBounded:
     def test_no_quantile_leaves_the_range(self):
         y, alpha = waves().sub([10, 0]).clip(lower=0.0), [1e-6, 0.01, 0.5, 0.99, 1 - 1e-6]
@@ -293,43 +209,6 @@ class TestBounded:
         assert MVPAForecaster.from_files(tmp_path).bounded
         with pytest.raises(ValueError, match=r"bounded \(False\) must be that of pretrain"):
             MVPAForecaster.from_files(tmp_path, bounded=False).fit(y, fh=[1])
-
-
-class TestFiles:
-    def test_come_back_as_pretrained(self, tmp_path):
-        y = waves()
-        forecaster = fitted(y, X=y[["c0"]] + 1.0, sp=12)
-        forecaster.to_files(tmp_path / "new")
-        again = MVPAForecaster.from_files(tmp_path / "new", finetune_steps=0)
-        assert again.state == "pretrained"
-        again.fit(y, X=y[["c0"]] + 1.0, fh=range(1, 6))
-        ahead = pd.DataFrame({"c0": 3.0}, index=pd.period_range("2025-01", periods=5, freq="M"))
-        np.testing.assert_array_equal(again.predict(X=ahead), forecaster.predict(X=ahead))
-
-    def test_exogenous_columns_are_known_by_name(self, tmp_path):
-        X = pd.DataFrame(np.random.default_rng(1).normal(size=(60, 2)), columns=["a", "b"], index=waves().index)
-        y = pd.DataFrame({"y": 3 * X["a"]})
-        fitted(y, X=X).to_files(tmp_path)
-        forecasts = [
-            MVPAForecaster.from_files(tmp_path, finetune_steps=0)
-            .fit(y[:-5], X=X[columns][:-5], fh=range(1, 6))
-            .predict(X=X[columns][-5:])
-            for columns in (["a", "b"], ["b", "a"])
-        ]
-        pd.testing.assert_frame_equal(*forecasts)
-        with pytest.raises(ValueError, match=r"X must have the columns of fit, \['a', 'b'\], got"):
-            MVPAForecaster.from_files(tmp_path).fit(y, X=X.rename(columns={"a": "c"}), fh=[1])
-
-    def test_parameters_may_be_numbers_of_numpy(self, tmp_path):
-        numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "sp": np.int32(12), "dropout": np.float32(0.5)}
-        forecaster = fitted(waves(), **numbers)
-        forecaster.to_files(tmp_path)
-        assert MVPAForecaster.from_files(tmp_path).pretrained_.config == forecaster.fitted_.config
-
-    def test_other_files_are_refused(self, tmp_path):
-        (tmp_path / "forecaster.json").write_text('{"format": "something else"}')
-        with pytest.raises(ValueError, match="must have format 'mvpa-ts forecaster 1', got 'something else'"):
-            MVPAForecaster.from_files(tmp_path)
 
 
 class TestBadInput:
@@ -374,51 +253,6 @@ class TestBadInput:
             fitted(waves(), **changes)
 
 
-def test_every_parameter_arrives(monkeypatch):
-    told: dict[str, Any] = {}
-
-    def catch(series, config, training, **rest):
-        told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
-        raise InterruptedError
-
-    monkeypatch.setattr(module, "fit_forecaster", catch)
-    changes = {
-        "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
-        "components": ("time",), "channel_distance": "signed", "max_channels": 9, "dropout": 0.01,
-        "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
-        "quantiles": (0.2, 0.5),
-        "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
-        "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
-    }  # fmt: skip
-    with pytest.raises(InterruptedError):
-        MVPAForecaster(**changes, individual=True, bounded=True).fit(waves(), fh=[3])
-    renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
-    assert {name: told[renamed.get(name, name)] for name in changes} == changes
-    assert set(changes) | {"individual", "bounded", "finetune_steps", "random_state", "verbose"} == set(
-        MVPAForecaster.get_param_names()
-    )
-    assert told["horizon"] == 3
-    assert told["individual_channels"] == told["bounded_channels"] == 2
-
-
-def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
-    y = waves()
-    forecaster = fitted(y[:-5], linear_learning_rate=0.2)
-    told: dict[str, Any] = {}
-
-    def catch(series, config, training, **rest):
-        told.update(dataclasses.asdict(training) | rest)
-        return rest["start"]
-
-    monkeypatch.setattr(module, "fit_forecaster", catch)
-    forecaster.update(y[-5:])
-    assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
-    assert told["linear_learning_rate"] == pytest.approx(0.02)
-    assert told["steps"] == SMALL["finetune_steps"]
-    assert told["scalings"] == [forecaster._scaling]
-    assert told["start"] is forecaster.fitted_
-
-
 def test_silent_unless_verbose(capfd):
     fitted(waves())
     assert capfd.readouterr() == ("", "")
@@ -426,29 +260,3 @@ def test_silent_unless_verbose(capfd):
     shown = capfd.readouterr()
     assert shown.out == ""
     assert "fit: 100%" in shown.err
-
-
-class TestTimeline:
-    def test_grids(self):
-        dates = pd.DatetimeIndex(["2024-01-01", "2024-02-01", "2024-05-01"])
-        month = frequency_of(pd.date_range("2024-01-01", periods=3, freq="MS"))
-        assert len(regular(dates, dates[-1], month)) == 5
-        assert regular(dates, dates[-1], None) is dates
-        assert regular(dates, dates[-1], pd.offsets.MonthEnd()) is dates  # on another grid
-        assert regular(pd.Index([3, 5, 6]), 8, None).tolist() == [3, 4, 5, 6, 7, 8]
-
-    @pytest.mark.parametrize(
-        ("index", "phase"),
-        [
-            (pd.period_range("1970-03", periods=2, freq="M"), 2),
-            (pd.date_range("1970-03-01", periods=2, freq="MS"), 2),
-            (pd.date_range("1970-01-02 05:00", periods=2, freq="h"), 29),
-            (pd.period_range("1970-01-01 01:00", periods=2, freq="15min"), 4),
-            (pd.RangeIndex(7, 9), 7),
-            (pd.bdate_range("1970-01-12", periods=4), 7),
-            (pd.bdate_range("1970-01-12", periods=4, tz="Pacific/Auckland"), 7),
-            (pd.DatetimeIndex(["2024-01-01", "2024-01-05", "2024-01-06"]), 0),
-        ],
-    )
-    def test_position(self, index, phase):
-        assert position_of(index, frequency_of(index)) == phase

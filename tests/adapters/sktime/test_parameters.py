@@ -1,0 +1,60 @@
+"""Every parameter reaches the network or its training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sktime")
+
+from made_up_series import SMALL, fitted, waves
+
+from mvpa_ts.adapters.sktime import MVPAForecaster
+from mvpa_ts.adapters.sktime import forecaster as module
+
+
+def test_every_parameter_arrives(monkeypatch):
+    told: dict[str, Any] = {}
+
+    def catch(series, config, training, **rest):
+        told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "fit_forecaster", catch)
+    changes = {
+        "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
+        "components": ("time",), "channel_distance": "signed", "max_channels": 9, "dropout": 0.01,
+        "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
+        "quantiles": (0.2, 0.5),
+        "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
+        "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
+    }  # fmt: skip
+    with pytest.raises(InterruptedError):
+        MVPAForecaster(**changes, individual=True, bounded=True).fit(waves(), fh=[3])
+    renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
+    assert {name: told[renamed.get(name, name)] for name in changes} == changes
+    assert set(changes) | {"individual", "bounded", "finetune_steps", "random_state", "verbose"} == set(
+        MVPAForecaster.get_param_names()
+    )
+    assert told["horizon"] == 3
+    assert told["individual_channels"] == told["bounded_channels"] == 2
+
+
+def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
+    y = waves()
+    forecaster = fitted(y[:-5], linear_learning_rate=0.2)
+    told: dict[str, Any] = {}
+
+    def catch(series, config, training, **rest):
+        told.update(dataclasses.asdict(training) | rest)
+        return rest["start"]
+
+    monkeypatch.setattr(module, "fit_forecaster", catch)
+    forecaster.update(y[-5:])
+    assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
+    assert told["linear_learning_rate"] == pytest.approx(0.02)
+    assert told["steps"] == SMALL["finetune_steps"]
+    assert told["scalings"] == [forecaster._scaling]
+    assert told["start"] is forecaster.fitted_

@@ -1,0 +1,45 @@
+"""Small forecasting networks whose every path does something, and windows for them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork
+
+HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
+
+
+def make_config(**options: object) -> ForecastingConfig:
+    defaults = {
+        "horizon": HORIZON,
+        "lookback": LOOKBACK,
+        "patch_length": 8,
+        "patch_stride": 4,
+        "dim": 16,
+        "mlp_dim": 24,
+    }
+    return ForecastingConfig(**{**defaults, **options})  # type: ignore[arg-type]
+
+
+def make_network(*, fresh: bool = False, **options: object) -> ForecastingNetwork:
+    """A network in evaluation mode whose linear path is filled; unless fresh, also its head, codebooks enlarged."""
+    torch.manual_seed(0)
+    network = ForecastingNetwork(make_config(**options))
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith("linear") or (not fresh and ("codebook" in name or not parameter.any())):
+                nn.init.normal_(parameter, std=0.5)
+    return network.eval()
+
+
+def make_windows(channels: int = CHANNELS, steps: int = LOOKBACK, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 3.0 * torch.randn(BATCH, steps, channels, generator=generator) + 5.0
+
+
+def make_mask(missing: float = 0.3) -> Tensor:
+    mask = torch.rand(BATCH, LOOKBACK, CHANNELS, generator=torch.Generator().manual_seed(2)) >= missing
+    mask[0, :, 1] = False  # a channel that was never observed
+    mask[1, :8, :] = False  # patches without any observed step
+    return mask
