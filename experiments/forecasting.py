@@ -2,7 +2,7 @@
 
 Every model sees the same windows, the same loop and the same full test set, and is tested once. Rows are appended to a
 table as runs end, and runs that the table holds are not repeated: after a kill, start the same command again. A run
-that was under way goes on after its last whole epoch, kept beside the table until its row is there.
+that was under way then goes on after its last whole epoch, which is kept beside the table.
 
 Examples
 --------
@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from forecasting_models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
 from forecasting_report import RESULTS, append_row, read_rows, write_report
-from training import evaluate, train
+from training import Checkpoint, evaluate, train
 
 from mvpa_ts.datasets import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
@@ -63,6 +63,7 @@ def main() -> None:
             break
         label = f"[{index + 1}/{len(pending)}] {model}, {dataset}, horizon {horizon}, seed {seed}"
         row = run_one(model, dataset, horizon, seed, arguments, label)
+        append_row(table, row)
         start = "\r\033[K" if sys.stdout.isatty() else ""
         left = (time.perf_counter() - started) / (index + 1) * (len(pending) - index - 1)
         print(
@@ -79,7 +80,7 @@ def main() -> None:
 def run_one(
     model_name: str, dataset: str, horizon: int, seed: int, arguments: argparse.Namespace, label: str
 ) -> dict[str, Any]:
-    """Train one model, test it once, append its row to the table, and return it."""
+    """Train one model, test it once, and return its row."""
     frame = load_forecasting_frame(dataset)
     windows = forecasting_windows(frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device)
     if arguments.quick:
@@ -94,8 +95,12 @@ def run_one(
 
     members = list(model.members) if isinstance(model, Mean) else [model]
     steps = 3 if arguments.quick else None
+    machine = {"hardware": hardware(arguments.device), "threads": arguments.threads, "torch": torch.__version__}
+    stated = json.dumps({**settings, "training": vars(training)}, sort_keys=True)
+    identity = json.dumps([model_name, dataset, horizon, seed, arguments.lookback, steps, machine, stated])
+    folder = arguments.table.with_name(f"{arguments.table.stem}_checkpoints")
     checkpoints = [
-        arguments.table.with_suffix("") / f"{model_name}-{dataset}-{horizon}-{seed}-{index}.pt"
+        Checkpoint(folder / f"{model_name}-{dataset}-{horizon}-{seed}-{index}.pt", identity)
         for index in range(len(members))
     ]
     outcomes = [
@@ -121,14 +126,11 @@ def run_one(
         "seconds": round(sum(outcome.seconds for outcome in outcomes), 2),
         "seconds_per_epoch": round(sum(outcome.seconds_per_epoch for outcome in outcomes), 2),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "hardware": hardware(arguments.device),
-        "threads": arguments.threads,
-        "torch": torch.__version__,
-        "settings": json.dumps({**settings, "training": vars(training)}, sort_keys=True),
+        **machine,
+        "settings": stated,
     }
-    append_row(arguments.table, row)
-    for checkpoint in checkpoints:
-        checkpoint.unlink()
+    for checkpoint in checkpoints:  # before the row is written: a kill in between costs the run, never a wrong row
+        checkpoint.path.unlink(missing_ok=True)
     return row
 
 

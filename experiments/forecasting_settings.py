@@ -279,6 +279,8 @@ PEER_SETTINGS: dict[str, dict[str, Any]] = {
         "decoder_layers": 1,
         "n_head": 8,
         "dropout": 0.1,
+        "ETTh1": {},
+        "ETTh2": {},
         "Weather": {"training": {"epochs": {96: 3, 192: 10, 336: 10, 720: 10}}},
     },
 }
@@ -292,7 +294,7 @@ def nearest_horizon(by_horizon: dict[int, Any], horizon: int) -> Any:
 def peer_settings(name: str, dataset: str, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the peer's constructor, and what its training changes of the scripts' defaults."""
     everywhere = {key: value for key, value in PEER_SETTINGS[name].items() if key not in FORECASTING_DATASETS}
-    settings = {**everywhere, **PEER_SETTINGS[name].get(dataset, {})}
+    settings = {**everywhere, **PEER_SETTINGS[name][dataset]}
     training = settings.pop("training", {})
 
     def chosen(values: dict[str, Any]) -> dict[str, Any]:

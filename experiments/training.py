@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
@@ -28,7 +29,7 @@ class Training:
     epochs: int = 15
     patience: int = 15  # epochs without a better validation error; one cycle of the rate is best seen to its end
     loss: Literal["l1", "mse"] = "l1"
-    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"  # halved after each epoch but the first
+    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"  # "halving": after every epoch but the first
     weight_decay: float = 0.0
     weight_averaging: float | None = 0.99  # decay per step of the averaged weights that are validated and kept
     clip: float | None = 1.0
@@ -41,6 +42,14 @@ class Training:
     frequency_weight: float = 0.0  # share of the loss taken by the L1 norm of the error's Fourier transform over steps
     frequency_masking: float = 0.0  # share of the frequencies of each training window that are left out at a time
     frequency_mixing: float = 0.0  # share of them that are taken from another window
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file for the state of a run that is under way, and the settings that no other run has."""
+
+    path: Path
+    settings: str
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def train(
     seed: int,
     max_steps: int | None = None,
     report: Callable[[int, float], None] | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Train in place; keep the weights of the epoch with the smallest validation MSE, or the last, as `training` says.
 
@@ -80,9 +89,9 @@ def train(
         Stop after that many steps (for smoke runs and tests).
     report : callable, optional
         Told the epoch and its validation MSE.
-    checkpoint : Path, optional
-        Written after each epoch and gone on from when it is there: the end is that of a run without a stop. The caller
-        removes it.
+    checkpoint : Checkpoint, optional
+        Its file is written after each epoch and gone on from when it is there: the end is that of a run without a stop.
+        The caller removes it.
     """
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-len(windows["train"]) // training.batch_size)
@@ -109,14 +118,14 @@ def train(
     )
     kept: nn.Module = averaged.module if averaged is not None else model
     run = _Run(
-        training,
         {"model": model, "optimizer": optimizer, "one_cycle": one_cycle, "averaged": averaged},
         generator,
+        windows["train"].values.device,
         weights=copy.deepcopy(kept.state_dict()),
     )
-    if checkpoint is not None and checkpoint.is_file():
+    if checkpoint is not None and checkpoint.path.is_file():
         run.load(checkpoint)
-    started -= run.seconds
+        started = clock() - run.seconds
     while run.step < total_steps and (training.keep == "last" or run.epoch - run.best_epoch < training.patience):
         model.train()
         for x, y, first_row in windows["train"].batches(training.batch_size, generator):
@@ -147,6 +156,7 @@ def train(
         run.seconds = clock() - started
         if checkpoint is not None:
             run.save(checkpoint)
+            started = clock() - run.seconds
     model.load_state_dict(run.weights)
     return Outcome(run.mse, run.mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
 
@@ -155,9 +165,9 @@ def train(
 class _Run:
     """How far a training run is, and all that its rest depends on."""
 
-    training: Training
     parts: dict[str, Any]  # each with a state_dict, or None
     generator: torch.Generator
+    device: torch.device
     weights: dict[str, Tensor]  # of the best epoch, or of the last
     mse: float = float("inf")
     mae: float = float("inf")
@@ -167,33 +177,40 @@ class _Run:
     seconds: float = 0.0
     _COUNTED = ("weights", "mse", "mae", "best_epoch", "step", "epoch", "seconds")
 
-    def save(self, path: Path) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Write everything, by way of a temporary file."""
+        random = [self.generator.get_state(), torch.get_rng_state()]
+        if self.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(self.device))
         state = {name: getattr(self, name) for name in self._COUNTED} | {
-            "settings": self._settings(),
+            "settings": checkpoint.settings,
             "parts": {name: part.state_dict() for name, part in self.parts.items() if part is not None},
-            "random": [self.generator.get_state(), torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
+            "random": random,
         }
-        with replaced(path) as temporary:
+        with replaced(checkpoint.path) as temporary:
             torch.save(state, temporary)
 
-    def load(self, path: Path) -> None:
-        """Take up a run where it was left; one of other settings is refused."""
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["settings"] != self._settings():
-            raise ValueError(f"{path} was begun with other settings: remove it to begin anew")
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Take up a run where it was left; one of other settings, or a damaged file, is refused."""
+        try:
+            state = torch.load(checkpoint.path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            raise ValueError(f"{checkpoint.path} is damaged: remove it to begin anew") from error
+        if state["settings"] != checkpoint.settings:
+            raise ValueError(
+                f"{checkpoint.path} was begun with other settings, {state['settings']}, not {checkpoint.settings}: "
+                "remove it to begin anew"
+            )
         for name, part in self.parts.items():
             if part is not None:
                 part.load_state_dict(state["parts"][name])
         own, cpu, *cuda = state["random"]
         self.generator.set_state(own)
         torch.set_rng_state(cpu)
-        torch.cuda.set_rng_state_all(cuda)
+        if cuda:
+            torch.cuda.set_rng_state(*cuda, self.device)
         for name in self._COUNTED:
             setattr(self, name, state[name])
-
-    def _settings(self) -> str:
-        return f"{self.training}\n{self.parts['model']}"
 
 
 def start_in_closed_form(model: nn.Module, windows: WindowSet, training: Training) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import training as training_module
 from forecasting_models import MODELS, SCRIPT, Core, build
 from torch import Tensor, nn
-from training import Outcome, Training, augmented, evaluate, train, training_loss
+from training import Checkpoint, Outcome, Training, augmented, evaluate, train, training_loss
 
 from mvpa_ts import ForecastingConfig
 from mvpa_ts.datasets import WindowSet, forecasting_windows
@@ -126,17 +127,22 @@ def test_augmented_windows_keep_their_mean_and_take_whole_waves(option: str) -> 
     assert torch.equal(torch.cat(same, 1), whole)
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(frame: pd.DataFrame, tmp_path: Path, keep: str) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"keep": "last"}, {"schedule": "halving", "weight_averaging": None}, {"frequency_masking": 0.3, "ridge": 1.0}],
+    ids=str,
+)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(
+    frame: pd.DataFrame, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=24)
     small = {part: WindowSet(w.values, w.starts[:64], 96, 24) for part, w in windows.items()}
-    checkpoint = tmp_path / "run.pt"
+    checkpoint = Checkpoint(tmp_path / "run.pt", "these settings")
 
-    def run(stop: int | None, dropout: float = 0.3, **changes: Any) -> tuple[Outcome, dict[str, Tensor]]:
-        training = replace(Training(2e-3, 16, 4, keep=keep), **changes)
+    def run(stop: int | None) -> tuple[Outcome, dict[str, Tensor]]:
         torch.manual_seed(3)
-        model = Core(ForecastingConfig(24, 96, 24, 12, dropout=dropout))  # dropout draws from the global generator
-        steps = 0
+        config = ForecastingConfig(24, 96, 24, 12, individual_channels=3)  # its dropout draws from the global generator
+        model, steps = Core(config), 0
 
         def interrupt(model: nn.Module, inputs: object) -> None:
             nonlocal steps
@@ -145,6 +151,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(frame: pd.DataFrame, tm
                 raise KeyboardInterrupt
 
         model.register_forward_pre_hook(interrupt)
+        training = replace(Training(2e-3, 16, 4), **changes)
         outcome = train(model, small, training, seed=3, checkpoint=None if stop is None else checkpoint)
         return outcome, model.state_dict()
 
@@ -156,9 +163,61 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(frame: pd.DataFrame, tm
     assert (resumed.validation_mse, resumed.validation_mae) == (whole.validation_mse, whole.validation_mae)
     assert resumed.epochs == whole.epochs == 4
     assert all(torch.equal(same[name], weights[name]) for name in weights)
-    for changes in ({"learning_rate": 0.1}, {"dropout": 0.9}):
-        with pytest.raises(ValueError, match=r"run\.pt was begun with other settings: remove it"):
-            run(99, **changes)
+
+
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
+    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
+    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
+    path, training = tmp_path / "run.pt", Training(0.1, 16, 1, weight_averaging=None)
+    train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
+    with pytest.raises(ValueError, match=r"run\.pt was begun with other settings, one, not two: remove it"):
+        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "two"))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
+        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
+        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
+
+
+def test_a_killed_command_goes_on_in_the_middle_of_a_run(
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def few_windows(*arguments: Any, **options: Any) -> dict[str, WindowSet]:
+        windows = forecasting_windows(*arguments, **options)
+        return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
+
+    monkeypatch.setattr(forecasting, "load_forecasting_frame", lambda name: frame)
+    monkeypatch.setattr(forecasting, "forecasting_windows", few_windows)
+    evaluations, stop = 0, 0
+
+    def counted(*arguments: Any) -> tuple[float, float]:
+        nonlocal evaluations
+        evaluations += 1
+        if evaluations == stop:
+            raise KeyboardInterrupt
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(training_module, "evaluate", counted)
+
+    def run(table: Path, *model: str) -> dict[str, Any]:
+        command = ["forecasting.py", "--datasets", "ETTh1", "--horizons", "96", "--table", str(table), "--models"]
+        monkeypatch.setattr(sys, "argv", [*command, *model])
+        forecasting.main()
+        return pd.read_csv(table).drop(columns=["seconds", "seconds_per_epoch"]).iloc[0].to_dict()
+
+    ensemble = "MVPA, mean of 5 networks"
+    whole = run(tmp_path / "whole.csv", ensemble)
+    assert evaluations == 5  # each member once, at its end
+    evaluations, stop = 0, 3
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped.csv", ensemble)
+    folder = tmp_path / "stopped_checkpoints"
+    assert len(list(folder.iterdir())) == 3
+    evaluations, stop = 0, 0
+    assert run(tmp_path / "stopped.csv", ensemble) == whole
+    assert evaluations == 3  # two members were whole
+    assert not list(folder.iterdir())
 
 
 def test_the_rate_is_halved_after_every_epoch_but_the_first(
@@ -212,10 +271,18 @@ def test_every_model_forecasts_all_channels(name: str) -> None:
     ("name", "dataset", "horizon", "own", "trained"),
     [
         ("PatchTST", "ETTh1", 720, {"encoder_layers": 1, "n_heads": 16}, {}),
+        ("PatchTST", "ETTh2", 96, {"encoder_layers": 3, "n_heads": 4}, {"epochs": 10}),
         ("PatchTST", "Weather", 336, {"encoder_layers": 2, "n_heads": 4}, {"epochs": 3, "batch_size": 128}),
         ("iTransformer", "ETTh1", 192, {"hidden_size": 256, "d_ff": 256, "e_layers": 2}, {}),
         ("iTransformer", "Weather", 96, {"hidden_size": 512, "d_ff": 512, "e_layers": 3}, {}),
-        ("TimeMixer", "Weather", 96, {"d_model": 16, "e_layers": 3}, {"learning_rate": 1e-2, "epochs": 20}),
+        (
+            "TimeMixer",
+            "Weather",
+            96,
+            {"d_model": 16, "e_layers": 3},
+            {"learning_rate": 1e-2, "epochs": 20, "patience": 10},
+        ),
+        ("TimeMixer", "ETTh2", 720, {"e_layers": 2}, {"learning_rate": 1e-2, "batch_size": 32, "patience": 3}),
         ("TimeXer", "ETTh1", 100, {"hidden_size": 256, "d_ff": 2048}, {"batch_size": 4}),  # the nearest horizon's
         ("VanillaTransformer", "Weather", 96, {"hidden_size": 512}, {"epochs": 3}),
     ],
