@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -90,41 +91,51 @@ def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Call
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
 
 
+class Met:
+    """Optuna calls it after each trial of its process: after the first it waits until there is a trial of another."""
+
+    def __init__(self) -> None:
+        self.own: list[int] = []
+
+    def __call__(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        self.own.append(trial.number)
+        deadline = time.monotonic() + 200
+        while {trial.number for trial in study.get_trials()} <= set(self.own) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
 WORKER = """
 import sys
 import pandas as pd
 from neuralforecast import NeuralForecast
 from mvpa_ts.adapters.neuralforecast import AutoMVPA
+from test_auto import Met
 fixed = {fixed}
 config = lambda trial: {{**fixed, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}}
-model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1])
+model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1], callbacks=[Met()])
 NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 """
 
 
 def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, forecaster: Callable):
-    """Another process and this one, which waits for the other to begin."""
+    """Another process and this one, none of which goes on before both have begun."""
     panel(3).to_pickle(tmp_path / "panel")
     code = WORKER.format(fixed=FIXED)
     with subprocess.Popen(
         [sys.executable, "-P", "-W", "ignore", "-c", code, url, str(tmp_path / "panel")],
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     ) as other:
-        deadline = time.monotonic() + 200
-        while not (tmp_path / "sweep.db").exists() and other.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        mine: list[int] = []
-        callbacks = [lambda study, trial: mine.append(trial.number)]
-        model = AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=callbacks)
-        fitted = forecaster(model)
+        met = Met()
+        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=[met]))
         fitted.fit(panel(3), val_size=6)
         _, errors = other.communicate(timeout=200)
     assert other.returncode == 0, errors
     assert len(optuna.get_all_study_names(url)) == 1
     finished = [trial.number for trial in fitted.models[0].results.get_trials(states=(TrialState.COMPLETE,))]
     assert 6 <= len(finished) <= 7, "each worker may have one under way when the sixth is finished"
-    assert 0 < len(mine) < len(finished)
+    assert 0 < len(met.own) < len(finished)
 
 
 def begin(url: str, barrier: Any) -> None:
