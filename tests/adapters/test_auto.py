@@ -91,17 +91,16 @@ def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Call
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
 
 
-class Met:
-    """Optuna calls it after each trial of its process: after the first it waits until there is a trial of another."""
+def wait_for_another(own: list[int]) -> Callable[[optuna.Study, optuna.trial.FrozenTrial], None]:
+    """A callback that notes the trials of its process, and after the first waits until another process has one."""
 
-    def __init__(self) -> None:
-        self.own: list[int] = []
-
-    def __call__(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        self.own.append(trial.number)
-        deadline = time.monotonic() + 200
-        while {trial.number for trial in study.get_trials()} <= set(self.own) and time.monotonic() < deadline:
+    def noted(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        own.append(trial.number)
+        deadline = time.monotonic() + 100
+        while {trial.number for trial in study.get_trials()} <= set(own) and time.monotonic() < deadline:
             time.sleep(0.02)
+
+    return noted
 
 
 WORKER = """
@@ -109,16 +108,16 @@ import sys
 import pandas as pd
 from neuralforecast import NeuralForecast
 from mvpa_ts.adapters.neuralforecast import AutoMVPA
-from test_auto import Met
+from test_auto import wait_for_another
 fixed = {fixed}
 config = lambda trial: {{**fixed, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}}
-model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1], callbacks=[Met()])
+model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1], callbacks=[wait_for_another([])])
 NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 """
 
 
 def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, forecaster: Callable):
-    """Another process and this one, none of which goes on before both have begun."""
+    """Another process and this one, neither of which goes on before both have begun."""
     panel(3).to_pickle(tmp_path / "panel")
     code = WORKER.format(fixed=FIXED)
     with subprocess.Popen(
@@ -127,15 +126,16 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     ) as other:
-        met = Met()
-        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=[met]))
+        mine: list[int] = []
+        callbacks = [wait_for_another(mine)]
+        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=callbacks))
         fitted.fit(panel(3), val_size=6)
         _, errors = other.communicate(timeout=200)
     assert other.returncode == 0, errors
     assert len(optuna.get_all_study_names(url)) == 1
     finished = [trial.number for trial in fitted.models[0].results.get_trials(states=(TrialState.COMPLETE,))]
     assert 6 <= len(finished) <= 7, "each worker may have one under way when the sixth is finished"
-    assert 0 < len(met.own) < len(finished)
+    assert 0 < len(mine) < len(finished)
 
 
 def begin(url: str, barrier: Any) -> None:
