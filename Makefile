@@ -88,7 +88,7 @@ $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
 	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick
 
 build/data: $(VENV)/.project
-	$(BIN)/python tests/made_up_data.py $@
+	$(BIN)/python tests/support/made_up_data.py $@
 
 format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff check --fix .

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
-from attention_peers import Attend, Case, FlexMVPA, contenders
+from harness.attention.accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
+from harness.attention.peers import Attend, Case, FlexMVPA, contenders
 
 import mvpa_ts
 from mvpa_ts.attention.triton import why_unavailable

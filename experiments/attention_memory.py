@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from attention_peers import Case
+from harness.attention.peers import Case
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from classification_models import COMPONENTS, MODELS, Problem, run
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, machines, read_rows
+from harness.classification.models import COMPONENTS, MODELS, Problem, run
+from harness.forecasting.report import RESULTS, append_row, machines, read_rows
 
+from mvpa_ts.datasets.uea import load_uea
 from mvpa_ts.files import write_text
-from mvpa_ts.uea import load_uea
 
 DATASETS = ("JapaneseVowels", "Handwriting", "SelfRegulationSCP1", "BasicMotions")
 KEY = ["model", "dataset", "seed"]

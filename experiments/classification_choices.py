@@ -22,15 +22,15 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, read_rows
+from harness.forecasting.report import RESULTS, append_row, read_rows
 from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.classification import ClassificationConfig, ClassificationNetwork, ClassificationTraining
+from mvpa_ts.classification.loop import Part, fit_kernels, train_network
 from mvpa_ts.classification.panel import Scaler
-from mvpa_ts.classification.training import Part, fit_kernels, train_network
+from mvpa_ts.datasets.uea import load_uea
 from mvpa_ts.files import write_text
-from mvpa_ts.uea import load_uea
 
 FOLDS, SEED = 3, 1
 # What is changed: sizes of the network; under "training" of its training, under "augmentation" of that.

@@ -18,15 +18,15 @@ import pandas as pd
 import torch
 from classification_choices import dealt
 from forecasting import hardware
-from forecasting_report import RESULTS
+from harness.forecasting.report import RESULTS
 from torch import Tensor
 
 from mvpa_ts.classification import ClassificationTraining
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.panel import Scaler
 from mvpa_ts.classification.ridge import fit_ridge
+from mvpa_ts.datasets.uea import load_uea
 from mvpa_ts.files import write_text
-from mvpa_ts.uea import load_uea
 
 FOLDS, SEEDS, FEATURES = 5, (1, 2), 5000
 

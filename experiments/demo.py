@@ -31,12 +31,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from harness.quiet import silence
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
-from quiet import silence
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.datasets import dataset_path, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import dataset_path, load_forecasting_frame
 
 LEVELS = (80, 95)
 BASELINES = {"seasonal naive": "the last season, repeated", "linear": "least squares from look-back to horizon"}

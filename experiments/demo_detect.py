@@ -3,8 +3,8 @@
 A tiny MVPFormer is pretrained by next-segment prediction, finetuned with LoRA and, for comparison, in all weights, and
 detects seizures in recordings of other subjects. Beside it in the table: a threshold on line length. All thresholds are
 the best on further recordings of the training subjects; the test recordings are looked at once. How hard the simulated
-seizures are to tell from rhythmic bursts and artefacts is `mvpa_ts.ieeg.simulator.Difficulty`'s default, which was
-fixed before any detector ran.
+seizures are to tell from rhythmic bursts and artefacts is the default of `mvpa_ts.ieeg.simulation.subject.Difficulty`,
+which was fixed before any detector ran.
 
     python experiments/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
@@ -25,17 +25,17 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from detection_pipeline import Cohort, Configuration, Effort, Study
 from forecasting import hardware
-from forecasting_report import RESULTS
+from harness.detection.pipeline import Cohort, Configuration, Effort, Study
+from harness.forecasting.report import RESULTS
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, simulate_cohort
-from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
-from mvpa_ts.ieeg.cohort_report import markdown_table
-from mvpa_ts.ieeg.command_line import RESEARCH_USE
 from mvpa_ts.ieeg.commands import detect
-from mvpa_ts.ieeg.data.writing import write_edf
+from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
+from mvpa_ts.ieeg.simulation.writing import write_edf
 
 LORA = Configuration("mvpformer", "MVPFormer-tiny, LoRA", size="tiny")
 FULL = Configuration("full", "MVPFormer-tiny, all weights finetuned", size="tiny", finetuning="full")

@@ -26,15 +26,15 @@ import pandas as pd
 import torch
 import yaml
 from forecasting import hardware
-from forecasting_report import RESULTS
+from harness.forecasting.report import RESULTS
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.commands import pretrain
-from mvpa_ts.ieeg.configuration import MVPFormerConfig
-from mvpa_ts.ieeg.data.module import RecordingDataModule, Simulation
-from mvpa_ts.ieeg.model import MVPFormer
-from mvpa_ts.ieeg.pretraining import PretrainingModule, measure_similarity
-from mvpa_ts.ieeg.similarity import REFERENCES, Similarity
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
+from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
+from mvpa_ts.ieeg.training.similarity import REFERENCES, Similarity
 
 # Few short recordings, six steps; the same commands and files.
 QUICK = """

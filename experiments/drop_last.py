@@ -21,12 +21,12 @@ from typing import Any
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import HORIZONS, LOOKBACK, build
-from forecasting_report import RESULTS, append_row, read_rows
+from harness.forecasting.models import HORIZONS, LOOKBACK, build
+from harness.forecasting.report import RESULTS, append_row, read_rows
+from harness.forecasting.training import train
 from torch import Tensor, nn
-from training import train
 
-from mvpa_ts.datasets import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
 
 # Its name in the forecasting table, where "Linear" has a higher rate.

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forecasting_models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
-from forecasting_report import RESULTS, append_row, read_rows, write_report
-from training import Checkpoint, evaluate, train
+from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
+from harness.forecasting.report import RESULTS, append_row, read_rows, write_report
+from harness.forecasting.training import Checkpoint, evaluate, train
 
-from mvpa_ts.datasets import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
 KEY = ["model", "dataset", "horizon", "seed"]
 

@@ -25,13 +25,19 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import LOOKBACK, configured
-from forecasting_report import RESULTS, append_row, read_rows
-from forecasting_settings import LONG_LOOKBACK_SETTINGS, MVPA_SETTINGS, SEARCHED_SETTINGS
+from harness.forecasting.models import LOOKBACK, configured
+from harness.forecasting.report import RESULTS, append_row, read_rows
+from harness.forecasting.settings import LONG_LOOKBACK_SETTINGS, MVPA_SETTINGS, SEARCHED_SETTINGS
+from harness.forecasting.training import Training, train
 from torch import nn
-from training import Training, train
 
-from mvpa_ts.datasets import FORECASTING_DATASETS, Borders, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import (
+    FORECASTING_DATASETS,
+    Borders,
+    WindowSet,
+    forecasting_windows,
+    load_forecasting_frame,
+)
 from mvpa_ts.files import write_text
 
 HORIZONS, SEED, BLOCKS = (96, 336), 1, 4

@@ -33,13 +33,13 @@ import pandas as pd
 import torch
 from forecasting import hardware
 from forecasting_choices import BLOCKS, THINNING, blocks, thinned
-from forecasting_models import CYCLES, LOOKBACK, configured
-from forecasting_models import HORIZONS as ALL_HORIZONS
-from forecasting_report import RESULTS, append_row, read_rows
-from forecasting_settings import MVPA_SETTINGS, SEARCHED_SETTINGS
-from training import errors_by_channel, train
+from harness.forecasting.models import CYCLES, LOOKBACK, configured
+from harness.forecasting.models import HORIZONS as ALL_HORIZONS
+from harness.forecasting.report import RESULTS, append_row, read_rows
+from harness.forecasting.settings import MVPA_SETTINGS, SEARCHED_SETTINGS
+from harness.forecasting.training import errors_by_channel, train
 
-from mvpa_ts.datasets import forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
 
 SEED, REFERENCE = 1, -1

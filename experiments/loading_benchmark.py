@@ -29,13 +29,13 @@ import hdf5plugin  # noqa: F401
 import numpy as np
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS
+from harness.forecasting.report import RESULTS
 from torch.utils.data import DataLoader
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Segments, read_recording, simulate_recording
-from mvpa_ts.ieeg.data.windows import SpanDataset, collate
-from mvpa_ts.ieeg.data.writing import write_swec
+from mvpa_ts.ieeg.simulation.writing import write_swec
+from mvpa_ts.ieeg.training.spans import SpanDataset, collate
 
 CHANNELS, CHUNK = (8, 32), 180 * 512
 

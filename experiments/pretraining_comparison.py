@@ -24,14 +24,14 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS
-from quiet import silence
+from harness.forecasting.report import RESULTS
+from harness.quiet import silence
 
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.configuration import MVPFormerConfig, mvpformer_tiny
-from mvpa_ts.ieeg.data.module import RecordingDataModule, Simulation
-from mvpa_ts.ieeg.pretraining import PretrainingModule, measure_similarity
-from mvpa_ts.ieeg.similarity import REFERENCES, STATES, Rows, Similarity, compare_models
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
+from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
+from mvpa_ts.ieeg.training.similarity import REFERENCES, STATES, Rows, Similarity, compare_models
 
 TINY = "MVPFormer-tiny"
 MODELS: dict[str, MVPFormerConfig] = {

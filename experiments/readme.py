@@ -14,12 +14,12 @@ import pandas as pd
 from classification import CITED as CITED_CLASSIFIERS
 from classification import DATASETS as CLASSIFICATION_SETS
 from classification import accuracy_cell
-from classification_models import COMPONENTS
-from classification_models import MODELS as CLASSIFIERS
-from forecasting_models import HORIZONS, MODELS, SEARCHED
-from forecasting_report import RESULTS, average, machines, read_rows
+from harness.classification.models import COMPONENTS
+from harness.classification.models import MODELS as CLASSIFIERS
+from harness.forecasting.models import HORIZONS, MODELS, SEARCHED
+from harness.forecasting.report import RESULTS, average, machines, read_rows
 
-from mvpa_ts.datasets import FORECASTING_DATASETS
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
 
 README = Path(__file__).parents[1] / "README.md"

@@ -21,16 +21,16 @@ from dataclasses import asdict
 import numpy as np
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS
-from scaling_formulas import SIZES, training_flop
-from scaling_report import PAGE, Case, filled, markdown
+from harness.forecasting.report import RESULTS
+from harness.scaling.formulas import SIZES, training_flop
+from harness.scaling.report import PAGE, Case, filled, markdown
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.configuration import SEGMENT_SAMPLES
-from mvpa_ts.ieeg.contrastive import info_nce
-from mvpa_ts.ieeg.model import MVPFormer
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.training.contrastive import info_nce
 
 CASES = ((6, 4), (12, 4), (12, 8), (24, 4), (24, 8))  # segments, channels
 CHECK = (32, 16)

@@ -23,18 +23,18 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from detection_pipeline import Cohort, Configuration, Effort, Study
-from detection_training import Training, finetune_on_trials
-from forecasting_report import RESULTS, read_rows
+from harness.detection.pipeline import Cohort, Configuration, Effort, Study
+from harness.detection.training import Training, finetune_on_trials
+from harness.forecasting.report import RESULTS, read_rows
 from torch.utils.data import DataLoader
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import read_recording, simulate_cohort
-from mvpa_ts.ieeg.cohort_report import markdown_table
-from mvpa_ts.ieeg.data.cohort import PAPER_TEST, PAPER_TRAIN
-from mvpa_ts.ieeg.data.nejedly import DATA_SETS, NejedlyDataset, first_patients, nejedly_segments
-from mvpa_ts.ieeg.data.windows import collate
-from mvpa_ts.ieeg.scoring import score_segments
+from mvpa_ts.ieeg.datasets.cohort import PAPER_TEST, PAPER_TRAIN
+from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, NejedlyDataset, first_patients, nejedly_segments
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.scoring.scores import score_segments
+from mvpa_ts.ieeg.training.spans import collate
 
 PRETRAINING_58 = tuple(f"ID{i:02d}" for i in range(1, 59))
 """Subjects of the larger pretraining; the other ten test it."""

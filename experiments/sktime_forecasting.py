@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS, append_row, machines, read_rows
+from harness.forecasting.report import RESULTS, append_row, machines, read_rows
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.datasets import Borders, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import Borders, load_forecasting_frame
 from mvpa_ts.files import write_text
 
 KEY = ["case", "horizon", "model", "seed"]

@@ -17,11 +17,11 @@ import time
 
 import torch
 from forecasting import hardware
-from forecasting_report import RESULTS
+from harness.forecasting.report import RESULTS
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_s, mvpformer_tiny
-from mvpa_ts.ieeg.streaming import StreamingMVPFormer
+from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 
 SECONDS = 5.0  # of a segment
 

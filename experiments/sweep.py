@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from quiet import silence
+from harness.quiet import silence
 
 from mvpa_ts.files import write_json
 
@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
 
 def panel(name: str, *, quick: bool) -> tuple[Any, int]:
     """Train and validation rows as neuralforecast takes them, scaled on the train rows, and validation's length."""
-    from mvpa_ts.datasets import Borders, load_forecasting_frame
+    from mvpa_ts.datasets.forecasting import Borders, load_forecasting_frame
 
     frame = load_forecasting_frame(name)
     borders = Borders.of(name, len(frame))

@@ -16,8 +16,8 @@ import time
 
 import torch
 from forecasting import hardware
-from forecasting_models import LOOKBACK, build
-from forecasting_report import RESULTS
+from harness.forecasting.models import LOOKBACK, build
+from harness.forecasting.report import RESULTS
 from torch import nn
 
 from mvpa_ts.files import write_text

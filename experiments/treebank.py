@@ -29,17 +29,17 @@ import h5py
 import numpy as np
 import pandas as pd
 import torch
-from detection_training import Training, finetune_on_trials
-from forecasting_report import RESULTS
+from harness.detection.training import Training, finetune_on_trials
+from harness.forecasting.report import RESULTS
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny, simulate_recording
-from mvpa_ts.ieeg.cohort_report import markdown_table
-from mvpa_ts.ieeg.data.treebank import read_treebank, read_words
-from mvpa_ts.ieeg.data.treebank_tasks import PROTOCOLS, TASKS, read_examples, split_examples, treebank_examples
-from mvpa_ts.ieeg.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
+from mvpa_ts.ieeg.datasets.treebank import read_treebank, read_words
+from mvpa_ts.ieeg.datasets.treebank_tasks import PROTOCOLS, TASKS, read_examples, split_examples, treebank_examples
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.scoring.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 
 CITED = ("PopT", "BrainBERT", "Brant")
 """Rows of the paper's table whose models this project does not hold."""

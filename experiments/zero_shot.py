@@ -20,12 +20,12 @@ from typing import Any
 import pandas as pd
 import torch
 from forecasting import hardware
-from forecasting_models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from forecasting_report import RESULTS, append_row, read_rows
+from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
+from harness.forecasting.report import RESULTS, append_row, read_rows
+from harness.forecasting.training import evaluate, train
 from torch import Tensor, nn
-from training import evaluate, train
 
-from mvpa_ts.datasets import WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import WindowSet, forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
 
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")

@@ -9,45 +9,45 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.configuration import MVPFormerConfig as MVPFormerConfig
-    from mvpa_ts.ieeg.configuration import mvpformer_m as mvpformer_m
-    from mvpa_ts.ieeg.configuration import mvpformer_s as mvpformer_s
-    from mvpa_ts.ieeg.configuration import mvpformer_tiny as mvpformer_tiny
-    from mvpa_ts.ieeg.data.files import read_recording as read_recording
-    from mvpa_ts.ieeg.data.module import RecordingDataModule as RecordingDataModule
-    from mvpa_ts.ieeg.data.preprocessing import Preprocessing as Preprocessing
-    from mvpa_ts.ieeg.data.recording import Recording as Recording
-    from mvpa_ts.ieeg.data.segments import Segments as Segments
-    from mvpa_ts.ieeg.detection import Detection as Detection
-    from mvpa_ts.ieeg.detection import Detector as Detector
-    from mvpa_ts.ieeg.model import MVPFormer as MVPFormer
-    from mvpa_ts.ieeg.pretraining import PretrainingModule as PretrainingModule
-    from mvpa_ts.ieeg.released import load_released as load_released
-    from mvpa_ts.ieeg.similarity import Similarity as Similarity
-    from mvpa_ts.ieeg.simulator import simulate_cohort as simulate_cohort
-    from mvpa_ts.ieeg.simulator import simulate_recording as simulate_recording
-    from mvpa_ts.ieeg.streaming_detection import StreamingDetector as StreamingDetector
+    from mvpa_ts.ieeg.detection.detector import Detection as Detection
+    from mvpa_ts.ieeg.detection.detector import Detector as Detector
+    from mvpa_ts.ieeg.detection.streaming import StreamingDetector as StreamingDetector
+    from mvpa_ts.ieeg.model.configuration import MVPFormerConfig as MVPFormerConfig
+    from mvpa_ts.ieeg.model.configuration import mvpformer_m as mvpformer_m
+    from mvpa_ts.ieeg.model.configuration import mvpformer_s as mvpformer_s
+    from mvpa_ts.ieeg.model.configuration import mvpformer_tiny as mvpformer_tiny
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer as MVPFormer
+    from mvpa_ts.ieeg.model.released import load_released as load_released
+    from mvpa_ts.ieeg.preprocessing.segments import Segments as Segments
+    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing as Preprocessing
+    from mvpa_ts.ieeg.recordings.reading import read_recording as read_recording
+    from mvpa_ts.ieeg.recordings.recording import Recording as Recording
+    from mvpa_ts.ieeg.simulation.simulate import simulate_cohort as simulate_cohort
+    from mvpa_ts.ieeg.simulation.simulate import simulate_recording as simulate_recording
+    from mvpa_ts.ieeg.training.data_module import RecordingDataModule as RecordingDataModule
+    from mvpa_ts.ieeg.training.pretraining import PretrainingModule as PretrainingModule
+    from mvpa_ts.ieeg.training.similarity import Similarity as Similarity
 
 # Names are loaded on first use, so that a command or a reader does not import what it does not need.
 _LAZY = {
-    "Detection": "mvpa_ts.ieeg.detection",
-    "Detector": "mvpa_ts.ieeg.detection",
-    "MVPFormer": "mvpa_ts.ieeg.model",
-    "MVPFormerConfig": "mvpa_ts.ieeg.configuration",
-    "Preprocessing": "mvpa_ts.ieeg.data.preprocessing",
-    "PretrainingModule": "mvpa_ts.ieeg.pretraining",
-    "Recording": "mvpa_ts.ieeg.data.recording",
-    "RecordingDataModule": "mvpa_ts.ieeg.data.module",
-    "Segments": "mvpa_ts.ieeg.data.segments",
-    "Similarity": "mvpa_ts.ieeg.similarity",
-    "StreamingDetector": "mvpa_ts.ieeg.streaming_detection",
-    "load_released": "mvpa_ts.ieeg.released",
-    "mvpformer_m": "mvpa_ts.ieeg.configuration",
-    "mvpformer_s": "mvpa_ts.ieeg.configuration",
-    "mvpformer_tiny": "mvpa_ts.ieeg.configuration",
-    "read_recording": "mvpa_ts.ieeg.data.files",
-    "simulate_cohort": "mvpa_ts.ieeg.simulator",
-    "simulate_recording": "mvpa_ts.ieeg.simulator",
+    "Detection": "mvpa_ts.ieeg.detection.detector",
+    "Detector": "mvpa_ts.ieeg.detection.detector",
+    "MVPFormer": "mvpa_ts.ieeg.model.mvpformer",
+    "MVPFormerConfig": "mvpa_ts.ieeg.model.configuration",
+    "Preprocessing": "mvpa_ts.ieeg.preprocessing.settings",
+    "PretrainingModule": "mvpa_ts.ieeg.training.pretraining",
+    "Recording": "mvpa_ts.ieeg.recordings.recording",
+    "RecordingDataModule": "mvpa_ts.ieeg.training.data_module",
+    "Segments": "mvpa_ts.ieeg.preprocessing.segments",
+    "Similarity": "mvpa_ts.ieeg.training.similarity",
+    "StreamingDetector": "mvpa_ts.ieeg.detection.streaming",
+    "load_released": "mvpa_ts.ieeg.model.released",
+    "mvpformer_m": "mvpa_ts.ieeg.model.configuration",
+    "mvpformer_s": "mvpa_ts.ieeg.model.configuration",
+    "mvpformer_tiny": "mvpa_ts.ieeg.model.configuration",
+    "read_recording": "mvpa_ts.ieeg.recordings.reading",
+    "simulate_cohort": "mvpa_ts.ieeg.simulation.simulate",
+    "simulate_recording": "mvpa_ts.ieeg.simulation.simulate",
 }
 __all__ = [*_LAZY]
 

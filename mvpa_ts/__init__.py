@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig as ClassificationConfig
     from mvpa_ts.classification import ClassificationNetwork as ClassificationNetwork
     from mvpa_ts.classification import fit_classifier as fit_classifier
-    from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
-    from mvpa_ts.forecasting_config import ForecastingConfig as ForecastingConfig
-    from mvpa_ts.linear_start import least_squares_start as least_squares_start
+    from mvpa_ts.forecasting.closed_form import least_squares_start as least_squares_start
+    from mvpa_ts.forecasting.configuration import ForecastingConfig as ForecastingConfig
+    from mvpa_ts.forecasting.network import ForecastingNetwork as ForecastingNetwork
 
 __version__ = "0.1.0"
 
@@ -25,11 +25,11 @@ __version__ = "0.1.0"
 _LAZY = {
     "ClassificationConfig": "mvpa_ts.classification",
     "ClassificationNetwork": "mvpa_ts.classification",
-    "ForecastingConfig": "mvpa_ts.forecasting_config",
-    "ForecastingNetwork": "mvpa_ts.forecasting",
+    "ForecastingConfig": "mvpa_ts.forecasting.configuration",
+    "ForecastingNetwork": "mvpa_ts.forecasting.network",
     "MVPAttention": "mvpa_ts.attention",
     "fit_classifier": "mvpa_ts.classification",
-    "least_squares_start": "mvpa_ts.linear_start",
+    "least_squares_start": "mvpa_ts.forecasting.closed_form",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = ("adapters", "ieeg")

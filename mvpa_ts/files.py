@@ -11,10 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any
 
 
 @contextmanager
@@ -76,17 +73,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(config).__name__}")
     return config
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a ValueError says where it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
 
 
 def _umask() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mvpa_ts.averaging import WeightAverage
+from mvpa_ts.weight_averaging import WeightAverage
 
 
 class WeightAveraging:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mvpa_ts.forecasting import ForecastingNetwork, parameter_groups
+from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
 
 
 class LinearRate:

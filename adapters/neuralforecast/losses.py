@@ -7,7 +7,7 @@ from einops import rearrange
 from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
 from torch import Tensor, nn
 
-from mvpa_ts import quantiles
+from mvpa_ts.forecasting import quantiles
 
 
 def scaled_by_host(loss: nn.Module) -> bool:
@@ -34,7 +34,7 @@ def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
 
 
 def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
-    """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.quantiles.start_in_order`."""
+    """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.forecasting.quantiles.start_in_order`."""
     if isinstance(loss, (MQLoss, HuberMQLoss)):
         quantiles.start_in_order(outputs, loss.quantiles)
 

@@ -22,8 +22,8 @@ from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from mvpa_ts.adapters.neuralforecast.linear_rate import LinearRate
 from mvpa_ts.adapters.neuralforecast.masked_windows import MaskedWindows
-from mvpa_ts.forecasting import ForecastingNetwork
-from mvpa_ts.forecasting_config import ForecastingConfig
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network import ForecastingNetwork
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _HOST_NAMES = {  # of ForecastingConfig's fields

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mvpa_ts.adapters import host_words
-from mvpa_ts.forecast_fitting import ForecasterTraining
-from mvpa_ts.forecast_windows import Series
-from mvpa_ts.forecasting_config import ForecastingConfig
-from mvpa_ts.quantiles import checked_levels
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.quantiles import checked_levels
+from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.forecasting.windows import Series
 
 if TYPE_CHECKING:
     from mvpa_ts.adapters.sktime.forecaster import MVPAForecaster

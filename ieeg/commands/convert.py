@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
-from mvpa_ts.ieeg.command_line import CommandError
+from mvpa_ts.ieeg.commands.main import CommandError
 
 
 def main(arguments: list[str]) -> None:
@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
 
     from mvpa_ts.files import read_config
-    from mvpa_ts.ieeg.configuration import MVPFormerConfig
-    from mvpa_ts.ieeg.released import convert_released
-    from mvpa_ts.ieeg.training_subjects import TRAINING_NAME
+    from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+    from mvpa_ts.ieeg.model.released import convert_released
+    from mvpa_ts.ieeg.training.seen_subjects import TRAINING_NAME
 
     size = options.size
     if size not in ("s", "m") and not Path(size).is_file():

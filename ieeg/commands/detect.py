@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.command_line import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, command_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from mvpa_ts.ieeg.detection import Detector
-    from mvpa_ts.ieeg.events import OnlineRule
+    from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
 
 DESCRIPTION = """Detect seizures in a recording, or in all recordings below a folder.
 
@@ -36,9 +36,9 @@ STORE = "probabilities.store"
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = parser().parse_args(arguments)
-    from mvpa_ts.ieeg.data.files import find_recordings, warn_of_shared_names
-    from mvpa_ts.ieeg.detection import Detector
-    from mvpa_ts.ieeg.events import OnlineRule
+    from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
+    from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
 
     path = Path(options.recording)
     if not path.exists():
@@ -101,12 +101,12 @@ def parser() -> ArgumentParser:
 def _detect(
     detector: Detector, file: Path, folder: Path, online: OnlineRule, changes: dict[str, Any], options: Any
 ) -> None:
-    from mvpa_ts.ieeg.data.files import read_recording
-    from mvpa_ts.ieeg.data.preprocessing import default_preprocessing
-    from mvpa_ts.ieeg.noise import add_noise
-    from mvpa_ts.ieeg.positions import electrode_positions
-    from mvpa_ts.ieeg.report import save_detection
-    from mvpa_ts.ieeg.training_subjects import read_training_subjects, subject_hash
+    from mvpa_ts.ieeg.detection.saved import save_detection
+    from mvpa_ts.ieeg.preprocessing.settings import default_preprocessing
+    from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+    from mvpa_ts.ieeg.recordings.noise import add_noise
+    from mvpa_ts.ieeg.recordings.reading import read_recording
+    from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash
 
     recording = read_recording(file, unit=options.unit)
     positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
@@ -150,8 +150,8 @@ def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path
 def _preprocessing_changes(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    from mvpa_ts.ieeg.configuration import check_rate
-    from mvpa_ts.ieeg.data.preprocessing import Preprocessing
+    from mvpa_ts.ieeg.constants import check_rate
+    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 
     try:
         changes = json.loads(text)

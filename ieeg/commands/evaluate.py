@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.command_line import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, command_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from mvpa_ts.ieeg.results import RecordingResult
+    from mvpa_ts.ieeg.scoring.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
 
@@ -35,10 +35,10 @@ def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.cohort_plots import save_cohort_plots
-    from mvpa_ts.ieeg.cohort_report import cohort_report, markdown_table, swec_groups
-    from mvpa_ts.ieeg.report import RUN
-    from mvpa_ts.ieeg.results import SubjectResult
+    from mvpa_ts.ieeg.detection.saved import RUN
+    from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
+    from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
+    from mvpa_ts.ieeg.scoring.results import SubjectResult
 
     root = Path(options.detections)
     folders = sorted(path.parent for path in root.rglob(RUN))
@@ -88,7 +88,7 @@ def parser() -> ArgumentParser:
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
     from mvpa_ts.files import read_config
-    from mvpa_ts.ieeg.report import RUN
+    from mvpa_ts.ieeg.detection.saved import RUN
 
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:
@@ -116,8 +116,9 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
 
 def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
-    from mvpa_ts.ieeg.data.annotations import is_background, is_seizure, read_events
-    from mvpa_ts.ieeg.report import REFERENCE, read_result
+    from mvpa_ts.ieeg.detection.saved import REFERENCE
+    from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events
+    from mvpa_ts.ieeg.scoring.results import read_result
 
     if unannotated not in ("error", "seizure-free"):
         raise CommandError(f"--unannotated must be error or seizure-free, got {unannotated!r}")

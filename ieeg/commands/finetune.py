@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.training_command import USAGE
+from mvpa_ts.ieeg.commands.training import USAGE
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.configuration import MVPFormerConfig
+    from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 
 CONFIGS = {"tiny": "finetune-tiny.yaml", "s": "finetune-s.yaml", "m": "finetune-m.yaml"}
 HELP = f"""usage: mvpformer finetune [fit | validate] {USAGE}
@@ -34,9 +34,9 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
         return
-    from mvpa_ts.ieeg.data.module import SeizureDataModule
-    from mvpa_ts.ieeg.finetuning import FinetuningModule
-    from mvpa_ts.ieeg.training_command import run_training
+    from mvpa_ts.ieeg.commands.training import run_training
+    from mvpa_ts.ieeg.training.data_module import SeizureDataModule
+    from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
     run_training(
         arguments,
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
 
 def _context(base: str | None, architecture: MVPFormerConfig | None) -> int:
     """Segments of a window: those that the model was pretrained with."""
-    from mvpa_ts.ieeg.model import pretrained_config
+    from mvpa_ts.ieeg.model.mvpformer import pretrained_config
 
     if base is None:
         return 100 if architecture is None else architecture.context

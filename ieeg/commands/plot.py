@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.command_line import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, command_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
     from matplotlib.figure import Figure
 
-    from mvpa_ts.ieeg.connectivity import ComponentMaps
-    from mvpa_ts.ieeg.data.segments import Segments
+    from mvpa_ts.ieeg.model.component_maps import ComponentMaps
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DESCRIPTION = """Draw one figure; the output's ending (.png, .pdf, .svg) chooses the format.
 
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from mvpa_ts.ieeg.report import save_figure
+    from mvpa_ts.ieeg.figures import save_figure
 
     if Path(options.output).suffix.lstrip(".") not in ("png", "pdf", "svg"):
         raise CommandError(f"--output must end in .png, .pdf or .svg, got {options.output}")
@@ -65,17 +65,17 @@ def parser() -> ArgumentParser:
 
 
 def _timeline(options: Any) -> Figure:
-    from mvpa_ts.ieeg.data.annotations import read_seizures
-    from mvpa_ts.ieeg.plots import plot_timeline
-    from mvpa_ts.ieeg.report import REFERENCE, read_detection
+    from mvpa_ts.ieeg.detection.plots import plot_timeline
+    from mvpa_ts.ieeg.detection.saved import REFERENCE, read_detection
+    from mvpa_ts.ieeg.recordings.annotations import read_seizures
 
     detection, table = read_detection(options.source), Path(options.source) / REFERENCE
     return plot_timeline(detection, read_seizures(table, detection.duration) if table.is_file() else None)
 
 
 def _traces(options: Any) -> Figure:
-    from mvpa_ts.ieeg.plots import plot_traces
-    from mvpa_ts.ieeg.report import read_detection
+    from mvpa_ts.ieeg.detection.plots import plot_traces
+    from mvpa_ts.ieeg.detection.saved import read_detection
 
     segments = _segments(options)
     end = options.onset + 30.0 if options.offset is None else options.offset
@@ -89,8 +89,8 @@ def _traces(options: Any) -> Figure:
 
 
 def _channels(options: Any) -> Figure:
-    from mvpa_ts.ieeg.plots import channel_rms, plot_channel_map
-    from mvpa_ts.ieeg.positions import electrode_positions
+    from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map
+    from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
 
     segments = _segments(options)
     positions = electrode_positions(options.source)
@@ -98,7 +98,7 @@ def _channels(options: Any) -> Figure:
 
 
 def _connectivity(options: Any) -> Figure:
-    from mvpa_ts.ieeg.connectivity import plot_component_maps
+    from mvpa_ts.ieeg.model.component_maps import plot_component_maps
 
     if options.model is None:
         raise CommandError("connectivity needs --model")
@@ -111,8 +111,8 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     import torch
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.connectivity import component_maps
-    from mvpa_ts.ieeg.model import MVPFormer
+    from mvpa_ts.ieeg.model.component_maps import component_maps
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
     model = MVPFormer.from_pretrained(folder)
     segments = _segments(options)
@@ -127,9 +127,10 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
 
 
 def _segments(options: Any) -> Segments:
-    from mvpa_ts.ieeg.data.channels import in_recording_order, select_channels
-    from mvpa_ts.ieeg.data.files import read_recording
-    from mvpa_ts.ieeg.data.segments import Segments
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.preprocessing.selection import select_channels
+    from mvpa_ts.ieeg.recordings.channels import in_recording_order
+    from mvpa_ts.ieeg.recordings.reading import read_recording
 
     everything = Segments(read_recording(options.source))
     if options.channels == "all":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.training_command import USAGE
+from mvpa_ts.ieeg.commands.training import USAGE
 
 CONFIGS = {"tiny": "tiny.yaml", "s": "s.yaml", "m": "m.yaml"}
 HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
         return
-    from mvpa_ts.ieeg.data.module import RecordingDataModule
-    from mvpa_ts.ieeg.pretraining import PretrainingModule
-    from mvpa_ts.ieeg.training_command import run_training
+    from mvpa_ts.ieeg.commands.training import run_training
+    from mvpa_ts.ieeg.training.data_module import RecordingDataModule
+    from mvpa_ts.ieeg.training.pretraining import PretrainingModule
 
     run_training(
         arguments,

@@ -10,7 +10,7 @@ def main(arguments: list[str]) -> None:
     """Write recordings of made-up subjects as SWEC folders or EDF files."""
     from jsonargparse import ArgumentParser
 
-    from mvpa_ts.ieeg.simulator import Difficulty
+    from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
     parser = ArgumentParser(
         prog="mvpformer simulate",
@@ -63,9 +63,9 @@ def write_cohort(
     """
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.data.swec import RATES
-    from mvpa_ts.ieeg.data.writing import check_replaceable, write_edf, write_swec
-    from mvpa_ts.ieeg.simulator import simulate_cohort
+    from mvpa_ts.ieeg.recordings.swec import RATES
+    from mvpa_ts.ieeg.simulation.simulate import simulate_cohort
+    from mvpa_ts.ieeg.simulation.writing import check_replaceable, write_edf, write_swec
 
     recordings = simulate_cohort(**cohort)
     rates = {recording.sfreq for recording in recordings}

@@ -2,9 +2,9 @@
 
 from mvpa_ts.classification.augmentation import Augmentation
 from mvpa_ts.classification.fitted import FittedClassifier
-from mvpa_ts.classification.fitting import Progress, fit_classifier
+from mvpa_ts.classification.loop import ClassificationTraining
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
-from mvpa_ts.classification.training import ClassificationTraining
+from mvpa_ts.classification.training import Progress, fit_classifier
 
 __all__ = [
     "Augmentation",

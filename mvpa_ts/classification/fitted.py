@@ -13,7 +13,8 @@ from torch import Tensor
 
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
-from mvpa_ts.files import read_config, read_weights, write_bytes
+from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.weights import read_weights
 
 _FORMAT = "mvpa-ts classifier 1"
 

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.views import series_views
-from mvpa_ts.fields import keep_shares, keep_whole
 
 
 @dataclass(frozen=True)

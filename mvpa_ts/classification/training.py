@@ -1,237 +1,217 @@
-"""Train one classification network on a part of a panel."""
+"""Fit a classifier to a panel: networks with a validation part held out, and the share of their two paths."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from mvpa_ts.averaging import WeightAverage
-from mvpa_ts.classification.augmentation import Augmentation, mixed
-from mvpa_ts.classification.kernels import KernelPath
-from mvpa_ts.fields import keep_shares, keep_whole
+from mvpa_ts.classification.fitted import FittedClassifier
+from mvpa_ts.classification.loop import ClassificationTraining, Part, fit_kernels, logits, train_network
+from mvpa_ts.classification.network import AttentionPath, ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.panel import Scaler, checked_series
 
-_AUGMENTATION = Augmentation()
-_KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
-# Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
-_KERNEL_ROWS = 1024
-_STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
-# Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
-Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
+_PRIOR = 4.0
 
 
 @dataclass(frozen=True)
-class ClassificationTraining:
-    """How `fit_classifier` trains; the defaults serve every dataset.
+class Progress:
+    """What a progress callback is told every `evaluate_every` steps, and at the end of each network.
 
     Attributes
     ----------
-    steps : int or None
-        Most optimiser steps of a network. None: 300, or as many as show each series 8 times where that is more.
-    batch_size : int
-    learning_rate, weight_decay : float
-        Of AdamW with a one-cycle schedule.
-    label_smoothing, mixup : float
-        Share of the target given to all classes; parameter of the Beta distribution that mixes pairs of series, 0: no
-        mixing.
-    weight_averaging : float
-        Decay of the exponential average of weights that is validated and kept.
-    clip : float
-        Largest norm of the gradient.
-    augmentation : Augmentation
-    validation : float
-        Share of the training series, drawn from each class, that the number of steps is chosen on; 0: all steps.
-    evaluate_every, patience : int
-        Steps between two validations, and validations without a smaller loss before training stops.
-    num_networks : int
-        Networks whose probabilities are averaged.
-    refit : bool
-        The first network holds out the validation part, and the others are trained on all series for the number of
-        steps that was best for it. Otherwise each network holds out a part of its own.
-    kernel_augmentation, kernel_copies : Augmentation, int
-        Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
-    class_weights : {"balanced"}, tuple of float or None
-        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+    stage : {"validation", "final"}
+        Whether the network holds out a validation part or is trained on all series.
+    network, num_networks : int
+        Counted from 1.
+    step, steps : int
+    loss : float
+        Of the last batch.
+    validation_loss, validation_accuracy : float or None
+        Of the averaged weights; None where nothing is held out.
+    averaged : nn.Module
+        The path that is being trained, with its averaged weights; to be read only.
     """
 
-    steps: int | None = None
-    batch_size: int = 32
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.05
-    label_smoothing: float = 0.1
-    mixup: float = 0.0
-    weight_averaging: float = 0.98
-    clip: float = 1.0
-    augmentation: Augmentation = _AUGMENTATION
-    validation: float = 0.2
-    evaluate_every: int = 25
-    patience: int = 6
-    num_networks: int = 2
-    refit: bool = True
-    kernel_augmentation: Augmentation = _KERNEL_AUGMENTATION
-    kernel_copies: int = 4
-    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
-        keep_whole(self, 0, "kernel_copies")
-        if self.learning_rate <= 0 or self.clip <= 0:
-            raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
-        keep_shares(self, "label_smoothing", "validation", "weight_averaging")
-        for name in ("weight_decay", "mixup"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if isinstance(self.class_weights, tuple):
-            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
-                raise ValueError(
-                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
-                )
-        elif self.class_weights not in (None, "balanced"):
-            raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
-
-    def for_panel(self, size: int) -> ClassificationTraining:
-        """These settings for a panel of that many series: the steps are set, and validations are not too many."""
-        if self.steps is not None:
-            return self
-        steps = max(_STEPS, math.ceil(_EPOCHS * size / self.batch_size))
-        return replace(self, steps=steps, evaluate_every=max(self.evaluate_every, steps // _EVALUATIONS))
+    stage: Literal["validation", "final"]
+    network: int
+    num_networks: int
+    step: int
+    steps: int
+    loss: float
+    validation_loss: float | None
+    validation_accuracy: float | None
+    averaged: nn.Module
 
 
-@dataclass(frozen=True)
-class Part:
-    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
-
-    x: Tensor
-    mask: Tensor
-    labels: Tensor
-    num_classes: int
-
-    def rows(self, rows: np.ndarray) -> Part:
-        """Some of the series."""
-        return Part(self.x[rows], self.mask[rows], self.labels[rows], self.num_classes)
-
-    def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
-        """What a series of each class counts; "balanced": the classes count the same."""
-        if kind is None:
-            return torch.ones(self.num_classes)
-        if isinstance(kind, tuple):
-            return torch.tensor(kind, dtype=torch.float32)
-        return (
-            len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
-        )
-
-
-def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> Tensor:
-    """Fit the fixed-kernel path to a part and to changed copies of it; returns what `KernelPath.fit` does."""
-    generator = torch.Generator().manual_seed(seed)
-    copies = max(0, min(training.kernel_copies, _KERNEL_ROWS // len(part.labels) - 1))
-    forms = [(part.x, part.mask)]
-    forms += [training.kernel_augmentation(part.x, part.mask, generator) for _ in range(copies)]
-    device = path.weight.device
-    x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
-    weights = part.class_weights(training.class_weights)[part.labels]
-    return path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
-
-
-def train_network(
-    network: nn.Module,
-    part: Part,
-    held: Part | None,
-    training: ClassificationTraining,
+def fit_classifier(
+    series: Sequence[np.ndarray],
+    labels: Sequence[int] | np.ndarray,
     *,
-    steps: int,
-    seed: int,
-    report: Report | None = None,
-) -> int:
-    """Train in place and return the step whose averaged weights the network then holds.
+    config: ClassificationConfig | None = None,
+    training: ClassificationTraining | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    device: str = "cpu",
+) -> FittedClassifier:
+    """Train on a panel; only what is given here is looked at.
+
+    On a CPU the result depends on the arguments and the number of threads alone, to the bit; the caller's random
+    state is left as it was.
 
     Parameters
     ----------
-    network : nn.Module
-        Maps x [B, L, C] and mask [B, L, C] to logits [B, K].
-    part, held : Part
-        What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
-    training : ClassificationTraining
-        Its schedule spans `training.steps` (None: `steps`), so that fewer `steps` repeat the beginning of a longer run.
-    steps : int
+    series : sequence of float arrays, each of shape (C, L_i)
+        NaN = missing. Lengths may differ.
+    labels : sequence of int, shape (n,)
+        Classes 0 … K−1; each of them occurs.
+    config : ClassificationConfig, optional
+        Default: the sizes of the panel and the defaults for all else.
+    training : ClassificationTraining, optional
     seed : int
-        For batches and augmentation; dropout follows torch's global random state.
-    report : callable, optional
-        Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
+    progress : callable, optional
+        Told a `Progress` at each validation and at the end of each network.
+    device : str
+        Where the networks are trained and stay.
+
+    Returns
+    -------
+    FittedClassifier
+
+    Raises
+    ------
+    ValueError
+        The panel is empty or malformed (see `checked_series`), labels do not fit, there is one class only, or `config`
+        is for another number of channels or classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    >>> steps = np.arange(24)
+    >>> series = [np.sin(steps * (0.5 + row % 2))[None] for row in range(12)]  # two frequencies
+    >>> labels = [row % 2 for row in range(12)]
+    >>> fitted = fit_classifier(series, labels, training=ClassificationTraining(steps=5))
+    >>> fitted.predict_proba(series).argmax(1).tolist() == labels
+    True
     """
-    generator = torch.Generator().manual_seed(seed)
-    device = next(network.parameters()).device
-    class_weights = part.class_weights(training.class_weights)
-    parameters = list(network.parameters())
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [one for one in parameters if one.ndim > 1], "weight_decay": training.weight_decay},
-            {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
-        ],
-        training.learning_rate,
-    )
-    total = (training.steps or steps) + 1
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        training.learning_rate,
-        total_steps=total,
-        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
-    )
-    average = WeightAverage(network, training.weight_averaging or None)
-    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
-    order = torch.empty(0, dtype=torch.long)
-    for step in range(1, steps + 1):
-        while len(order) < training.batch_size:
-            order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
-        rows, order = order[: training.batch_size], order[training.batch_size :]
-        x, mask = training.augmentation(part.x[rows], part.mask[rows], generator)
-        target = F.one_hot(part.labels[rows], part.num_classes).float()
-        if training.mixup:
-            x, target = mixed(x, mask, target, training.mixup, generator)
-        target = target * (1 - training.label_smoothing) + training.label_smoothing / part.num_classes
-        log_probability = network.train()(x.to(device), mask.to(device)).log_softmax(-1)
-        losses = -(target.to(device) * log_probability).sum(1)
-        loss = (losses * class_weights[part.labels[rows]].to(device)).mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, training.clip)
-        optimizer.step()
-        schedule.step()
-        average.update()
-        if step % training.evaluate_every and step != steps:
-            continue
-        with average.in_place():
-            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
-            if report is not None:
-                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
-            if validation_loss is not None and validation_loss < best_loss:
-                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
-        if held is not None and step - best_step >= training.patience * training.evaluate_every:
-            break
-    average.keep()
-    if best_state is not None:
-        network.load_state_dict(best_state)
-    network.eval()
-    return best_step or steps
+    arrays, targets = checked_series(series), np.asarray(labels)
+    config = _checked_config(arrays, targets, config)
+    training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
+    if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
+        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
 
 
-def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
-    """Cross-entropy and accuracy."""
-    outputs = logits(network, part)
-    loss = F.cross_entropy(outputs, part.labels, class_weights).item()
-    return loss, (outputs.argmax(1) == part.labels).double().mean().item()
+def _silent(progress: Progress) -> None:
+    """Say nothing."""
 
 
-@torch.no_grad()
-def logits(network: nn.Module, part: Part) -> Tensor:
-    """What a network says of every series of a part, [n, K], on the CPU."""
-    device = next(network.parameters()).device
-    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
-    return torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])
+def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows held out: `share` of each class, at least one where it has two or more; none at 0."""
+    generator = np.random.default_rng(seed)
+    held_out: list[int] = []
+    for label in np.unique(labels) if share else ():
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
+    held = np.array(sorted(held_out), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _checked_config(
+    series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
+) -> ClassificationConfig:
+    if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be {len(series)} integers, one a series, got {labels.dtype} of {labels.shape}")
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
+    if not np.array_equal(classes, np.arange(len(classes))):
+        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
+    if config is None:
+        length = max(one.shape[1] for one in series)
+        return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
+    if config.num_channels != len(series[0]):
+        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(series[0])})")
+    if config.num_classes != len(classes):
+        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of the labels ({len(classes)})")
+    return config
+
+
+def _fit(
+    series: list[np.ndarray],
+    labels: np.ndarray,
+    config: ClassificationConfig,
+    training: ClassificationTraining,
+    seed: int,
+    progress: Callable[[Progress], None],
+    device: str,
+) -> FittedClassifier:
+    splits = [stratified_split(labels, training.validation, seed + index) for index in range(training.num_networks)]
+    # One scaler for all networks; it has not seen what the first one is validated on.
+    scaler = Scaler.fit([series[row] for row in splits[0][0]])
+    whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
+    assert training.steps is not None  # set by `for_panel`
+    networks, most = [], training.steps
+    steps, share = most, None
+    for index, (rows, held) in enumerate(splits):
+        own = seed + 1000 * index
+        validated = len(held) > 0 and (index == 0 or not training.refit)
+        stage: Literal["validation", "final"] = "validation" if validated else "final"
+        torch.manual_seed(own)
+        network = ClassificationNetwork(config, own).to(device)
+        best = train_network(
+            network.attention,
+            whole.rows(rows) if validated else whole,
+            whole.rows(held) if validated else None,
+            training,
+            steps=most if validated else steps,
+            seed=own,
+            report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
+        )
+        steps = best if index == 0 else steps
+        if network.kernels is not None:
+            left_out = fit_kernels(network.kernels, whole, training, own)
+            if config.kernel_weight is None and index == 0 and validated:
+                share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
+            if share is not None:
+                network.kernel_share.fill_(share)
+        networks.append(network)
+    return FittedClassifier(config, scaler, networks)
+
+
+def kernel_share(
+    path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
+) -> float:
+    """Share of the fixed-kernel path with the smallest cross-entropy over what was held out.
+
+    Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
+    logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
+    """
+    weight = held.class_weights(training.class_weights)[held.labels]
+    probabilities = logits(path, held).softmax(1), left_out.cpu().softmax(1)
+    attended, convolved = (one.gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for one in probabilities)
+    shares = torch.arange(1, 20) / 20
+    losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
+    return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
+
+
+def _tell(
+    progress: Callable[[Progress], None],
+    stage: Literal["validation", "final"],
+    network: int,
+    num_networks: int,
+    step: int,
+    steps: int,
+    loss: float,
+    validation_loss: float | None,
+    validation_accuracy: float | None,
+    averaged: nn.Module,
+) -> None:
+    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from attention_checks import EXTRA_FACTORS, Case, assert_as_accurate_as_reference, covering_cases
+from support.attention_checks import EXTRA_FACTORS, Case, assert_as_accurate_as_reference, covering_cases
 
 EXACT = torch.linspace(-1.0, 1.0, 101, dtype=torch.float64)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
-from distributed_gradients import PROCESSES, batch, loss, process, stack
+from support.distributed_gradients import PROCESSES, batch, loss, process, stack
 from torch import distributed
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_checks import INPUTS, Case
+from support.attention_checks import INPUTS, Case
 from torch import Tensor, nn
 
 from mvpa_ts import mvpa_attention

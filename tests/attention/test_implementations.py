@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 import torch
-from attention_checks import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.attention_checks import (
     EXTRA_FACTORS,
     FACTORS,
     INPUTS,
@@ -12,8 +14,6 @@ from attention_checks import (
     assert_as_accurate_as_reference,
     covering_cases,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

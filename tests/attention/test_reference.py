@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_checks import EXTRA_FACTORS, INPUTS, Case, covering_cases, direct_attention
+from support.attention_checks import EXTRA_FACTORS, INPUTS, Case, covering_cases, direct_attention
 
 from mvpa_ts import mvpa_attention
 

@@ -19,9 +19,9 @@ from mvpa_ts.classification import (
     Progress,
     fit_classifier,
 )
-from mvpa_ts.classification.fitting import kernel_share, stratified_split
+from mvpa_ts.classification.loop import Part, train_network
 from mvpa_ts.classification.panel import Scaler
-from mvpa_ts.classification.training import Part, train_network
+from mvpa_ts.classification.training import kernel_share, stratified_split
 
 SMALL = {
     "token_channels": 4,

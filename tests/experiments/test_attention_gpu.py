@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_accuracy import FULL_SIZES, configurations, error_ratios
 from attention_gpu import (
     OUT_OF_MEMORY,
     PASSES,
@@ -20,7 +19,8 @@ from attention_gpu import (
     table,
     work,
 )
-from attention_peers import Case, _pseudo_inverse, contenders
+from harness.attention.accuracy import FULL_SIZES, configurations, error_ratios
+from harness.attention.peers import Case, _pseudo_inverse, contenders
 
 CPU = torch.device("cpu")
 SMALL = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2)
@@ -79,7 +79,7 @@ def test_error_ratios_tell_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> No
     options = {"window": 2, "dense_last_segment": True}
     right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, options)
     assert max(right.values()) < 2
-    import attention_accuracy
+    from harness.attention import accuracy as attention_accuracy
 
     def wrong(*inputs: torch.Tensor, impl: str, **others: object) -> torch.Tensor:
         return attend(*inputs, impl=impl, **others) * (1.05 if impl == "separable" else 1.0)

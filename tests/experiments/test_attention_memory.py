@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from attention_memory import STAGES, _Alive, counted, of_flash_attention, rows, table
-from attention_peers import Case
+from harness.attention.peers import Case
 
 FORWARD, KEPT, BOTH = STAGES
 LARGE = Case(100, 100)

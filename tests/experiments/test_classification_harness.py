@@ -8,13 +8,13 @@ from pathlib import Path
 
 import classification
 import classification_choices
-import classification_models
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from classification_models import MODELS, Problem, run
-from classification_peers import PatchTransformer, StepTransformer, dtw_neighbours
+from harness.classification import models as classification_models
+from harness.classification.models import MODELS, Problem, run
+from harness.classification.peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
 
 from mvpa_ts.classification import ClassificationConfig, ClassificationTraining

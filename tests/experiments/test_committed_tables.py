@@ -8,13 +8,13 @@ from collections.abc import Callable
 import attention_benchmark
 import classification
 import classification_choices
-import forecasting_report
 import pytest
-import scaling_report
 import streaming_benchmark
 import zero_shot
-from forecasting_models import MODELS, build
-from forecasting_report import RESULTS
+from harness.forecasting import report as forecasting_report
+from harness.forecasting.models import MODELS, build
+from harness.forecasting.report import RESULTS
+from harness.scaling import report as scaling_report
 
 FROM_ROWS: dict[str, Callable] = {
     "forecasting": forecasting_report.markdown_report,

@@ -7,9 +7,9 @@ import json
 import demo_ieeg
 import pandas as pd
 import pretraining_comparison
-from forecasting_report import RESULTS
+from harness.forecasting.report import RESULTS
 
-from mvpa_ts.ieeg.similarity import Rows, Similarity
+from mvpa_ts.ieeg.training.similarity import Rows, Similarity
 
 
 def test_loss_curve_of_a_stopped_run(tmp_path):

@@ -15,17 +15,17 @@ pytest.importorskip("peft")
 pytest.importorskip("timescoring")
 
 import demo_detect
-import detection_pipeline
-import detection_training
 import seizure_detection
 import treebank
-from detection_pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
-from detection_training import Training, augmented, finetune_on_trials, scale_initialisation
-from line_length import line_length
+from harness.detection import pipeline as detection_pipeline
+from harness.detection import training as detection_training
+from harness.detection.line_length import line_length
+from harness.detection.pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
+from harness.detection.training import Training, augmented, finetune_on_trials, scale_initialisation
 from scipy.io import savemat
 
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
-from mvpa_ts.ieeg.data.treebank_tasks import Examples
+from mvpa_ts.ieeg.datasets.treebank_tasks import Examples
 
 TINY = Effort(
     context=3,

@@ -6,10 +6,10 @@ import drop_last
 import pandas as pd
 import pytest
 import torch
+from harness.forecasting.training import evaluate
 from torch import Tensor, nn
-from training import evaluate
 
-from mvpa_ts.datasets import WindowSet
+from mvpa_ts.datasets.forecasting import WindowSet
 
 
 class _LastValue(nn.Module):

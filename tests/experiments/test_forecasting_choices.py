@@ -19,8 +19,8 @@ from forecasting_choices import (
     markdown_after_search,
     thinned,
 )
-from forecasting_models import mvpa
-from forecasting_report import RESULTS, read_rows
+from harness.forecasting.models import mvpa
+from harness.forecasting.report import RESULTS, read_rows
 
 
 @pytest.mark.parametrize(("dataset", "rows", "stop"), [("ETTh1", 17420, 11520), ("Weather", 5000, 4000)])

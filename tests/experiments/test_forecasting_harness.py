@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import forecasting
-import forecasting_report
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import training as training_module
-from forecasting_models import MODELS, SCRIPT, Core, build
+from harness.forecasting import report as forecasting_report
+from harness.forecasting import training as training_module
+from harness.forecasting.models import MODELS, SCRIPT, Core, build
+from harness.forecasting.training import Checkpoint, Outcome, Training, augmented, evaluate, train, training_loss
 from torch import Tensor, nn
-from training import Checkpoint, Outcome, Training, augmented, evaluate, train, training_loss
 
 from mvpa_ts import ForecastingConfig
-from mvpa_ts.datasets import WindowSet, forecasting_windows
+from mvpa_ts.datasets.forecasting import WindowSet, forecasting_windows
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecasting_models import configured
-from forecasting_report import RESULTS, read_rows
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
-from forecasting_settings import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, SETTINGS_OF_BLOCKS
+from harness.forecasting.models import configured
+from harness.forecasting.report import RESULTS, read_rows
+from harness.forecasting.settings import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, SETTINGS_OF_BLOCKS
 from optuna.trial import FixedTrial
 
 

@@ -6,10 +6,10 @@ import re
 import sys
 from pathlib import Path
 
-import made_up_data
 import pytest
+from support import made_up_data
 
-from mvpa_ts.datasets import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
 ROOT = Path(__file__).parents[2]
 

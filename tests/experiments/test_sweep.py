@@ -23,7 +23,7 @@ def test_the_sweep_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for i, name in enumerate(("a", "b")):
         frame[name] = 10 * i + np.sin(2 * np.pi * steps / 24 + i)
     frame.loc[11520:, ["a", "b"]] = np.nan  # the test rows: reading them would be an error of neuralforecast
-    monkeypatch.setattr("mvpa_ts.datasets.load_forecasting_frame", lambda name: frame)
+    monkeypatch.setattr("mvpa_ts.datasets.forecasting.load_forecasting_frame", lambda name: frame)
     for trials, finished in ((2, 2), (3, 3)):
         arguments = ["sweep.py", "--quick", "--horizon", "12", "--trials", str(trials), "--output", str(tmp_path)]
         monkeypatch.setattr(sys, "argv", arguments)

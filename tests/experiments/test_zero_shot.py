@@ -12,7 +12,7 @@ import pytest
 import torch
 import zero_shot
 
-from mvpa_ts.datasets import WindowSet
+from mvpa_ts.datasets.forecasting import WindowSet
 
 
 def test_a_season_longer_than_the_look_back_is_read_from_the_series() -> None:

@@ -16,7 +16,7 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 from mvpa_ts.attention.triton.primitives import INTERPRETED
-from mvpa_ts.attention.triton.tuning import fastest
+from mvpa_ts.attention.triton.tuning import Blocks, fastest
 
 # float32 inputs keep float32 products; Triton's default rounds them to tf32.
 PRECISION = INTERPRETED.value if os.environ.get("TRITON_INTERPRET") == "1" else "ieee"
@@ -31,17 +31,6 @@ class Options:
     causal: bool
     window: int | None
     dense_last_segment: bool
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How a kernel is cut: query tokens and keys of a tile, warps, pipeline stages, tiles that a program holds."""
-
-    query_tokens: int
-    keys: int
-    num_warps: int
-    num_stages: int = 2
-    tiles: int = 1
 
 
 # By the ahead-of-time resource report for sm_90: of the blocks that spill no register with Triton 3.6 or 3.9, those

@@ -10,20 +10,29 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
 from triton.runtime.cache import get_cache_manager
-
-if TYPE_CHECKING:
-    from mvpa_ts.attention.triton.launch import Blocks
 
 SWITCH = "MVPA_TS_TUNE"
 """Environment variable; with "0" the first candidate is taken, which was chosen by counting instructions."""
 
 _FILE = "blocks.json"
 _chosen: dict[tuple[Hashable, ...], int] = {}
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a kernel is cut: query tokens and keys of a tile, warps, pipeline stages, tiles that a program holds."""
+
+    query_tokens: int
+    keys: int
+    num_warps: int
+    num_stages: int = 2
+    tiles: int = 1
 
 
 def fastest(

@@ -9,11 +9,11 @@ import torch
 
 pytest.importorskip("sktime")
 
-from made_up_series import SMALL, fitted, panel, waves, weights
 from sktime.split import ExpandingWindowSplitter
+from support.made_up_series import SMALL, fitted, panel, waves, weights
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.forecast_windows import Series
+from mvpa_ts.forecasting.windows import Series
 
 
 class TestQuantiles:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("sktime")
 
-from made_up_series import SMALL, fitted, waves
+from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime import forecaster as module

@@ -11,11 +11,11 @@ pytest.importorskip("triton")
 
 
 def run(marker: str, timeout: float) -> None:
-    file = Path(__file__).with_name("interpreted.py")
+    file = Path(__file__).parents[2] / "support" / "interpreted.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", "-m", marker, str(file)]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=file.parents[3], timeout=timeout
+        command, capture_output=True, text=True, check=False, env=environment, cwd=file.parents[2], timeout=timeout
     )
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
     assert " passed" in result.stdout

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 import triton
-from attention_accuracy import MOST_CANDIDATES
+from harness.attention.accuracy import MOST_CANDIDATES
 
 from mvpa_ts.attention.triton import batch, launch, tuning
 from mvpa_ts.attention.triton.launch import Blocks, choose_blocks

@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from made_up_recordings import recording
+from support.made_up_recordings import recording
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
-from mvpa_ts.ieeg.command_line import main
+from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.commands.pretrain import CONFIGS
-from mvpa_ts.ieeg.data.writing import write_edf
-from mvpa_ts.ieeg.training_command import with_named_configs
+from mvpa_ts.ieeg.commands.training import with_named_configs
+from mvpa_ts.ieeg.simulation.writing import write_edf
 
 SMALL: dict[str, Any] = {
     "checkpoint_every": 5,
@@ -71,7 +71,7 @@ def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     endless = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000")
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.command_line", *command(folder, stopped, *endless)],
+        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.commands.main", *command(folder, stopped, *endless)],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -110,7 +110,7 @@ def test_interrupted_run_says_where_it_goes_on(folder, tmp_path, every):
     output = tmp_path / "run"
     more = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000", "--checkpoint_every", str(every))
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.command_line", *command(folder, output, *more)],
+        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.commands.main", *command(folder, output, *more)],
         stderr=subprocess.PIPE,
         text=True,
         # Jobs in the background of a shell ignore interrupts, and pass that on.
@@ -139,7 +139,7 @@ def test_the_next_interrupt_is_not_ignored(folder, tmp_path, monkeypatch, capsys
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("mvpa_ts.ieeg.pretraining.PretrainingModule.training_step", interrupt)
+    monkeypatch.setattr("mvpa_ts.ieeg.training.pretraining.PretrainingModule.training_step", interrupt)
     assert main(command(folder, tmp_path / "run")) == 130
     assert signal.getsignal(signal.SIGINT) is before
     assert "interrupted; " in capsys.readouterr().err
@@ -238,7 +238,7 @@ def test_two_processes(folder, tmp_path, monkeypatch):
     output = tmp_path / "run"
     more = ["--trainer.strategy", "ddp_fork", "--trainer.devices", "2", "--model.shared_negatives", "20"]
     script = (
-        f"import sys; from mvpa_ts.ieeg.command_line import main; sys.exit(main({command(folder, output, *more)!r}))"
+        f"import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main({command(folder, output, *more)!r}))"
     )
     result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

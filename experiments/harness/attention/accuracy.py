@@ -1,0 +1,172 @@
+"""Errors of FlashMVPA at full sizes against float64, over those that the reference makes in the same precision."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from harness.attention.peers import Case
+from torch import Tensor
+
+from mvpa_ts import mvpa_attention
+
+# Error over that of the reference in the same precision. In float32 the log-sum-exp, from which the backward pass
+# starts, costs one more rounding of the logits.
+LIMITS = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
+# All block sizes that a kernel may choose from are checked; they are at most this many.
+MOST_CANDIDATES = 3
+# One for each layout of the kernels: one tile of channels, several, few channels; narrow and wide heads.
+FULL_SIZES = (
+    Case(50, 50, batch=2, heads=2, kv_heads=1),
+    Case(50, 7, batch=2, heads=2, kv_heads=1, window=3),
+    Case(100, 88, batch=1, heads=2, kv_heads=2, dense_last_segment=False),
+    Case(100, 32, batch=1, heads=4, kv_heads=2, head_dim=128),
+    Case(100, 88, batch=1, heads=1, kv_heads=1, head_dim=128, dense_last_segment=False),
+)
+VARIANTS = ("plain", "channels masked, dropout", "tokens masked")
+
+
+class Configuration(NamedTuple):
+    """What is checked at one time."""
+
+    case: Case
+    variant: str
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{self.case}, {self.variant}, {name_of(self.dtype)}"
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The precision without ``torch.``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def configurations(cases: Sequence[Case], dtypes: Sequence[torch.dtype]) -> list[Configuration]:
+    """All cases in the first precision, which is the one that is timed; the first two also in the others."""
+    some = {dtype: cases if dtype == dtypes[0] else cases[:2] for dtype in dtypes}
+    return [Configuration(case, name, dtype) for dtype in dtypes for case in some[dtype] for name in VARIANTS]
+
+
+def options(configuration: Configuration, device: torch.device) -> dict[str, Any]:
+    """Keyword arguments of the attention."""
+    case = configuration.case
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(probability: float, *shape: int) -> Tensor:
+        return (torch.rand(case.batch, *shape, generator=generator) < probability).to(device)
+
+    T, C = case.segments, case.channels
+    token_mask, channel_mask, keep = draw(0.9, T, C), draw(0.8, C), (draw(0.8, T), draw(0.8, C))
+    variants: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "channels masked, dropout": {"channel_mask": channel_mask, "dropout": 0.3, "dropout_masks": keep},
+        "tokens masked": {"token_mask": token_mask},
+    }
+    shared = {"window": case.window, "dense_last_segment": case.dense_last_segment}
+    return shared | variants[configuration.variant]
+
+
+def check(checked: Sequence[Configuration], device: torch.device, impl: str) -> dict[str, Any]:
+    """Errors (root mean square) of output and gradients, by configuration."""
+    found: dict[str, Any] = {}
+    for configuration in checked:
+        case, _, dtype = configuration
+        ratios = error_ratios(case, impl, device, dtype, options(configuration, device))
+        worst = max(ratios.values())
+        found[str(configuration)] = {
+            "precision": name_of(dtype),
+            "passes": worst <= LIMITS[name_of(dtype)],
+            "ratios": {tensor: round(ratio, 3) for tensor, ratio in ratios.items()},
+        }
+        print(f"{configuration}: error {worst:.2f}× that of the reference", flush=True)
+    return found
+
+
+def error_ratios(
+    case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict[str, Any]
+) -> dict[str, float]:
+    """For the output and every gradient: error over the error of the reference, the worst of all block sizes."""
+    exact = evaluate(case, "reference", device, dtype, torch.float64, options)
+    reference = evaluate(case, "reference", device, dtype, dtype, options)
+    ratios = dict.fromkeys(("output", *case.shapes), 0.0)
+    for position in range(MOST_CANDIDATES if impl == "triton" else 1):
+        with blocks_at(position if impl == "triton" else None):
+            actual = evaluate(case, impl, device, dtype, dtype, options)
+        for name, true, standard, got in zip(ratios, exact, reference, actual, strict=True):
+            rounding = torch.finfo(dtype).eps * true.abs().max().item() / 2
+            allowed = max((standard - true).square().mean().sqrt().item(), rounding)
+            error = (got - true).square().mean().sqrt().item()
+            ratios[name] = max(ratios[name], error / allowed if math.isfinite(error) else math.inf)
+    return ratios
+
+
+def evaluate(
+    case: Case,
+    impl: str,
+    device: torch.device,
+    given: torch.dtype,
+    computed: torch.dtype,
+    options: dict[str, Any],
+) -> list[Tensor]:
+    """Output and gradients in float64; all precisions start from the same numbers, those of the given one."""
+    inputs = [x.detach().to(computed).requires_grad_() for x in case.inputs(device, given).values()]
+    output = mvpa_attention(*inputs, impl=impl, **options)  # type: ignore[arg-type]
+    generator = torch.Generator(device).manual_seed(1)
+    cotangent = torch.randn(output.shape, generator=generator, device=device, dtype=torch.float32)
+    gradients = torch.autograd.grad(output, inputs, cotangent.to(given).to(computed))
+    return [output.detach().double(), *(gradient.double() for gradient in gradients)]
+
+
+@contextmanager
+def blocks_at(position: int | None) -> Iterator[None]:
+    """Kernels take their candidate at this position, or their last, instead of the fastest one; None changes nothing.
+
+    All but the first take the samples one at a time, so that a cut batch is checked as well.
+    """
+    if position is None:
+        yield
+        return
+    from mvpa_ts.attention.triton import batch, launch
+
+    def take(_kernel: Any, candidates: Sequence[launch.Blocks], *_: Any) -> launch.Blocks:
+        return candidates[min(position, len(candidates) - 1)]
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(launch, "fastest", take))
+        if position:
+            stack.enter_context(mock.patch.object(batch, "_PROGRAMS", 1))
+        yield
+
+
+def compile_ahead(checked: Sequence[Configuration], device: torch.device) -> None:
+    """Compile what `check` needs in several processes: one alone takes seconds for each of a hundred kernels.
+
+    The compiled kernels are in Triton's cache on disk then. What fails here fails again, and is told, in `check`.
+    """
+    jobs = [(configuration, device, position) for position in range(MOST_CANDIDATES) for configuration in checked]
+    workers = min(8, (os.cpu_count() or 1) // 2)
+    if workers < 2:
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        failures = sum(pool.map(_compile, jobs))
+    if failures:
+        print(f"{failures} of {len(jobs)} calls failed while kernels were compiled ahead", flush=True)
+
+
+def _compile(job: tuple[Configuration, torch.device, int]) -> bool:
+    configuration, device, position = job
+    try:
+        with blocks_at(position):
+            dtype = configuration.dtype
+            evaluate(configuration.case, "triton", device, dtype, dtype, options(configuration, device))
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,356 @@
+"""From recordings to scores: pretraining, finetuning, detection, scoring; each stage is kept and not repeated.
+
+A configuration names a row of a table. Its stages lie in folders named after what they depend on, so configurations
+share a pretrained model, and a study that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from harness.detection.line_length import as_probability, line_length
+from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
+
+from mvpa_ts.files import write_json
+from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
+from mvpa_ts.ieeg.detection.rules import RuleName, probabilities_to_events
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.preprocessing.selection import select_channels
+from mvpa_ts.ieeg.recordings.noise import add_noise
+from mvpa_ts.ieeg.scoring.cohort import CohortReport, cohort_report, swec_groups
+from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
+from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_seconds
+
+SIZES: dict[str, Callable[..., MVPFormerConfig]] = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of a table.
+
+    Attributes
+    ----------
+    name : str
+        What the command line calls it.
+    row : str
+        What the table calls it.
+    size : {"tiny", "s", "m"}
+    attention : {"mvpa", "llama"}
+    pretraining : str or None
+        Group of subjects; None: from scratch.
+    finetuning : {"lora", "full", "head"}
+    channels : "auto", "all" or int
+        A number is that of the automatic selection.
+    noise : float, optional
+        Signal-to-noise ratio of white noise on the test recordings (dB).
+    test : str
+        Group of subjects.
+    """
+
+    name: str
+    row: str
+    size: Literal["tiny", "s", "m"] = "s"
+    attention: Literal["mvpa", "llama"] = "mvpa"
+    pretraining: str | None = "pretraining"
+    finetuning: Literal["lora", "full", "head"] = "lora"
+    channels: Literal["auto", "all"] | int = "auto"
+    noise: float | None = None
+    test: str = "unseen"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long and with what settings models are trained.
+
+    Attributes
+    ----------
+    context : int
+        T, segments in a window.
+    pretraining_steps, finetuning_steps : int
+    pretraining_rate, finetuning_rate, full_rate : float
+        Learning rates; the last for finetuning all weights.
+    batch_size, windows : int
+        Spans in a batch, and windows in a span.
+    rules : {"szcore", "paper"}
+        Post-processing and scoring.
+    copies : int
+        Views of each training recording, see `augmented`; 0: the recordings as they are, read from their files.
+    model : mapping
+        Changes of the model's configuration.
+    accelerator, precision : str
+        Lightning's.
+    """
+
+    context: int = 100
+    pretraining_steps: int = 100_000
+    finetuning_steps: int = 10_000
+    pretraining_rate: float = 1e-4
+    finetuning_rate: float = 1e-4
+    full_rate: float = 1e-4
+    batch_size: int = 8
+    windows: int = 1
+    rules: Literal["szcore", "paper"] = "szcore"
+    copies: int = 0
+    model: Mapping[str, Any] | None = None
+    accelerator: str = "auto"
+    precision: str = "32-true"
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Recordings by what they are for.
+
+    Attributes
+    ----------
+    name : str
+        Part of the folders' names.
+    groups : mapping of name to recordings
+        "finetuning", the groups that configurations pretrain and test on and, optionally, "calibration": recordings of
+        finetuning subjects on which the threshold is chosen; without it the threshold is 0.5.
+    """
+
+    name: str
+    groups: Mapping[str, Sequence[Recording]]
+
+
+class Study:
+    """Configurations on one cohort with one effort and seed, below one folder."""
+
+    def __init__(self, cohort: Cohort, effort: Effort, folder: Path, seed: int = 0) -> None:
+        self.cohort, self.effort, self.folder, self.seed = cohort, effort, folder, seed
+        self._memory: dict[str, list[Segments]] = {}
+
+    def run(self, configuration: Configuration) -> tuple[dict[str, Any], CohortReport]:
+        """Row of the table and full report of a configuration."""
+        started = time.perf_counter()
+        model = self.finetuned(configuration)
+        threshold = self.threshold(configuration, model)
+        results = self.results(configuration, model, configuration.test, threshold)
+        report = self.report(results)
+        name = f"{configuration.name}-{self.effort.rules}-{self.seed}"
+        report.save(self.folder / self.cohort.name / "reports" / name)
+        row = summary_row(configuration.row, report, self.seed) | {
+            "configuration": configuration.name,
+            "threshold": threshold,
+            "trained_share": self._trained_share(configuration),
+            "seconds": time.perf_counter() - started,
+        }
+        return row, report
+
+    def line_length(self, test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
+        """The baseline's row: the threshold that is best on the calibration recordings, applied to the test."""
+        started = time.perf_counter()
+        results = {}
+        for group in ("calibration", test):
+            for recording in self.cohort.groups[group]:
+                scores, starts = line_length(recording)
+                results.setdefault(group, []).append((recording, as_probability(scores), starts))
+        threshold = best_threshold(results["calibration"], self.effort.rules)
+        report = self.report([_result(*each, threshold, self.effort.rules) for each in results[test]])
+        row = summary_row("line length", report, self.seed)
+        return row | {
+            "configuration": "line-length",
+            "threshold": threshold,
+            "trained_share": 0.0,
+            "seconds": time.perf_counter() - started,
+        }, report
+
+    def report(self, results: Sequence[RecordingResult]) -> CohortReport:
+        """Tables over the subjects of these results."""
+        by_subject: dict[str, list[RecordingResult]] = {}
+        for result in results:
+            by_subject.setdefault(result.subject, []).append(result)
+        mode: Mode = self.effort.rules
+        subjects = [SubjectResult(subject, parts, mode) for subject, parts in by_subject.items()]
+        return cohort_report(subjects, swec_groups(by_subject), seed=self.seed)
+
+    def config(self, configuration: Configuration) -> MVPFormerConfig:
+        """The model's sizes and options."""
+        changes = {"context": self.effort.context, "attention": configuration.attention, **(self.effort.model or {})}
+        return SIZES[configuration.size](**changes)
+
+    def base(self, configuration: Configuration) -> MVPFormer:
+        """The pretrained model, or fresh weights."""
+        config = self.config(configuration)
+        if configuration.pretraining is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed)
+                model = MVPFormer(config)
+            scale_initialisation(model)
+            return model
+        folder = self._stage("base", configuration, ("size", "attention", "pretraining"), "pretraining")
+        if not (folder / "config.json").is_file():
+            segments = self._prepared(self.cohort.groups[configuration.pretraining])
+            effort = self.effort
+            training = self._training(effort.pretraining_steps, effort.pretraining_rate, folder)
+            pretrain(config, segments, training).save_pretrained(folder)
+        return MVPFormer.from_pretrained(folder)
+
+    def finetuned(self, configuration: Configuration) -> MVPFormer:
+        """The model with its seizure head, adapters merged."""
+        names = ("size", "attention", "pretraining", "finetuning", "channels")
+        folder = self._stage("finetuned", configuration, names, "finetuning")
+        if not (folder / "config.json").is_file():
+            base = self.base(configuration)
+            chosen = [with_channels(r, configuration.channels) for r in self.cohort.groups["finetuning"]]
+            effort = self.effort
+            rate = effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate
+            training = self._training(effort.finetuning_steps, rate, folder)
+            model, share = finetune(base, self._prepared(chosen), configuration.finetuning, training)
+            write_json(folder / "trained_share.json", share)
+            model.save_pretrained(folder)
+        return MVPFormer.from_pretrained(folder)
+
+    def threshold(self, configuration: Configuration, model: MVPFormer) -> float:
+        """The best on the calibration recordings, without noise; 0.5, the argmax, where there are none."""
+        if "calibration" not in self.cohort.groups:
+            return 0.5
+        quiet = replace(configuration, noise=None)
+        return best_threshold(
+            [(r, p, s) for r, p, s in self._probabilities(quiet, model, "calibration")], self.effort.rules
+        )
+
+    def results(
+        self, configuration: Configuration, model: MVPFormer, group: str, threshold: float
+    ) -> list[RecordingResult]:
+        """Detections in a group's recordings with their reference."""
+        return [
+            _result(*each, threshold, self.effort.rules) for each in self._probabilities(configuration, model, group)
+        ]
+
+    def _probabilities(
+        self, configuration: Configuration, model: MVPFormer, group: str
+    ) -> list[tuple[Recording, npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+        names = ("size", "attention", "pretraining", "finetuning", "channels", "noise")
+        folder = self._stage("detections", configuration, names, "finetuning")
+        found = []
+        for recording in self.cohort.groups[group]:
+            chosen = with_channels(recording, configuration.channels)
+            if configuration.noise is not None:
+                chosen = add_noise(chosen, configuration.noise, seed=self.seed)
+            detector = Detector(model, channels="all", batch_size=8, device=_device(self.effort))
+            detection = detector.detect(chosen, store=folder / f"{recording.name}.store")
+            found.append((recording, detection.probabilities, detection.starts))
+        return found
+
+    def _prepared(self, recordings: Sequence[Recording]) -> list[Segments]:
+        """Segments for training: read from their files, or in memory with augmented copies."""
+        if not self.effort.copies:
+            return [Segments(recording) for recording in recordings]
+        for recording in recordings:
+            if recording.name not in self._memory:
+                self._memory[recording.name] = augmented(recording, self.effort.copies, self.seed)
+        return [view for recording in recordings for view in self._memory[recording.name]]
+
+    def _training(self, steps: int, rate: float, folder: Path) -> Training:
+        effort = self.effort
+        options = {"accelerator": effort.accelerator, "precision": effort.precision, "devices": 1}
+        return Training(steps, rate, effort.batch_size, effort.windows, folder, self.seed, options)
+
+    def _trained_share(self, configuration: Configuration) -> float:
+        names = ("size", "attention", "pretraining", "finetuning", "channels")
+        path = self._stage("finetuned", configuration, names, "finetuning") / "trained_share.json"
+        return float(json.loads(path.read_text()))
+
+    def _stage(self, stage: str, configuration: Configuration, fields: Sequence[str], effort: str) -> Path:
+        """A folder named after all that the stage depends on."""
+        chosen = {name: getattr(configuration, name) for name in fields}
+        settings = {
+            **chosen,
+            "config": self.config(configuration).to_dict(),
+            "effort": {
+                name: value
+                for name, value in asdict(self.effort).items()
+                if name != "rules" and (effort == "finetuning" or not name.startswith(("finetuning", "full")))
+            },
+            "recordings": {group: [r.name for r in recordings] for group, recordings in self.cohort.groups.items()},
+            "seed": self.seed,
+        }
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
+        label = "-".join(str(value) for value in chosen.values() if value is not None)
+        return self.folder / self.cohort.name / stage / f"{label}-{self.seed}-{digest}"
+
+
+def with_channels(recording: Recording, channels: Literal["auto", "all"] | int) -> Recording:
+    """The recording with its selected channels."""
+    if channels == "all":
+        return recording
+    count = 32 if channels == "auto" else channels
+    if len(recording.channel_names) <= count:
+        return recording
+    return recording.pick(select_channels(Segments(recording), count))
+
+
+def best_threshold(
+    scored: Sequence[tuple[Recording, npt.NDArray[np.float64], npt.NDArray[np.float64]]], rules: RuleName
+) -> float:
+    """The threshold whose events cover the seizures best, by the pooled F1 of seconds; of equals the highest.
+
+    Not by the F1 of events: that is high for a detection that never ends, because it overlaps every seizure and merged
+    events are false only once.
+    """
+    values = np.concatenate([probabilities[~np.isnan(probabilities)] for _, probabilities, _ in scored])
+    candidates = np.unique(np.quantile(values, np.linspace(0.5, 0.999, 80)))
+    best = (-1.0, 0.5)
+    for threshold in candidates:
+        pooled = Scores.pooled(
+            score_seconds(
+                recording.seizures,
+                probabilities_to_events(probabilities, starts, rules, threshold=float(threshold)),
+                recording.duration,
+            )
+            for recording, probabilities, starts in scored
+        )
+        best = max(best, (0.0 if np.isnan(pooled.f1) else pooled.f1, float(threshold)))
+    return best[1]
+
+
+def summary_row(row: str, report: CohortReport, seed: int) -> dict[str, Any]:
+    """Pooled and mean scores of the report's first group, and of ``unseen32`` where there is one."""
+    summary = report.summary.set_index(["group", "measure"])
+    values: dict[str, Any] = {"row": row, "seed": seed}
+    for group in report.groups["group"]:
+        suffix = "" if group == report.groups["group"].iloc[0] else f" ({group})"
+        for measure in ("event_f1", "event_sensitivity", "event_precision", "false_positives_per_hour"):
+            values[measure + suffix] = float(summary.loc[(group, measure), "pooled"])
+        for measure in ("kappa", "kappa_stratified", "kappa_whole", "segment_f1", "segment_specificity"):
+            values[measure + suffix] = float(summary.loc[(group, measure), "mean"])
+    groups = report.groups.iloc[0]
+    return values | {
+        "subjects": int(groups["subjects"]),
+        "hours": float(groups["hours"]),
+        "seizures": int(groups["seizures"]),
+    }
+
+
+def _result(
+    recording: Recording,
+    probabilities: npt.NDArray[np.float64],
+    starts: npt.NDArray[np.float64],
+    threshold: float,
+    rules: RuleName,
+) -> RecordingResult:
+    return RecordingResult(
+        recording.name,
+        recording.subject or recording.name,
+        recording.duration,
+        starts,
+        probabilities,
+        [*recording.seizures],
+        probabilities_to_events(probabilities, starts, rules, threshold=threshold),
+        threshold,
+    )
+
+
+def _device(effort: Effort) -> str:
+    gpu = effort.accelerator in ("gpu", "cuda", "auto") and torch.cuda.is_available()
+    return "cuda" if gpu else "cpu"

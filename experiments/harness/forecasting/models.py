@@ -1,0 +1,181 @@
+"""Every model of the forecasting tables, with its settings, behind one call: ``model(x, first_row) -> forecast``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from harness.forecasting.settings import (
+    LONG_LOOKBACK_SETTINGS,
+    MVPA_SETTINGS,
+    PEER_SETTINGS,
+    SEARCHED_SETTINGS,
+    SETTINGS_OF_A_HORIZON,
+    SETTINGS_OF_BLOCKS,
+    nearest_horizon,
+    peer_settings,
+)
+from harness.forecasting.training import Training
+from torch import Tensor, nn
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork
+
+LOOKBACK = 96
+HORIZONS = (96, 192, 336, 720)
+CYCLES = {"ETTh1": 24, "ETTh2": 24, "Weather": 144}  # one day, in steps
+# The ablation, on the settings of each data set: terms of the score, all keys alike, no attention path at all.
+MVPA_MODELS: dict[str, dict[str, Any]] = {
+    "MVPA": {},
+    "MVPA content-only": {"components": ("content",)},
+    "MVPA time-only": {"components": ("time",)},
+    "MVPA channel-only": {"components": ("channel",)},
+    "MVPA none": {"components": ()},
+    "MVPA linear path alone": {"num_layers": 0},
+}
+# Defaults of the long-term forecasting benchmark's scripts, which peers are trained by: MSE loss, Adam, 10 epochs, the
+# rate halved after every epoch but the first.
+SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
+ENSEMBLE, MEMBERS = "MVPA, mean of 5 networks", 5  # differently seeded; not a single model, so a row of its own
+SEARCHED, SEARCHED_EACH = "MVPA, best of the search", "MVPA, best of a search for each horizon"
+SEARCHES: dict[str, dict[str, Any]] = {
+    SEARCHED: SEARCHED_SETTINGS,
+    "MVPA, best of a search in blocks": SETTINGS_OF_BLOCKS,
+    SEARCHED_EACH: SETTINGS_OF_A_HORIZON,
+}
+MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *PEER_SETTINGS)
+
+
+class Core(nn.Module):
+    """A network of this library; the first row of a window is its phase, and the code for a missing value is masked."""
+
+    def __init__(self, config: ForecastingConfig, missing: Tensor | None = None) -> None:
+        super().__init__()
+        self.network = ForecastingNetwork(config)
+        self.register_buffer("missing", missing)
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Map [B, L, C] to [B, h, C]."""
+        mask = None if self.missing is None else x != self.missing
+        return self.network(x, mask, phase=first_row)[..., 0]
+
+
+class Mean(nn.Module):
+    """The mean of the forecasts of several networks."""
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Map [B, L, C] to [B, h, C]."""
+        return torch.stack([member(x, first_row) for member in self.members]).mean(0)
+
+
+class Host(nn.Module):
+    """A model of neuralforecast called by its ``forward(windows_batch)``; a univariate one gets channels as samples."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
+        """Map [B, L, C] to [B, h, C]."""
+        B, L, C = x.shape
+        windows = x if self.model.MULTIVARIATE else x.transpose(1, 2).reshape(B * C, L, 1)
+        batch = {
+            "insample_y": windows,
+            "insample_mask": torch.ones_like(windows),
+            "futr_exog": None,
+            "hist_exog": None,
+            "stat_exog": None,
+        }
+        forecast = self.model(batch)
+        return forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
+
+
+def available(name: str) -> bool:
+    """Whether the model can be built here: peers need neuralforecast."""
+    return name not in PEER_SETTINGS or importlib.util.find_spec("neuralforecast") is not None
+
+
+def build(
+    name: str,
+    dataset: str,
+    horizon: int,
+    channels: int,
+    seed: int,
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """The untrained model, how to train it, and its settings as data; `missing` as in `WindowSet`."""
+    torch.manual_seed(seed)
+    if name in PEER_SETTINGS:
+        import neuralforecast.models as host
+        from harness.quiet import silence
+
+        silence()
+
+        own, changed = peer_settings(name, dataset, horizon)
+        settings = {"h": horizon, "input_size": lookback, **own}
+        model_class: Callable[..., Any] = getattr(host, name)
+        if model_class.MULTIVARIATE:
+            settings["n_series"] = channels
+        return Host(model_class(**settings, random_seed=seed)), replace(SCRIPT, **changed), settings
+    if name.startswith("Linear"):
+        config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
+        return Core(config, missing), Training(learning_rate=2e-2), asdict(config)
+    if name in MVPA_MODELS:
+        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback, missing)
+    if name in SEARCHES:
+        if dataset not in SEARCHES[name]:
+            raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
+        found = SEARCHES[name][dataset]
+        if name == SEARCHED_EACH:
+            found = nearest_horizon(found, horizon)
+        return configured(dataset, horizon, channels, found, lookback, missing)
+    if name == ENSEMBLE:
+        members = [
+            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback, missing)
+            for index in range(MEMBERS)
+        ]
+        return Mean([model for model, _, _ in members]), *members[0][1:]
+    raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
+
+
+def mvpa(
+    dataset: str,
+    horizon: int,
+    channels: int,
+    change: dict[str, Any],
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """MVPA with the settings chosen for the dataset, some of them changed."""
+    chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_LOOKBACK_SETTINGS)[dataset]
+    training = {**chosen.get("training", {}), **change.get("training", {})}
+    return configured(dataset, horizon, channels, {**chosen, **change, "training": training}, lookback, missing)
+
+
+def configured(
+    dataset: str,
+    horizon: int,
+    channels: int,
+    settings: dict[str, Any],
+    lookback: int = LOOKBACK,
+    missing: Tensor | None = None,
+) -> tuple[nn.Module, Training, dict[str, Any]]:
+    """MVPA with settings written as in `MVPA_SETTINGS`."""
+    settings = dict(settings)
+    training = Training(**settings.pop("training", {}))
+    settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
+    for name in ("individual_channels", "bounded_channels"):
+        settings[name] = channels if settings.pop(name, False) else None
+    config = ForecastingConfig(horizon, lookback, **settings)
+    return Core(config, missing), training, asdict(config)
+
+
+def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:
+    return {"cycle_length": CYCLES[dataset], "cycle_channels": channels} if wanted else {}

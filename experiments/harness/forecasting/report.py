@@ -1,0 +1,151 @@
+"""Tables and plots from the rows of the forecasting runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS
+from harness.forecasting.settings import PEER_SETTINGS
+
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
+from mvpa_ts.files import write_text
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def read_rows(table: Path) -> pd.DataFrame:
+    """The rows written so far, or an empty frame."""
+    return pd.read_csv(table) if table.is_file() else pd.DataFrame()
+
+
+def append_row(table: Path, *rows: dict[str, Any]) -> None:
+    """Add the row or rows of a run; the file is replaced as a whole: a kill leaves the old or the new one."""
+    write_text(table, pd.concat([read_rows(table), pd.DataFrame(rows)]).to_csv(index=False))
+
+
+def write_report(rows: pd.DataFrame, table: Path) -> str:
+    """Write the Markdown table and the plots beside the rows; return the table."""
+    text = markdown_report(rows)
+    write_text(table.with_suffix(".md"), text)
+    plot(rows, table.with_suffix(".png"))
+    plot_cost(rows, table.with_name(f"{table.stem}_cost.png"))
+    return text
+
+
+def markdown_report(rows: pd.DataFrame) -> str:
+    """Errors and cost of each model, mean over seeds (± standard deviation), averaged where all horizons are there."""
+    lookback = int(rows["lookback"].iloc[0]) if "lookback" in rows else LOOKBACK
+    lines = [
+        f"Error on the full test set, MSE / MAE in scaled units, look-back {lookback}; mean over seeds, "
+        "± standard deviation of the MSE where there are several.",
+        "Average: over the four horizons, where all were run; its deviation is that of the averages of the seeds. "
+        "Parameters at the shortest horizon; seconds are processor time on a CPU, mean over the runs.",
+        "",
+    ]
+    for dataset in [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]:
+        part = rows[rows["dataset"] == dataset]
+        horizons = sorted(part["horizon"].unique())
+        columns = [*map(str, horizons), "average", "seeds", "parameters", "s an epoch", "s to train"]
+        lines += [f"**{dataset}**", "", f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+        for model in ordered(part["model"]):
+            own = part[part["model"] == model]
+            cells = [_cell(own[own["horizon"] == horizon]) for horizon in horizons]
+            mean = average(own)
+            shortest = own[own["horizon"] == own["horizon"].min()]
+            lines.append(
+                f"| {model} | {' | '.join(cells)} | {f'**{mean}**' if mean else '–'} | {own['seed'].nunique()} "
+                f"| {shortest['parameters'].iloc[0]:,} | {own['seconds_per_epoch'].mean():.1f} "
+                f"| {own['seconds'].mean():.0f} |"
+            )
+        lines.append("")
+    lines.append(machines(rows))
+    return "\n".join(lines) + "\n"
+
+
+def ordered(models: pd.Series) -> list[str]:
+    """Names in the order of the tables; those of earlier settings at the end."""
+    order = {name: index for index, name in enumerate(MODELS)}
+    return sorted(models.unique(), key=lambda name: order.get(name, len(order)))
+
+
+def average(runs: pd.DataFrame) -> str:
+    """MSE ± deviation / MAE of one model averaged over the horizons; empty where a horizon is missing."""
+    per_horizon = runs.groupby("horizon")[["test_mse", "test_mae"]].mean()
+    if not set(HORIZONS) <= set(per_horizon.index):
+        return ""
+    mean = per_horizon.loc[list(HORIZONS)].mean()
+    runs = runs[runs["horizon"].isin(HORIZONS)]
+    complete = runs.groupby("seed").filter(lambda seed: seed["horizon"].nunique() == len(HORIZONS))
+    of_seeds = complete.groupby("seed")["test_mse"].mean()
+    spread = f" ± {of_seeds.std():.3f}" if len(of_seeds) > 1 else ""
+    return f"{mean['test_mse']:.3f}{spread} / {mean['test_mae']:.3f}"
+
+
+def machines(rows: pd.DataFrame) -> str:
+    """One sentence for each kind of machine that the rows were measured on."""
+    kinds = rows.groupby(["hardware", "threads", "torch"]).size().index
+    return " ".join(f"Measured on {name}; {threads} thread(s), torch {version}." for name, threads, version in kinds)
+
+
+def _cell(runs: pd.DataFrame) -> str:
+    if runs.empty:
+        return "–"
+    spread = f" ± {runs['test_mse'].std():.3f}" if len(runs) > 1 else ""
+    return f"{runs['test_mse'].mean():.3f}{spread} / {runs['test_mae'].mean():.3f}"
+
+
+def plot(rows: pd.DataFrame, path: Path) -> None:
+    """Test MSE against the horizon, one panel a dataset; nothing is drawn where matplotlib is not installed."""
+    if (axes := _panels(rows)) is None:
+        return
+    for dataset, axis in axes.items():
+        part = rows[rows["dataset"] == dataset]
+        for model in [name for name in MODELS if name in set(part["model"])]:
+            error = part[part["model"] == model].groupby("horizon")["test_mse"]
+            mean, spread = error.mean(), error.std().fillna(0.0)
+            style = "--" if model in PEER_SETTINGS else ":" if model.startswith("Linear") else "-"
+            axis.errorbar(mean.index, mean, spread, label=model, marker="o", linestyle=style, capsize=2)
+        axis.set(title=dataset, xlabel="horizon (steps)", ylabel="test MSE (scaled units)", xticks=HORIZONS)
+        if axis.has_data():
+            axis.legend(fontsize="small")
+    axis.figure.savefig(path, dpi=120)
+
+
+def plot_cost(rows: pd.DataFrame, path: Path) -> None:
+    """Test MSE at the shortest horizon against the time to train; the area of a dot follows the parameters."""
+    if (axes := _panels(rows)) is None:
+        return
+    for dataset, axis in axes.items():
+        part = rows[(rows["dataset"] == dataset) & (rows["horizon"] == rows["horizon"].min())]
+        for model in [name for name in MODELS if name in set(part["model"])]:
+            own = part[part["model"] == model]
+            seconds, error = max(own["seconds"].mean(), 0.01), own["test_mse"].mean()
+            axis.scatter(seconds, error, s=2 * own["parameters"].iloc[0] ** 0.4, alpha=0.6)
+            axis.annotate(model, (seconds, error), textcoords="offset points", xytext=(5, 5), fontsize="small")
+        axis.set(
+            title=f"{dataset}, horizon {rows['horizon'].min()}",
+            xlabel="time to train (s)",
+            ylabel="test MSE (scaled units)",
+            xscale="log",
+        )
+        axis.margins(x=0.25)
+    axis.figure.savefig(path, dpi=120)
+
+
+def _panels(rows: pd.DataFrame) -> dict[str, Any] | None:
+    try:
+        import matplotlib
+    except ImportError:
+        print("matplotlib is not installed: no plot")
+        return None
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    datasets = [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]
+    figure = Figure(figsize=(5 * len(datasets), 4), layout="constrained")
+    axes = figure.subplots(1, len(datasets), squeeze=False)[0]
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    return dict(zip(datasets, axes, strict=True))

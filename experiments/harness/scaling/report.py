@@ -1,0 +1,232 @@
+"""Tables of what was measured for scaling.py, and of what follows from it for whole training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from harness.forecasting.report import RESULTS
+from harness.scaling.formulas import (
+    SIZES,
+    activation_bytes,
+    attention_flop,
+    state_bytes,
+    traffic_bytes,
+    training_flop,
+)
+
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
+# Distinct 5 s channel segments of the SWEC set, as given, for it was not at hand; each lies in up to 100 windows.
+SEGMENTS = {"all 68 subjects": 388.5e6, "without the 18 duplicates": 274.5e6, "the paper's 18 for training": 114.0e6}
+CONTEXT, CHANNELS = 100, 88
+GPUS = (1, 8, 64, 512)
+BATCH = 8  # windows of one GPU in a step
+SHARED = 2048  # segments that each GPU adds to the common pool of negatives
+# Assumed, not measured: what a current data-centre GPU may sustain in bfloat16.
+ASSUMED_FLOPS = 2e14
+MEMORY = {"40 GB": 40e9, "80 GB": 80e9}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured forward and backward pass."""
+
+    size: str
+    layers: int
+    segments: int
+    channels: int
+    precision: str
+    forward_flop: int
+    training_flop: int
+    kept_bytes: int
+    seconds: float
+
+
+def filled(page: str, report: str) -> str:
+    """The page with the report's tables, one heading level down, but for those of single cases."""
+    before, _, rest = page.partition("<!-- tables -->\n")
+    _, _, after = rest.partition("<!-- end -->")
+    tables = report[report.index("Kept for the backward pass") :]
+    fitted = "\n".join(f"#{line}" if line.startswith("##") else line for line in tables.splitlines()) + "\n"
+    return f"{before}<!-- tables -->\n{fitted}<!-- end -->{after}"
+
+
+def markdown(
+    cases: list[Case], fits: dict[str, dict[str, float]], checks: list[dict[str, object]], machine: str
+) -> str:
+    """All tables: measured ones first, arithmetic after."""
+    configs = {size: SIZES[size]() for size in fits}
+    parameters, blocks = {}, {}
+    for size, config in configs.items():
+        with torch.device("meta"):
+            model = MVPFormer(config)
+        parameters[size] = sum(p.numel() for p in model.parameters())
+        blocks[size] = sum(p.numel() for p in model.stack.blocks[0].parameters())
+    sections = [
+        "## Measured",
+        _table(
+            ["size", "layers", "T × C", "precision", "forward GFLOP", "with backward", "kept MB", "s (busy machine)"],
+            [
+                [
+                    case.size,
+                    case.layers,
+                    f"{case.segments} × {case.channels}",
+                    case.precision,
+                    f"{case.forward_flop / 1e9:.2f}",
+                    f"{case.training_flop / 1e9:.2f}",
+                    f"{case.kept_bytes / 1e6:.2f}",
+                    f"{case.seconds:.3f}",
+                ]
+                for case in cases
+            ],
+        ),
+        "Kept for the backward pass, for a token, slope over the cases above; the last column from the loss alone:",
+        _table(
+            ["size", "a layer, float32", "outside, float32", "a layer, bfloat16", "outside, bfloat16", "loss"],
+            [
+                [
+                    size,
+                    *(
+                        f"{fitted[f'{part}_bytes_{precision}'] / 1e3:.1f} kB"
+                        for precision in ("float32", "bfloat16")
+                        for part in ("layer", "outside")
+                    ),
+                    f"{fitted['loss_bytes'] / 1e3:.1f} kB",
+                ]
+                for size, fitted in fits.items()
+            ],
+        ),
+    ]
+    if checks:
+        sections += [
+            "The formula and the fit against a count they were not made from:",
+            _table(
+                ["size", "layers", "T × C", "FLOP, formula / counted", "bytes, fit / counted"],
+                [
+                    [
+                        item["size"],
+                        item["layers"],
+                        f"{item['segments']} × {item['channels']}",
+                        f"{item['flop']:.3f}",
+                        f"{item['bytes']:.3f}",
+                    ]
+                    for item in checks
+                ],
+            ),
+        ]
+    sections += [f"Measured on {machine}.", "## Arithmetic", *_arithmetic(configs, parameters, blocks, fits)]
+    return "\n\n".join(sections) + "\n"
+
+
+def _arithmetic(
+    configs: dict[str, MVPFormerConfig],
+    parameters: dict[str, int],
+    blocks: dict[str, int],
+    fits: dict[str, dict[str, float]],
+) -> Iterator[str]:
+    window = CONTEXT * CHANNELS
+    flop = {size: training_flop(config, CONTEXT, CHANNELS) / window for size, config in configs.items()}
+    shape = f"{CONTEXT} segments × {CHANNELS} channels"
+    yield f"### The set\n\nWindows of {shape}; a step of one GPU reads {BATCH} windows."
+    rows = []
+    for name, segments in SEGMENTS.items():
+        tokens = segments * CONTEXT
+        row = [
+            name,
+            f"{segments / 1e6:.1f} M",
+            f"{segments * SEGMENT_SAMPLES * 4 / 1e12:.2f} TB",
+            f"{tokens / 1e9:.2f} G",
+        ]
+        row += [f"{tokens * flop[size]:.2e}" for size in configs]
+        row += [f"{tokens / (window * BATCH * gpus):,.0f}" for gpus in GPUS]
+        rows.append(row)
+    heads = [
+        "",
+        "segments",
+        "float32",
+        "tokens",
+        *(f"{size}: FLOP" for size in configs),
+        *(f"steps, {g} GPU" for g in GPUS),
+    ]
+    yield _table(heads, rows)
+    yield (
+        f"### Time\n\nDays for one pass over all tokens at an assumed {ASSUMED_FLOPS / 1e12:.0f} · 10¹² operations a "
+        "second and GPU; gradient checkpointing adds a third. Segments a second are what one GPU then needs of the "
+        "loader, and what it reads, with 1, 20 and 100 windows from a span."
+    )
+    rows = []
+    for size in configs:
+        rate = ASSUMED_FLOPS / flop[size]  # tokens a second
+        days = [f"{SEGMENTS['all 68 subjects'] * CONTEXT / rate / gpus / 86400:,.2f}" for gpus in GPUS]
+        segments = [rate * (CONTEXT + windows) / (CONTEXT * windows) for windows in (1, 20, 100)]
+        reads = [f"{s:,.0f} / {s * SEGMENT_SAMPLES * 4 / 1e6:,.0f} MB/s" for s in segments]
+        rows.append([size, f"{flop[size] / 1e6:,.0f}", *days, *reads])
+    yield _table(["", "MFLOP a token", *(f"days, {g} GPU" for g in GPUS), "segments/s, 1 window", "20", "100"], rows)
+    yield (
+        "### Memory\n\nGB of one GPU for weights, gradients and AdamW in float32 with the strategy's buffers, and for "
+        f"the activations of one window of {shape} in bfloat16, kept or recomputed (checkpointing)."
+    )
+    rows = [
+        [
+            size,
+            strategy,
+            *(f"{state_bytes(parameters[size], blocks[size], strategy, gpus) / 1e9:.2f}" for gpus in GPUS),
+            *(
+                f"{window * activation_bytes(fits[size], configs[size], 'bfloat16', checkpointing) / 1e9:.1f}"
+                for checkpointing in (False, True)
+            ),
+        ]
+        for size in configs
+        for strategy in ("ddp", "deepspeed_stage_2", "fsdp")
+    ]
+    yield _table(["", "strategy", *(f"state, {g} GPU" for g in GPUS), "a window", "checkpointing"], rows)
+    yield (
+        "### The longest context\n\nTokens of one window whose activations fit beside the state, without and with "
+        "checkpointing; 10 % of the memory is left free. The codebooks of 110 × 128 rows end at 14,080 tokens."
+    )
+    rows = []
+    for size in configs:
+        for strategy, gpus in (("ddp", 1), ("fsdp", 8), ("fsdp", 512)):
+            state = state_bytes(parameters[size], blocks[size], strategy, gpus)
+            fitting = [
+                (0.9 * memory - state) / activation_bytes(fits[size], configs[size], "bfloat16", checkpointing)
+                for memory in MEMORY.values()
+                for checkpointing in (False, True)
+            ]
+            rows.append([size, f"{strategy}, {gpus} GPU", *(f"{max(0.0, tokens):,.0f}" for tokens in fitting)])
+    yield _table(["", "", *(f"{memory}{c}" for memory in MEMORY for c in ("", ", checkpointing"))], rows)
+    yield "Operations of a training step for a token, by context, and the part of them that is attention:"
+    rows = []
+    for T, C in ((100, 32), (100, 88), (100, 128), (200, 128), (400, 256)):
+        row: list[object] = [f"{T} × {C}", f"{T * C:,}"]
+        for config in configs.values():
+            total = training_flop(config, T, C)
+            part = config.num_layers * attention_flop(config, T, C)[1] / total
+            row.append(f"{total / (T * C) / 1e6:,.0f} MFLOP, {part:.0%}")
+        rows.append(row)
+    yield _table(["T × C", "tokens", *configs], rows)
+    yield (
+        "### Traffic\n\nGB that one GPU sends in a step for gradients and weights, and receives for "
+        f"`shared_negatives: {SHARED}`."
+    )
+    rows = [
+        [
+            size,
+            strategy,
+            *(f"{traffic_bytes(parameters[size], strategy, gpus) / 1e9:.2f}" for gpus in GPUS[1:]),
+            *(f"{(gpus - 1) * SHARED * 4 * configs[size].dim / 1e9:.2f}" for gpus in GPUS[1:]),
+        ]
+        for size in configs
+        for strategy in ("ddp", "fsdp")
+    ]
+    yield _table(["", "", *(f"{g} GPU" for g in GPUS[1:]), *(f"negatives, {g} GPU" for g in GPUS[1:])], rows)
+
+
+def _table(heads: list[str], rows: list[list[object]]) -> str:
+    lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

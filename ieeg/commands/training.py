@@ -1,0 +1,199 @@
+"""The Lightning command line that pretraining and finetuning share: YAML files, resumption, quiet output."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mvpa_ts.ieeg.commands.main import CommandError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from mvpa_ts.ieeg.training.data_module import RecordingDataModule
+    from mvpa_ts.ieeg.training.module import TrainingModule
+    from mvpa_ts.ieeg.training.run_folder import TrainingFiles
+
+USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
+SUBCOMMANDS = {
+    "fit": f"fit {USAGE}",
+    "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
+}
+"""Name of a subcommand and its usage."""
+
+
+def run_training(
+    arguments: Sequence[str],
+    module: type[TrainingModule],
+    data: type[RecordingDataModule],
+    *,
+    configs: Mapping[str, str],
+    output: str,
+    context_from: str | tuple[str, ...],
+    context: Callable[..., int],
+) -> None:
+    """Train or validate as the command line and YAML files say.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Of the command; without a subcommand they are those of "fit".
+    module, data : type
+        What is trained, and on what.
+    configs : mapping of str to str
+        Files of the package's folder ``configs`` by the name they have on the command line.
+    output : str
+        Default of ``--output``.
+    context_from, context
+        Keys that decide the segments of a window, and how.
+    """
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    named = with_named_configs(arguments, configs)
+    if named[0] not in SUBCOMMANDS:
+        named = ["fit", *named]
+    with _quiet():
+        try:
+            _run(named, module, data, output, context_from, context)
+        except MisconfigurationException as error:
+            raise CommandError(str(error)) from error
+
+
+def _run(
+    arguments: list[str],
+    module: type[TrainingModule],
+    data: type[RecordingDataModule],
+    output: str,
+    context_from: str | tuple[str, ...],
+    context: Callable[..., int],
+) -> None:
+    from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+    from lightning.pytorch.strategies import FSDPStrategy
+
+    from mvpa_ts.blocks import ParallelBlock
+    from mvpa_ts.ieeg.training.run_folder import TrainingFiles
+
+    class TrainingCLI(LightningCLI):
+        @staticmethod
+        def subcommands() -> dict[str, set[str]]:
+            return {
+                "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"},
+                "validate": {"model", "dataloaders", "datamodule", "weights_only"},
+            }
+
+        def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+            parser.add_argument("--output", default=output, help="folder for everything that is written")
+            parser.add_argument("--checkpoint_every", type=int, default=500, help="steps from checkpoint to checkpoint")
+            parser.link_arguments("output", "trainer.default_root_dir")
+            parser.link_arguments("seed_everything", "model.seed")
+            parser.link_arguments("seed_everything", "data.seed")
+            parser.link_arguments(context_from, "data.context", compute_fn=context)
+
+        def _parse_ckpt_path(self) -> None:
+            """Lightning would take over the checkpoint's settings; ours says where they differ."""
+
+        def before_instantiate_classes(self) -> None:
+            config = self.config[self.subcommand]
+            self.files = TrainingFiles(Path(config.output), config.checkpoint_every)
+            self.files.check(self.subcommand, config.ckpt_path)
+
+        def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+            chosen = self.config_init[self.subcommand].trainer
+            progress = chosen.enable_progress_bar is not False
+            for key, ours in self.files.trainer_arguments(progress=progress).items():
+                theirs = chosen.get(key)
+                given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
+                kwargs[key] = [*ours, *given] if theirs is not False else False
+            if chosen.strategy in ("fsdp", "fsdp_cpu_offload"):
+                # By its name alone FSDP would divide the model as one piece, which every GPU would then hold whole.
+                kwargs["strategy"] = FSDPStrategy(
+                    auto_wrap_policy={ParallelBlock}, cpu_offload=chosen.strategy == "fsdp_cpu_offload"
+                )
+            return super().instantiate_trainer(**kwargs)
+
+        def _run_subcommand(self, subcommand: str) -> None:
+            with _interruptible(self.files, subcommand):
+                super()._run_subcommand(subcommand)
+
+    TrainingCLI(
+        module,
+        data,
+        seed_everything_default=1,
+        auto_configure_optimizers=False,
+        load_from_checkpoint_support=False,
+        save_config_kwargs={"overwrite": True},
+        parser_kwargs={
+            "prog": f"mvpformer {module.task}",
+            **{name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
+        },
+        trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
+        args=arguments,
+    )
+
+
+def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> list[str]:
+    """Replace the names of the package's configurations by their files."""
+    result, expected = [], False
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if expected:
+            result.append(_config_file(argument, configs))
+        elif equals and option in ("--config", "-c"):
+            result.append(f"{option}={_config_file(value, configs)}")
+        else:
+            result.append(argument)
+        expected = argument in ("--config", "-c")
+    return result
+
+
+def _config_file(name: str, configs: Mapping[str, str]) -> str:
+    if name in configs and not Path(name).is_file():
+        return str(resources.files("mvpa_ts.ieeg") / "configs" / configs[name])
+    if not Path(name).is_file():
+        raise CommandError(f"--config: there is no file {name!r}; the package has {', '.join(configs)}")
+    return name
+
+
+@contextmanager
+def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on.
+
+    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt(*([files.resumption()] if subcommand == "fit" else [])) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Errors and our own lines stay; Lightning's advice, device lists and tips go."""
+    from lightning.fabric.utilities.warnings import PossibleUserWarning
+
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning_fabric")]
+    loggers += [logging.getLogger(f"lightning.pytorch.{part}") for part in ("utilities.rank_zero", "accelerators.cuda")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            # Processes of a distributed run are started with sys.argv, which is the same command line.
+            warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")  # continuing
+            warnings.filterwarnings("ignore", message=".*(isinstance.treespec|LeafSpec|Starting from v1.9.0).*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,1 +1,0 @@
-"""Recordings of intracranial EEG: reading, preprocessing, cohorts, windows."""

@@ -1,0 +1,230 @@
+"""Subjects of the SWEC iEEG data set: who is in it twice, the paper's split, and splits that do not leak.
+
+``swec_subjects.csv`` holds the 68 subjects with their number of channels, as the authors' published loader lists them
+(github.com/IBM/multi-variate-parallel-transformer, ``eeg_datasets/longterm.py``), and the folder that holds the same
+recording. The 18 pairs have equal channel counts, which no split of 68 subjects by chance would give. Rate, hours and
+seizures of each subject were not to be had from a source; `cohort_table` reads them from the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+SWEC_HOURS, SWEC_EVENTS = 9328, 704
+"""Of all 68 folders, duplicates counted twice, as the data set's card states."""
+SWEC_LONG_TERM_HOURS, SWEC_LONG_TERM_EVENTS = 2656, 116
+"""Of ID01 to ID18, as the page of the earlier long-term data set (ieeg-swez.ethz.ch) states for its 18 patients."""
+
+
+@dataclass(frozen=True)
+class SwecSubject:
+    """A folder of the data set: name, number of channels, and the folder with the same recording, if there is one."""
+
+    subject: str
+    channels: int
+    same_as: str | None
+
+
+@lru_cache(maxsize=1)
+def swec_subjects() -> tuple[SwecSubject, ...]:
+    """The 68 subjects in order.
+
+    Examples
+    --------
+    >>> subjects = swec_subjects()
+    >>> len(subjects), subjects[0]
+    (68, SwecSubject(subject='ID01', channels=88, same_as='ID20'))
+    """
+    text = resources.files("mvpa_ts.ieeg.datasets").joinpath("swec_subjects.csv").read_text(encoding="utf-8")
+    return tuple(
+        SwecSubject(row["subject"], int(row["channels"]), row["same_as"] or None)
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+# ID01 to ID18 are again among ID20 to ID40; the map leads from the later name to the earlier one.
+_LATER = (20, 21, 22, 24, 25, 27, 28, 29, 30, 31, 32, 34, 35, 36, 37, 38, 39, 40)
+SWEC_DUPLICATES: Mapping[str, str] = MappingProxyType(
+    {f"ID{later:02d}": f"ID{first:02d}" for first, later in enumerate(_LATER, 1)}
+)
+"""Later name of a recording that is in the data set twice: its first name."""
+
+PAPER_TRAIN = tuple(f"ID{i:02d}" for i in range(1, 19))
+"""The paper's training subjects."""
+PAPER_TEST = tuple(f"ID{i:02d}" for i in range(19, 69))
+"""The paper's 50 test subjects, 18 of whom are its training subjects under another name."""
+UNSEEN32 = tuple(subject for subject in PAPER_TEST if subject not in SWEC_DUPLICATES)
+"""The 32 test subjects that are truly unseen."""
+
+
+def identity(subject: str) -> str:
+    """One name for a subject however its folder is called.
+
+    Examples
+    --------
+    >>> identity("ID20"), identity("ID01"), identity("S01")
+    ('ID01', 'ID01', 'S01')
+    """
+    return SWEC_DUPLICATES.get(subject, subject)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Subjects to train, validate and test on.
+
+    Attributes
+    ----------
+    train, validation, test : tuple of str
+    leaked : tuple of (str, str)
+        Pairs of the same person in two parts; empty unless they were allowed.
+    """
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+    leaked: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Test subjects that are in neither other part under any name."""
+        seen = {identity(subject) for subject in (*self.train, *self.validation)}
+        return tuple(subject for subject in self.test if identity(subject) not in seen)
+
+    def part(self, recordings: Iterable[Recording], name: str) -> list[Recording]:
+        """The recordings of a part, "train", "validation" or "test"."""
+        if name not in ("train", "validation", "test"):
+            raise ValueError(f'name must be "train", "validation" or "test", got {name!r}')
+        return [recording for recording in recordings if recording.subject in getattr(self, name)]
+
+
+def split_subjects(
+    train: Sequence[str], test: Sequence[str], validation: Sequence[str] = (), *, allow_duplicates: bool = False
+) -> Split:
+    """A split, refused where a person is in two parts under one name or two.
+
+    Parameters
+    ----------
+    train, test, validation : sequence of str
+        Names of subjects; those of SWEC folders are compared by the map of duplicates.
+    allow_duplicates : bool
+        Make the split all the same, with a warning and the pairs in `Split.leaked`, to repeat published numbers. The
+        same name in two parts is refused even so.
+
+    Raises
+    ------
+    ValueError
+        A part is empty, a name is in two parts, or two names are one person.
+
+    Examples
+    --------
+    >>> split_subjects(["ID01", "ID02"], ["ID19", "ID20"])
+    Traceback (most recent call last):
+    ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split so all the same
+    """
+    parts = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
+    for name in ("train", "test"):
+        if not parts[name]:
+            raise ValueError(f"{name} holds no subject")
+    leaked = []
+    seen: dict[str, tuple[str, str]] = {}
+    for part, subjects in parts.items():
+        for subject in dict.fromkeys(subjects):
+            other, where = seen.setdefault(identity(subject), (subject, part))
+            if where == part:
+                continue
+            if other == subject:
+                raise ValueError(f"{subject} is in {where} and in {part}")
+            if not allow_duplicates:
+                raise ValueError(
+                    f"{subject} ({part}) is the same recording as {other} ({where}); pass allow_duplicates=True to "
+                    "split so all the same"
+                )
+            leaked.append((other, subject))
+    if leaked:
+        warnings.warn(
+            f"{len(leaked)} subjects are in two parts under two names, such as {leaked[0]}: what is measured on them "
+            "is measured on training data",
+            stacklevel=2,
+        )
+    return Split(parts["train"], parts["validation"], parts["test"], tuple(leaked))
+
+
+def paper_split(allow_duplicates: bool = False) -> Split:
+    """The paper's split: ID01 to ID18 against ID19 to ID68, or against the 32 unseen among them.
+
+    Parameters
+    ----------
+    allow_duplicates : bool
+        Off, the test subjects are `UNSEEN32`. On, they are all 50 with 18 of them leaked; report the 32 beside them.
+
+    Examples
+    --------
+    >>> len(paper_split().test)
+    32
+    """
+    return split_subjects(PAPER_TRAIN, PAPER_TEST if allow_duplicates else UNSEEN32, allow_duplicates=allow_duplicates)
+
+
+def subject_folds(subjects: Iterable[str], count: int, seed: int = 0) -> list[Split]:
+    """Cross-validation in which every subject is tested once and all names of a person are in one fold.
+
+    Raises
+    ------
+    ValueError
+        There are fewer persons than folds, or fewer than two folds.
+    """
+    names = sorted(set(subjects))
+    persons = sorted({identity(name) for name in names})
+    if not 2 <= count <= len(persons):
+        raise ValueError(f"count must lie between 2 and the number of persons ({len(persons)}), got {count}")
+    groups = np.array_split(np.random.default_rng(seed).permutation(persons), count)
+    folds = []
+    for group in groups:
+        test = [name for name in names if identity(name) in group]
+        folds.append(split_subjects([name for name in names if name not in test], test))
+    return folds
+
+
+def cohort_table(folder: str | os.PathLike[str]) -> list[dict[str, object]]:
+    """Subject, channels, rate, hours and events of every SWEC recording below a folder, read from the files.
+
+    A subject whose number of channels is not that of the shipped list is reported by a warning.
+    """
+    from mvpa_ts.ieeg.recordings.reading import find_recordings
+    from mvpa_ts.ieeg.recordings.swec import read_swec
+
+    known = {subject.subject: subject.channels for subject in swec_subjects()}
+    rows: list[dict[str, object]] = []
+    for path in find_recordings(Path(folder)):
+        if path.is_file() and path.suffix.lower() not in (".h5", ".hdf5"):
+            continue
+        recording = read_swec(path)
+        channels = len(recording.channel_names)
+        if known.get(str(recording.subject), channels) != channels:
+            warnings.warn(
+                f"{recording.subject} has {channels} channels, the data set's has {known[str(recording.subject)]}: "
+                "another recording under its name?",
+                stacklevel=2,
+            )
+        rows.append(
+            {
+                "subject": recording.subject,
+                "channels": channels,
+                "rate": recording.sfreq,
+                "hours": recording.duration / 3600,
+                "events": len(recording.seizures),
+            }
+        )
+    return rows

@@ -1,0 +1,189 @@
+"""Segments of the MAYO and FNUSA data sets (Nejedly et al., Scientific Data 7, 2020): one channel, 3 s at 5 kHz each.
+
+The recordings are interictal: "pathology" means epileptiform activity between seizures, not a seizure.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal
+
+SFREQ = 5000.0
+SAMPLES = 15_000
+DATA_SETS = ("DATASET_MAYO", "DATASET_FNUSA")
+_COLUMNS = ("category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz")
+
+
+@dataclass(frozen=True)
+class NejedlySegment:
+    """One row of ``segments.csv``; `category` is "physiology", "pathology", "artifacts" or "powerline" noise."""
+
+    path: Path
+    segment_id: str
+    category: str
+    patient: str
+    institution: str
+    channel: str
+    electrode: str
+    soz: str
+
+    @property
+    def pathological(self) -> bool:
+        """The positive class."""
+        return self.category == "pathology"
+
+
+def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
+    """The table of a data set.
+
+    Parameters
+    ----------
+    folder : path
+        ``DATASET_MAYO`` or ``DATASET_FNUSA``, with ``segments.csv`` and ``<segment_id>.mat`` files.
+
+    Returns
+    -------
+    list of NejedlySegment
+        Classes come from ``category_name``, because the numbers in ``category_id`` do not mean the same in both sets.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no table.
+    ValueError
+        A column or a value is missing, no row is pathology, or a segment's id leads out of the folder.
+    """
+    folder = Path(folder)
+    table = folder / "segments.csv"
+    if not table.is_file():
+        raise FileNotFoundError(f"no {table}: a data set is one of the folders {' and '.join(DATA_SETS)}")
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or [])]:
+            raise ValueError(f"{table} lacks the columns {missing}; it has {rows.fieldnames}")
+        segments = []
+        for row in rows:
+            if None in row.values():
+                raise ValueError(f"{table}, line {rows.line_num} has fewer values than columns: is the file cut off?")
+            name = row["segment_id"]
+            if name != Path(name).name or name in ("", ".", ".."):
+                raise ValueError(f"{table}: segment_id {name!r} is no file name")
+            segments.append(
+                NejedlySegment(
+                    path=folder / f"{name}.mat",
+                    segment_id=name,
+                    category=row["category_name"].strip().lower(),
+                    patient=f"{row['institution']}-{row['patient_id']}",
+                    institution=row["institution"],
+                    channel=row["channel"],
+                    electrode=row["electrode_type"],
+                    soz=row["soz"],
+                )
+            )
+    if not any(segment.pathological for segment in segments):
+        raise ValueError(f"{table} has no row of category_name pathology: {sorted({s.category for s in segments})}")
+    return segments
+
+
+def first_patients(
+    segments: Sequence[NejedlySegment], count: int = 4
+) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
+    """Segments of the first `count` patients by number, to finetune on, and those of all others, to test on."""
+    patients = sorted({segment.patient for segment in segments}, key=_by_number)
+    if not 0 < count < len(patients):
+        raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
+    chosen = set(patients[:count])
+    return [s for s in segments if s.patient in chosen], [s for s in segments if s.patient not in chosen]
+
+
+def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = None) -> Signal:
+    """The signal of a segment as the model's encoder takes it.
+
+    It is filtered and resampled like any recording, which gives 1536 samples at 512 Hz, and then mirrored at both ends
+    to the 2560 samples of a model segment, 512 on either side.
+
+    Returns
+    -------
+    ndarray of float32, shape (1, 2560)
+        µV.
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        The file is damaged or not one channel of 15,000 samples.
+    """
+    from scipy.io import loadmat
+
+    if not segment.path.is_file():
+        raise FileNotFoundError(f"no file {segment.path}, which segments.csv lists")
+    try:
+        data = loadmat(segment.path, variable_names=["data"])["data"]
+    except Exception as error:  # loadmat raises many kinds for a damaged file
+        raise ValueError(f"{segment.path} cannot be read: damaged, or without `data` ({error!r})") from error
+    if data.shape != (1, SAMPLES):
+        raise ValueError(f"{segment.path}: data must have shape (1, {SAMPLES}), got {data.shape}")
+    recording = Recording.from_array(data, SFREQ, ["x"], "µV", subject=segment.patient, name=segment.segment_id)
+    settings = Preprocessing(notch=None, reference=None) if preprocessing is None else preprocessing
+    stream = PreprocessedSignal(recording, settings)
+    signal, _ = stream.read(0, stream.num_samples)
+    return pad_symmetrically(signal, round(SEGMENT_SECONDS * settings.sfreq))
+
+
+def pad_symmetrically(signal: Signal, samples: int) -> Signal:
+    """Mirror [C, n] at both ends, as often as it takes, to [C, samples]; an odd rest goes to the end.
+
+    Examples
+    --------
+    >>> pad_symmetrically(np.array([[1.0, 2.0, 3.0]], np.float32), 7)
+    array([[2., 1., 1., 2., 3., 3., 2.]], dtype=float32)
+    """
+    missing = samples - signal.shape[1]
+    if missing < 0:
+        raise ValueError(f"the signal has {signal.shape[1]} samples, more than {samples}")
+    return np.pad(signal, [(0, 0), (missing // 2, missing - missing // 2)], mode="symmetric")
+
+
+class NejedlyDataset(Dataset[dict[str, Any]]):
+    """Segments as items that `collate` takes: one channel, one model segment, "ictal" meaning pathology."""
+
+    def __init__(self, segments: Sequence[NejedlySegment], preprocessing: Preprocessing | None = None) -> None:
+        self.segments = list(segments)
+        self.preprocessing = preprocessing
+        self.subjects = tuple(segment.patient for segment in segments)
+        self.ictal = np.array([segment.pathological for segment in segments])
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """See `SpanDataset.__getitem__`."""
+        segment = self.segments[index]
+        signal = read_nejedly(segment, self.preprocessing)
+        return {
+            "signal": torch.from_numpy(signal),
+            "token_mask": torch.ones(1, 1, dtype=torch.bool),
+            "ictal": torch.tensor([segment.pathological]),
+            "subject": segment.patient,
+            "recording": segment.segment_id,
+            "start": 0.0,
+            "segment_samples": signal.shape[1],
+        }
+
+
+def _by_number(patient: str) -> tuple[str, int, str]:
+    institution, _, number = patient.rpartition("-")
+    return institution, int(number) if number.isdecimal() else -1, number

@@ -1,0 +1,246 @@
+"""Brain TreeBank (Wang et al. 2024): recordings of people watching films, and four decoding tasks with their protocols.
+
+Layout below the root: ``sub_X_trialYYY.h5`` with ``data/electrode_{i}`` at 2048 Hz, ``electrode_labels/sub_X/``,
+``subject_timings/sub_X_trialYYY_timings.csv`` (``movie_time``, ``index``), transcripts with ``features.csv``, and the
+lists ``corrupted_elec.json`` and ``clean_laplacian.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
+from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal, warn_if_implausible
+
+if TYPE_CHECKING:
+    import h5py
+    import pandas as pd
+
+SFREQ = 2048.0
+_MARKS = str.maketrans("", "", "*#_")
+
+
+def clean_label(label: str) -> str:
+    """An electrode's label without the marks that some files add.
+
+    Examples
+    --------
+    >>> clean_label("RT2aA11#"), clean_label("F1*0Fa5")
+    ('RT2aA11', 'F10Fa5')
+    """
+    return label.translate(_MARKS).strip()
+
+
+def electrode_labels(root: str | os.PathLike[str], subject: int) -> list[str]:
+    """Clean labels in the order of ``electrode_{i}``, nothing left out."""
+    path = Path(root) / "electrode_labels" / f"sub_{subject}" / "electrode_labels.json"
+    return [clean_label(label) for label in _json(path)]
+
+
+def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
+    """Clean labels of a subject in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys are subject1 or sub_1.
+
+    Raises
+    ------
+    ValueError
+        The list has no such subject.
+    """
+    lists = _json(Path(path))
+    for key in (f"subject{subject}", f"sub_{subject}"):
+        if key in lists:
+            return [clean_label(label) for label in lists[key]]
+    raise ValueError(f"{path} has no subject {subject}; it has {[*lists]}")
+
+
+def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Both neighbours on the same wire of each electrode that has two.
+
+    Examples
+    --------
+    >>> laplacian_neighbours(["A1", "A2", "A3", "B1", "B3"])
+    {'A2': ('A1', 'A3')}
+    """
+    present = set(labels)
+    neighbours = {}
+    for label in labels:
+        if found := re.fullmatch(r"(.*?)(\d+)", label):
+            wire, number = found[1], int(found[2])
+            before, after = f"{wire}{number - 1}", f"{wire}{number + 1}"
+            if before in present and after in present:
+                neighbours[label] = before, after
+    return neighbours
+
+
+class TreebankSource:
+    """Electrodes of an HDF5 file, each minus the mean of two others where told; every process opens its own handle."""
+
+    def __init__(self, path: Path, electrodes: Sequence[int], neighbours: Sequence[tuple[int, int] | None]) -> None:
+        self.path = path
+        self.electrodes = tuple(electrodes)
+        self.neighbours = tuple(neighbours)
+        self._file: h5py.File | None = None
+        self._process = os.getpid()
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        if self._process != os.getpid():
+            self._file, self._process = None, os.getpid()
+        if self._file is None:
+            self._file = open_hdf5(self.path)
+        data = self._file["data"]
+        cache: dict[int, NDArray[np.float64]] = {}
+
+        def electrode(number: int) -> NDArray[np.float64]:
+            if number not in cache:
+                cache[number] = np.asarray(data[f"electrode_{number}"][start:stop], dtype=np.float64)
+            return cache[number]
+
+        x = np.empty((len(channels), stop - start), np.float32)
+        for row, channel in enumerate(channels):
+            pair = self.neighbours[channel]
+            x[row] = electrode(self.electrodes[channel])
+            if pair is not None:
+                x[row] = electrode(self.electrodes[channel]) - (electrode(pair[0]) + electrode(pair[1])) / 2
+        return x
+
+    def close(self) -> None:
+        """Close the file; the next reading opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_file": None}
+
+
+def read_treebank(
+    root: str | os.PathLike[str], subject: int, trial: int, *, laplacian: bool = True, keep_corrupted: bool = False
+) -> Recording:
+    """A trial as a recording.
+
+    Parameters
+    ----------
+    root : path
+    subject, trial : int
+        Files are ``sub_1_trial000.h5`` and so on.
+    laplacian : bool
+        Each electrode minus the mean of its two neighbours on the same wire; electrodes without two neighbours, and
+        those that ``clean_laplacian.json`` leaves out, are dropped.
+    keep_corrupted : bool
+        Keep electrodes that ``corrupted_elec.json`` names.
+
+    Returns
+    -------
+    Recording
+        In µV; DC and TRIG channels are dropped.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file is missing.
+    ValueError
+        An electrode of the labels is not in the file, the file is damaged, or nothing is left.
+    """
+    root = Path(root)
+    path = root / f"sub_{subject}_trial{trial:03d}.h5"
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    labels = electrode_labels(root, subject)
+    corrupted = () if keep_corrupted else electrode_list(root / "corrupted_elec.json", subject)
+    listed = electrode_list(root / "clean_laplacian.json", subject) if laplacian else labels
+    neighbours = laplacian_neighbours(labels)
+    place = {label: i for i, label in enumerate(labels)}
+    kept, dropped = [], {}
+    for label in labels:
+        if label.startswith(("DC", "TRIG")):
+            dropped[label] = NO_ELECTRODE
+        elif label in corrupted:
+            dropped[label] = "corrupted by the data set's list"
+        elif laplacian and label not in neighbours:
+            dropped[label] = "no two neighbours on its wire"
+        elif label not in listed:
+            dropped[label] = "not in the data set's list of clean electrodes"
+        else:
+            kept.append(label)
+    if not kept:
+        raise ValueError(f"{path}: no electrode is left; dropped: {dropped}")
+    pairs = [tuple(place[n] for n in neighbours[label]) if laplacian else None for label in kept]
+    used = {place[label] for label in kept} | {number for pair in pairs if pair is not None for number in pair}
+    with open_hdf5(path) as file:
+        samples = min(len(local_dataset(file, f"data/electrode_{number}")) for number in sorted(used))
+    recording = Recording(
+        TreebankSource(path, [place[label] for label in kept], pairs),  # type: ignore[arg-type]
+        sfreq=SFREQ,
+        channel_names=kept,
+        num_samples=samples,
+        subject=f"sub_{subject}",
+        name=f"sub_{subject}_trial{trial:03d}",
+        dropped=dropped,
+    )
+    warn_if_implausible(recording)
+    return recording
+
+
+def trigger_samples(
+    times: NDArray[np.float64], movie_time: NDArray[np.float64], index: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Samples of film times: that of the nearest trigger, and 2048 a second from there.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Seconds of film.
+    movie_time, index : array, shape (triggers,)
+        Film time and sample of each trigger, in rising order.
+
+    Examples
+    --------
+    >>> trigger_samples(np.array([1.0, 9.5]), np.array([0.0, 10.0]), np.array([500, 30000]))
+    array([ 2548, 28976])
+    """
+    if len(movie_time) == 0 or (np.diff(movie_time) < 0).any():
+        raise ValueError("movie_time must hold triggers in rising order")
+    after = np.clip(np.searchsorted(movie_time, times), 1, max(len(movie_time) - 1, 1))
+    after = np.minimum(after, len(movie_time) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(times - movie_time[before]) <= np.abs(movie_time[after] - times), before, after)
+    return np.rint(index[nearest] + (times - movie_time[nearest]) * SFREQ).astype(np.int64)
+
+
+def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]) -> pd.DataFrame:
+    """Words of a film's ``features.csv`` with their samples in a trial, ``est_idx`` and ``est_end_idx``.
+
+    Words without a start or end are left out. `timings` needs the columns ``movie_time`` and ``index``, `features` the
+    columns ``start`` and ``end``; what else it has (``text``, ``is_onset``, ``rms``, ``pitch``) stays.
+    """
+    import pandas as pd
+
+    words, triggers = pd.read_csv(features), pd.read_csv(timings)
+    for name, frame, columns in ((features, words, ("start", "end")), (timings, triggers, ("movie_time", "index"))):
+        if missing := [column for column in columns if column not in frame]:
+            raise ValueError(f"{name} lacks the columns {missing}; it has {[*frame]}")
+    triggers = triggers.dropna(subset=["movie_time", "index"]).sort_values("movie_time")
+    words = words.dropna(subset=["start", "end"]).reset_index(drop=True)
+    movie, index = triggers["movie_time"].to_numpy(float), triggers["index"].to_numpy(float)
+    return words.assign(
+        est_idx=trigger_samples(words["start"].to_numpy(float), movie, index),
+        est_end_idx=trigger_samples(words["end"].to_numpy(float), movie, index),
+    )
+
+
+def _json(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error})") from error

@@ -1,0 +1,1 @@
+"""Seizures in a recording: probabilities, events, files and a report."""

@@ -1,0 +1,197 @@
+"""Figures of one recording: probability over time, traces around events, where the channels lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mvpa_ts.ieeg.detection.detector import Detection
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+DETECTED, REFERENCE = "tab:red", "tab:green"
+MAX_TRACES = 32
+"""Channels drawn at most; more cannot be told apart on a page."""
+
+
+def plot_timeline(detection: Detection, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
+    """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
+    figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
+    unit, name = (
+        (3600.0, "h") if detection.duration > 7200 else (60.0, "min") if detection.duration > 300 else (1.0, "s")
+    )
+    edges = np.append(detection.starts, detection.starts[-1] + SEGMENT_SECONDS) / unit
+    axis.stairs(detection.probabilities, edges, baseline=None, color="tab:blue", linewidth=0.8)
+    axis.axhline(detection.threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
+    _shade(axis, detection.events, unit, (0.0, 1.0), DETECTED, "detected")
+    if reference is not None:
+        _shade(axis, reference, unit, (1.02, 1.07), REFERENCE, "reference")
+    for index, stretch in enumerate(detection.skipped):
+        axis.axvspan(
+            stretch.onset / unit,
+            stretch.offset / unit,
+            facecolor="none",
+            edgecolor="0.6",
+            hatch="///",
+            linewidth=0,
+            label="skipped" if index == 0 else None,
+        )
+    axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
+    return figure
+
+
+def plot_traces(
+    segments: Segments,
+    onset: float,
+    offset: float,
+    events: Sequence[tuple[float, float]] = (),
+    reference: Sequence[tuple[float, float]] = (),
+) -> Figure:
+    """The preprocessed signal from `onset` to `offset` (s), channels one below the other, events shaded.
+
+    Only the segments that are drawn are read. Masked stretches are left blank.
+    """
+    first = int(np.searchsorted(segments.starts, onset, side="right")) - 1
+    last = max(int(np.searchsorted(segments.starts, offset, side="left")), first + 1)
+    signal, times = _stretch(segments, max(first, 0), last)
+    count = min(len(segments.channel_names), MAX_TRACES)
+    rows = np.unique(np.linspace(0, len(segments.channel_names) - 1, count).round().astype(int))
+    shown = signal[rows]
+    spread = np.nanpercentile(np.abs(shown), 95) if np.isfinite(shown).any() else 1.0
+    step = 3.0 * max(float(spread), 1e-3)
+    figure, axis = plt.subplots(figsize=(10, 1.2 + 0.2 * len(rows)), layout="constrained")
+    for place, row in enumerate(shown):
+        axis.plot(times, row - place * step, color="k", linewidth=0.4)
+    axis.set_yticks([-place * step for place in range(len(rows))], [segments.channel_names[row] for row in rows])
+    axis.tick_params(axis="y", labelsize="x-small")
+    _shade(axis, events, 1.0, (0.0, 1.0), DETECTED, "detected", of_axis=True)
+    _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
+    axis.set(xlabel="time (s)", xlim=(onset, offset), ylim=(-len(rows) * step, step))
+    axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize="small")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+def plot_channel_map(
+    names: Sequence[str],
+    values: npt.ArrayLike,
+    dropped: Mapping[str, str] | None = None,
+    positions: Mapping[str, Sequence[float]] | None = None,
+    label: str = "RMS (µV)",
+) -> Figure:
+    """Channels by value: at their positions where these are known, else by electrode and contact.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Channels the model saw.
+    values : array, shape (C,)
+    dropped : mapping of name to reason, optional
+        The electrodes among them are drawn in grey; an EKG, say, is none.
+    positions : mapping of name to (x, y, z), optional
+        Used if every one of `names` has one.
+    label : str
+        Of the colour bar.
+    """
+    colours = np.asarray(values, dtype=np.float64)
+    left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
+    everything = [*names, *left_out]
+    known = {plain_name(name): place for name, place in (positions or {}).items()}
+    placed = {name: known[plain_name(name)] for name in everything if plain_name(name) in known}
+    if all(name in placed for name in names):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+        for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):
+            where = np.array([placed[name] for name in names], dtype=float)
+            grey = np.array([placed[name] for name in left_out if name in placed], dtype=float).reshape(-1, 3)
+            axis.scatter(grey[:, first], grey[:, second], color="0.8", s=15)
+            drawn = axis.scatter(where[:, first], where[:, second], c=colours, s=30, cmap="viridis")
+            axis.set(xlabel="xyz"[first], ylabel="xyz"[second], aspect="equal")
+        figure.colorbar(drawn, ax=axes, label=label)
+        return figure
+    everything = [everything[index] for index in natural_order(everything)]
+    wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
+    contacts = {wire: [name for name in everything if _wire(name)[0] == wire] for wire in wires}
+    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.28 * len(wires)), layout="constrained")
+    value_of = dict(zip(names, colours.tolist(), strict=True))
+    places = {name: (_place(name, contacts[wire]), row) for row, wire in enumerate(wires) for name in contacts[wire]}
+    grey_places = np.array([places[name] for name in left_out], dtype=float).reshape(-1, 2)
+    axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
+    used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
+    drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
+    axis.set_yticks(range(len(wires)), wires)
+    axis.set(xlabel="contact", ylabel="electrode")
+    axis.invert_yaxis()
+    figure.colorbar(drawn, ax=axis, label=label)
+    if left_out:
+        axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 1.15), frameon=False)
+    return figure
+
+
+def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> npt.NDArray[np.float64]:
+    """RMS of each channel (µV) over `count` segments at each of `places` in the recording; 0 where none is valid."""
+    total, number = np.zeros(len(segments.channel_names)), np.zeros(len(segments.channel_names))
+    last = max(segments.num_segments - count, 0)
+    for first in np.unique(np.linspace(0, last, places).round().astype(int)).tolist():
+        signal, valid = segments.read(first, min(first + count, segments.num_segments))
+        power = np.square(signal, dtype=np.float64).reshape(len(signal), len(valid), -1).mean(2).T
+        total += (power * valid).sum(0)
+        number += valid.sum(0)
+    return np.sqrt(total / np.maximum(number, 1))
+
+
+def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+    """Signal [C, n], NaN where it is masked, and times [n] (s) of segments [first, last)."""
+    signal, valid = segments.read(first, last)
+    size = signal.shape[1] // (last - first)
+    times = (segments.starts[first:last, None] + np.arange(size) * SEGMENT_SECONDS / size).ravel()
+    mask = np.repeat(valid.T, size, axis=1)  # [C, n·2560]
+    # The overlapping tail goes back in time; what it repeats is left out.
+    new = times > np.maximum.accumulate(np.append(-np.inf, times[:-1]))
+    return np.where(mask, signal, np.nan)[:, new], times[new]
+
+
+def _shade(
+    axis: Axes,
+    events: Sequence[tuple[float, float]],
+    unit: float,
+    span: tuple[float, float],
+    colour: str,
+    label: str,
+    *,
+    of_axis: bool = False,
+) -> None:
+    transform = axis.get_xaxis_transform() if of_axis else axis.transData
+    for index, (onset, offset) in enumerate(events):
+        axis.fill_between(
+            [onset / unit, offset / unit],
+            span[0],
+            span[1],
+            color=colour,
+            alpha=0.25 if span[1] - span[0] > 0.5 else 0.9,
+            linewidth=0,
+            transform=transform,
+            label=label if index == 0 else None,
+        )
+
+
+def _wire(name: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"(.*?)(\d+)(?:-.*)?", plain_name(name))
+    return (found[1], int(found[2])) if found else (plain_name(name), None)
+
+
+def _place(name: str, wire: Sequence[str]) -> int:
+    number = _wire(name)[1]
+    return wire.index(name) + 1 if number is None else number

@@ -1,0 +1,278 @@
+"""Detection on a recording that keeps coming: samples in at their own rate, a probability out for each 5 s."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
+from mvpa_ts.ieeg.preprocessing import filters
+from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.channels import in_recording_order
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is known of one segment.
+
+    Attributes
+    ----------
+    start : float
+        Seconds from the first sample to the segment's.
+    probability : float
+        Of seizure; NaN where no channel had a signal.
+    alarm : bool
+        State of the online rule after this segment.
+    """
+
+    start: float
+    probability: float
+    alarm: bool
+
+
+class StreamingDetector:
+    """Seizure probability of each 5 s of a stream.
+
+    The filters of `Preprocessing` run forward and backward, so a segment is finished only when some signal after it is
+    known. With the default look-ahead its signal is that of the recording read whole; `delay` says how long that takes.
+    A shorter look-ahead answers sooner: the filter then sees the stream's present end as the recording's end.
+
+    With the default look-ahead, and until the model's context is full, probabilities equal `Detector.detect` on the
+    same samples. After that, old segments leave the cache; see `StreamingMVPFormer`. Long gaps are filled with the
+    channel's offset: here the median of its first 5 s of good samples, while a recording read whole is looked at in the
+    middle and at the end as well. So where a channel's offset drifts, probabilities differ a little beside gaps of more
+    than 10 s (5 s at an end).
+
+    Parameters
+    ----------
+    model : MVPFormer
+        With a classification head of two classes.
+    sfreq : float
+        Samples per second of what comes in.
+    channel_names : sequence of str
+    preprocessing : Preprocessing
+        With a `notch` in Hz or None: what is to come cannot be measured.
+    channels : sequence of str, optional
+        Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
+    unit : str, default "µV"
+        Of the samples.
+    lookahead : float, optional
+        Seconds of signal that a segment waits for; default as many as its filters reach.
+    online : OnlineRule, optional
+        Default: 1 of the last 2 segments.
+
+    Raises
+    ------
+    ValueError
+        The model has no such head, `notch` is "auto", or a value is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
+    >>> model = MVPFormer(mvpformer_tiny(num_classes=2))
+    >>> stream = StreamingDetector(model, 1000.0, ["A1", "A2"], Preprocessing(notch=50.0), lookahead=0.0)
+    >>> samples = np.random.default_rng(0).normal(0, 50, (2, 12000))
+    >>> [decision.start for chunk in np.split(samples, 24, axis=1) for decision in stream.feed(chunk)]
+    [0.0, 5.0]
+    >>> [decision.start for decision in stream.finish()]
+    [7.0]
+    """
+
+    def __init__(
+        self,
+        model: MVPFormer,
+        sfreq: float,
+        channel_names: Sequence[str],
+        preprocessing: Preprocessing,
+        *,
+        channels: Sequence[str] | None = None,
+        unit: str = "µV",
+        lookahead: float | None = None,
+        online: OnlineRule | None = None,
+    ) -> None:
+        if model.config.num_classes != 2:
+            raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
+        if preprocessing.notch == "auto":
+            raise ValueError("preprocessing.notch must be a frequency or None in a stream: 'auto' reads ahead")
+        check_rate(preprocessing.sfreq)
+        if lookahead is not None and not lookahead >= 0:
+            raise ValueError(f"lookahead must not be negative, got {lookahead}")
+        self.preprocessing = preprocessing
+        self.online = online or OnlineRule()
+        self._scale = microvolts(unit)
+        self._buffer = _Buffer(len(channel_names))
+        self._sfreq, self._names = float(sfreq), tuple(channel_names)
+        self._channels: tuple[str, ...] | None = None
+        self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
+        self._size = round(SEGMENT_SECONDS * preprocessing.sfreq)
+        sections = filters.second_order_sections(preprocessing.sfreq, preprocessing.band, preprocessing.notch)
+        self._settling = filters.settling_samples(sections)
+        self._reach = int(BRIDGE_SECONDS * self._sfreq)
+        self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
+        self._offsets = _Offsets(len(channel_names), self._reach, flat_run(self._sfreq))
+        if channels is not None:
+            self._channels = in_recording_order(channels, self._signal(1).channel_names)
+        self._stream = StreamingMVPFormer(model, len(self._signal(1).channel_names))
+        self._recent: deque[float] = deque(maxlen=self.online.n)
+        self._emitted = 0
+
+    @property
+    def delay(self) -> float:
+        """Seconds from the end of a segment to its decision, without computing time."""
+        return self._ahead / self._sfreq
+
+    def feed(self, samples: npt.ArrayLike) -> list[Decision]:
+        """Take new samples [C, n], any n, and give the decisions that they complete."""
+        new = np.asarray(samples, dtype=np.float32)
+        if new.ndim != 2 or len(new) != len(self._names):
+            raise ValueError(f"samples must be [C, n] with C = {len(self._names)}, got shape {new.shape}")
+        self._buffer.append(new * np.float32(self._scale))
+        decisions = []
+        while self._buffer.stop >= self._needed(self._emitted * self._size + self._size) + self._ahead:
+            decisions.append(self._decide(self._emitted * self._size))
+            self._emitted += 1
+            self._forget()
+        return decisions
+
+    def finish(self) -> list[Decision]:
+        """The decisions that still waited for signal, the last over the final 5 s; the stream is over."""
+        total = filters.resampled_length(self._buffer.stop, self._ratio)
+        decisions = []
+        while (self._emitted + 1) * self._size <= total:
+            decisions.append(self._decide(self._emitted * self._size))
+            self._emitted += 1
+        if total % self._size and total > self._size:
+            decisions.append(self._decide(total - self._size))
+        self._buffer = _Buffer(len(self._names))
+        return decisions
+
+    def _decide(self, start: int) -> Decision:
+        """Decision on the segment that begins with this sample at the model's rate."""
+        values, bad = self._signal(self._buffer.stop).read(start, start + self._size)
+        valid = (
+            np.ones(len(values), bool) if bad is None else bad.sum(1) <= self.preprocessing.max_bad_share * self._size
+        )
+        values[~valid] = 0.0
+        mask = torch.from_numpy(valid)
+        features = self._stream.step(torch.from_numpy(values), mask)
+        probability = math.nan
+        if valid.any():
+            with torch.inference_mode():
+                logits = self._stream.model.classify(features[None, None], mask[None].to(features.device))
+            probability = float(logits.float().softmax(-1)[0, 1])
+        self._recent.append(probability)
+        alarm = sum(value > self.online.threshold for value in self._recent) >= self.online.k
+        return Decision(start / self.preprocessing.sfreq, probability, alarm)
+
+    def _signal(self, num_samples: int) -> PreprocessedSignal:
+        """The preprocessed stream as if it ended with what has come so far."""
+        recording = Recording(
+            self._buffer, sfreq=self._sfreq, channel_names=self._names, num_samples=num_samples, name="stream"
+        )
+        return _StreamedSignal(recording, self.preprocessing, self._channels, self._offsets.measure(self._buffer))
+
+    def _needed(self, stop: int) -> int:
+        """Input samples before the output's end."""
+        return math.ceil(stop / self._ratio)
+
+    def _full_lookahead(self) -> int:
+        """Input samples after a segment that its preprocessed signal depends on."""
+        if self._settling == 0 and self._ratio == 1:
+            # A gap at the segment's end is bridged to its far edge, before which a flat stretch must be told.
+            return self._reach + flat_run(self._sfreq)
+        last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
+        return last - self._needed(self._size) + self._reach
+
+    def _forget(self) -> None:
+        first = filters.input_range(self._emitted * self._size - self._settling, 0, self._ratio)[0]
+        # The tail goes back by a segment at most, and a bridge reaches beyond what the filters see.
+        self._buffer.forget(first - 2 * self._reach - self._needed(self._size))
+
+
+class _StreamedSignal(PreprocessedSignal):
+    """Preprocessing whose channel offsets are known, because the stream's middle and end are not."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        preprocessing: Preprocessing,
+        channels: tuple[str, ...] | None,
+        offsets: npt.NDArray[np.float64],
+    ) -> None:
+        super().__init__(recording, preprocessing, channels)
+        self._stream_offsets = offsets
+
+    def _measure_offsets(self) -> npt.NDArray[np.float64]:
+        plus = self._stream_offsets[self._inputs]
+        return plus if self._minus is None else plus - self._stream_offsets[self._minus]
+
+
+class _Offsets:
+    """Median of each channel over its first good samples; until they have come, over those that are there."""
+
+    def __init__(self, channels: int, count: int, run: int) -> None:
+        self._first = [np.empty(0, np.float32)] * channels
+        self._medians = np.zeros(channels)
+        self._count, self._run, self._seen = count, run, 0
+
+    def measure(self, buffer: _Buffer) -> npt.NDArray[np.float64]:
+        """Offsets [C] as far as they are known; 0 for a channel that had no good sample yet."""
+        # Whether the newest samples are flat is not known yet.
+        stop = buffer.stop - self._run
+        short = np.array([channel for channel, first in enumerate(self._first) if len(first) < self._count], np.intp)
+        if stop > self._seen and len(short):
+            low = max(self._seen - self._run, 0)
+            x = buffer.read(low, buffer.stop, short)
+            bad = bad_samples(x, self._run)
+            good = np.ones(x.shape, bool) if bad is None else ~bad
+            new = slice(self._seen - low, stop - low)
+            for channel, values, usable in zip(short, x[:, new], good[:, new], strict=True):
+                first = np.concatenate([self._first[channel], values[usable]])[: self._count]
+                if len(first):
+                    self._first[channel], self._medians[channel] = first, np.median(first)
+            self._seen = stop
+        return self._medians.copy()
+
+
+class _Buffer:
+    """The newest samples of a stream, by their place in it."""
+
+    def __init__(self, channels: int) -> None:
+        self._values = np.empty((channels, 0), np.float32)
+        self._first = 0
+
+    @property
+    def stop(self) -> int:
+        """Samples that have come."""
+        return self._first + self._values.shape[1]
+
+    def append(self, values: Signal) -> None:
+        self._values = np.concatenate([self._values, values], axis=1)
+
+    def forget(self, before: int) -> None:
+        """Let samples before this place go, in large steps, as each costs a copy."""
+        if before - self._first > self._values.shape[1] // 2:
+            self._values = self._values[:, before - self._first :].copy()
+            self._first = before
+
+    def read(self, start: int, stop: int, channels: npt.NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        if start < self._first:
+            raise ValueError(f"sample {start} is gone, the buffer begins with {self._first}")
+        return self._values[channels, start - self._first : stop - self._first]

@@ -1,0 +1,1 @@
+"""MVPFormer: configuration, network, weights of others, streaming and embeddings."""

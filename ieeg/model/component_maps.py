@@ -1,0 +1,218 @@
+"""Component maps: what the channel term and the time term of each layer and head say, averaged over queries.
+
+The attention score of a query and a key is the sum of a content, a time and a channel term. The time term depends on
+the query and the lag, the channel term on the query and the distance between channels. Their averages over queries show
+what the model learned about lags and about which channels belong together; maps before and after training show what the
+training changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from mvpa_ts.attention import MVPAttention
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+
+@dataclass(frozen=True)
+class ComponentMaps:
+    """Scores as they enter the softmax (divided by √d), averaged over queries and windows.
+
+    A term that the model's `components` leave out is zero.
+
+    Attributes
+    ----------
+    channel : array, shape (layers, heads, C, C)
+        Channel term of a query at the row's channel for keys at the column's, mean over the queries' segments.
+    time : array, shape (layers, heads, T, T)
+        Time term of a query in the row's segment for keys in the column's, mean over the queries' channels; NaN where
+        the key would lie in the future.
+    channel_names : tuple of str
+    """
+
+    channel: npt.NDArray[np.float64]
+    time: npt.NDArray[np.float64]
+    channel_names: tuple[str, ...]
+
+
+@torch.no_grad()
+def component_maps(
+    model: MVPFormer,
+    signals: Iterable[Tensor | tuple[Tensor, Tensor]],
+    channel_names: Iterable[str] | None = None,
+) -> ComponentMaps:
+    """Average the channel and time terms of every layer and head over the queries of some windows.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        With MVPA attention; rows of its codebooks counted by distance.
+    signals : iterable of Tensor, shape (B, C, T·2560)
+        µV at 512 Hz, all of one shape but for the batch; read one after the other. Or pairs of a signal and its
+        token_mask [B, T, C]: what is missing asks no query, and the map of a channel that always is is NaN.
+    channel_names : iterable of str, optional
+
+    Raises
+    ------
+    ValueError
+        The model has another attention, or there is no signal.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+    >>> maps = component_maps(MVPFormer(mvpformer_tiny()), [torch.randn(2, 3, 4 * 2560)])
+    >>> maps.channel.shape, maps.time.shape
+    ((2, 4, 3, 3), (2, 4, 4, 4))
+    """
+    layers = [module for module in model.modules() if isinstance(module, MVPAttention)]
+    if not layers:
+        raise ValueError("model has no MVPA attention: a Llama model has no channel and time terms")
+    sums: list[tuple[Tensor, Tensor] | None] = [None] * len(layers)
+    queries: Tensor | None = None  # real ones of each segment and channel, [T, C]
+    real = torch.empty(0)
+
+    def watch(place: int) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            assert isinstance(module, MVPAttention)
+            x, time_codebook, channel_codebook = inputs[:3]
+            terms = _terms(module, x, time_codebook, channel_codebook, real)
+            earlier = sums[place]
+            sums[place] = terms if earlier is None else (earlier[0] + terms[0], earlier[1] + terms[1])
+
+        return hook
+
+    handles = [layer.register_forward_pre_hook(watch(place)) for place, layer in enumerate(layers)]
+    training = model.training
+    model.eval()
+    try:
+        for signal in signals:
+            x, mask = signal if isinstance(signal, tuple) else (signal, None)
+            B, C, samples = x.shape
+            real = torch.ones(B, samples // SEGMENT_SAMPLES, C, device=x.device) if mask is None else mask
+            real = real.to(x.dtype)
+            queries = real.sum(0) if queries is None else queries + real.sum(0)
+            model(x, token_mask=mask)
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    kept = [total for total in sums if total is not None]
+    if queries is None or not kept:
+        raise ValueError("signals hold no window")
+    channel, time = (
+        (torch.stack([pair[i] for pair in kept]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
+        for i in (0, 1)
+    )
+    future = np.triu(np.ones(time.shape[-2:], bool), 1)
+    time[..., future] = np.nan
+    names = tuple(channel_names) if channel_names is not None else tuple(map(str, range(channel.shape[-1])))
+    if len(names) != channel.shape[-1]:
+        raise ValueError(f"channel_names ({len(names)}) must be as many as channels ({channel.shape[-1]})")
+    return ComponentMaps(channel, time, names)
+
+
+def _terms(
+    attention: MVPAttention, x: Tensor, time_codebook: Tensor, channel_codebook: Tensor, real: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the real queries of the batch."""
+    T, C = x.shape[1:3]
+    if attention.row_order == "released":
+        time_rows, channel_rows = T - 1 - torch.arange(T), C - 1 - torch.arange(C)
+    else:
+        time_rows, channel_rows = torch.arange(T), torch.arange(C)
+    d = attention.head_dim
+    query = rearrange(attention.query(x), "b t c (h d) -> b t c h d", d=d)
+    groups = query.shape[3] // attention.time_bias.shape[0]
+
+    def scores(projection: nn.Linear, rows: Tensor, bias: Tensor) -> Tensor:
+        """Score of each query for each row, [B, T, C, H, R]."""
+        key = rearrange(projection(rows), "r (h d) -> r h d", d=d).repeat_interleave(groups, 1)
+        return torch.einsum("btchd,rhd->btchr", query + bias.repeat_interleave(groups, 0), key) / d**0.5
+
+    by_distance = scores(attention.channel_key, channel_codebook[channel_rows.to(x.device)], attention.channel_bias)
+    by_lag = scores(attention.time_key, time_codebook[time_rows.to(x.device)], attention.time_bias)
+    channels, segments = torch.arange(C, device=x.device), torch.arange(T, device=x.device)
+    distance = (channels[:, None] - channels).abs()
+    lag = (segments[:, None] - segments).clamp(min=0)
+    of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)
+    of_segments = torch.einsum("btchr,btc->htr", by_lag, real)
+    heads = of_channels.shape[0]
+    # The weights of a term that the model leaves out are there, and mean nothing.
+    return (
+        of_channels.gather(2, distance.expand(heads, C, C)) * ("channel" in attention.components),
+        of_segments.gather(2, lag.expand(heads, T, T)) * ("time" in attention.components),
+    )
+
+
+def plot_component_maps(
+    maps: ComponentMaps, before: ComponentMaps | None = None, term: str = "channel", layer: int | None = None
+) -> Figure:
+    """Heat maps, one row a layer and one column a head; with `before`, before and after training side by side.
+
+    Parameters
+    ----------
+    maps, before : ComponentMaps
+    term : {"channel", "time"}
+    layer : int, optional
+        Only this layer, from 0; negative counts from the last.
+
+    Raises
+    ------
+    ValueError
+        There is no such term or layer, or `before` has other layers or heads.
+    """
+    import matplotlib.pyplot as plt
+
+    if term not in ("channel", "time"):
+        raise ValueError(f"term must be 'channel' or 'time', got {term!r}")
+    after = getattr(maps, term)
+    if layer is not None and not -len(after) <= layer < len(after):
+        raise ValueError(f"layer must be from 0 to {len(after) - 1}, or from -{len(after)} to -1, got {layer}")
+    chosen = range(len(after)) if layer is None else [range(len(after))[layer]]
+    stages = [("after training", after)] if before is not None else [("", after)]
+    if before is not None:
+        earlier = getattr(before, term)
+        if earlier.shape[:2] != after.shape[:2]:
+            raise ValueError(
+                "before must have the layers and heads of the model it is compared with, got "
+                f"{earlier.shape[0]} × {earlier.shape[1]} and {after.shape[0]} × {after.shape[1]}"
+            )
+        stages.insert(0, ("before training", earlier))
+    heads = after.shape[1]
+    figure, axes = plt.subplots(
+        len(chosen) * len(stages),
+        heads,
+        figsize=(1.2 + 2.1 * heads, 0.6 + 2.0 * len(chosen) * len(stages)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for row, place in enumerate(chosen):
+        for stage, (name, values) in enumerate(stages):
+            # One scale for a layer's heads before and after, so that colours can be compared.
+            limit = max(float(np.nanmax(np.abs(every[place]))) for _, every in stages) or 1.0
+            for head in range(heads):
+                axis = axes[row * len(stages) + stage, head]
+                image = axis.imshow(values[place, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
+                axis.set_title(f"layer {place + 1}, head {head + 1}", fontsize="x-small")
+                axis.tick_params(labelsize="xx-small")
+                if term == "channel" and len(maps.channel_names) <= 16:
+                    axis.set_yticks(range(len(maps.channel_names)), maps.channel_names)
+            axes[row * len(stages) + stage, 0].set_ylabel(
+                f"query {'channel' if term == 'channel' else 'segment'}\n{name}"
+            )
+            figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
+    return figure

@@ -1,0 +1,139 @@
+"""Sizes and options of MVPFormer, as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal
+
+from mvpa_ts.attention.functional import COMPONENTS, check_options, checked_components
+
+# What a field of a type may be, as JSON and NumPy have it; choices are checked by their values.
+_TYPES: dict[str, Any] = {
+    "int": Integral,
+    "int | None": Integral | None,
+    "float": Real,
+    "bool": bool,
+    "tuple[str, ...]": Sequence,
+}
+
+
+@dataclass(frozen=True)
+class MVPFormerConfig:
+    """Sizes and options of an `MVPFormer`; the defaults are MVPFormer-S.
+
+    Attributes
+    ----------
+    dim, num_layers, num_heads, num_kv_heads, mlp_dim : int
+        Width D, blocks, query heads, key/value heads and hidden width of the gated MLP.
+    time_rows, channel_rows : int
+        Rows of the codebooks: the most segments and channels that one input may have.
+    window : int or None
+        Content is scored for keys at most so many segments back; None: for all.
+    dense_last_segment : bool
+        The last segment scores content over the whole context.
+    dropout : float
+        On embeddings, in the attention (whole segments and channels) and on its output.
+    attention : {"mvpa", "llama"}
+        "llama" is the ablation with ordinary attention and rotary positions; `window`, `dense_last_segment`,
+        `components`, `row_order` and the codebooks have no part in it.
+    components : tuple of {"content", "time", "channel"}
+        Terms of the attention score.
+    row_order : {"distance", "released"}
+        How codebook rows are counted, see `mvpa_ts.MVPAttention`; "released" for the authors' checkpoints.
+    context : int
+        Segments of a window in training and detection: 100 are 500 s.
+    prediction_head : bool
+        Whether there is a linear map D → D of features to the next segment's embedding.
+    num_classes : int
+        Outputs of the classification head; 0: no such head.
+    pooling : {"mean", "concatenate"}
+        How the classification head reads the channels of the last segment.
+    num_channels : int or None
+        Channels that "concatenate" needs, always the same.
+    """
+
+    dim: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    num_kv_heads: int = 4
+    mlp_dim: int = 1728
+    time_rows: int = 110
+    channel_rows: int = 128
+    window: int | None = 10
+    dense_last_segment: bool = True
+    dropout: float = 0.1
+    attention: Literal["mvpa", "llama"] = "mvpa"
+    components: tuple[str, ...] = COMPONENTS
+    row_order: Literal["distance", "released"] = "distance"
+    context: int = 100
+    prediction_head: bool = True
+    num_classes: int = 0
+    pooling: Literal["mean", "concatenate"] = "mean"
+    num_channels: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("dim", "num_heads", "num_kv_heads", "mlp_dim", "time_rows", "channel_rows", "context", "num_channels")
+        for name in names:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("num_layers", "num_classes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})")
+        check_options(self.window, "absolute", self.dropout)
+        for name, choices in (
+            ("attention", ("mvpa", "llama")),
+            ("row_order", ("distance", "released")),
+            ("pooling", ("mean", "concatenate")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        if self.attention == "llama" and (self.dim // self.num_heads) % 2:
+            raise ValueError(f"rotary positions need an even head width, got {self.dim // self.num_heads}")
+        object.__setattr__(self, "components", checked_components(self.components))
+        if self.context > self.time_rows:
+            raise ValueError(f"context ({self.context}) must not exceed time_rows ({self.time_rows})")
+        if (self.pooling == "concatenate") != (self.num_channels is not None):
+            raise ValueError("num_channels must be given for pooling='concatenate', and for that only")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields as JSON values."""
+        return {**dataclasses.asdict(self), "components": list(self.components)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:
+        """The configuration of these fields; a ValueError names fields that are unknown here or of another type."""
+        types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+        if unknown := sorted(fields.keys() - types.keys()):
+            raise ValueError(f"unknown fields in the model's configuration: {', '.join(unknown)}")
+        for name, value in fields.items():
+            if not isinstance(value, _TYPES.get(types[name], object)):
+                raise ValueError(f"{name} in the model's configuration must be {types[name]}, got {value!r}")
+        return cls(**fields)
+
+
+def mvpformer_s(**changes: Any) -> MVPFormerConfig:
+    """MVPFormer-S, 74,167,602 parameters; `changes` replace fields.
+
+    >>> mvpformer_s(num_classes=2).dim
+    768
+    """
+    return MVPFormerConfig(**changes)
+
+
+def mvpformer_m(**changes: Any) -> MVPFormerConfig:
+    """MVPFormer-M, 1,243,279,922 parameters; `changes` replace fields."""
+    sizes = {"dim": 2048, "num_layers": 24, "num_heads": 16, "num_kv_heads": 8, "mlp_dim": 5632}
+    return MVPFormerConfig(**(sizes | changes))
+
+
+def mvpformer_tiny(**changes: Any) -> MVPFormerConfig:
+    """A model that trains in minutes on a CPU, for demonstrations and tests; `changes` replace fields."""
+    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 144, "context": 20}
+    return MVPFormerConfig(**(sizes | changes))

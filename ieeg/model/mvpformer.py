@@ -1,0 +1,390 @@
+"""MVPFormer: wavelet encoder of 5 s segments, a causal stack of MVPA blocks, prediction and classification heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from einops import rearrange
+from huggingface_hub import PyTorchModelHubMixin
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.attention import MVPAttention
+from mvpa_ts.attention.functional import merged_mask
+from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.files import read_config
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.ieeg.model.rotary import RotaryAttention
+from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
+from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.model.embedding import Embeddings
+    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+    from mvpa_ts.ieeg.recordings.recording import Recording
+
+HUB_SECONDS = 5.0
+"""How long the Hugging Face hub may take to answer whether it has a model."""
+
+
+class WaveletEncoder(nn.Module):
+    """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
+
+    The coefficients are those of a db4 decomposition to level 8, from the coarsest to the finest. The norm makes the
+    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        coefficients = sum(band_lengths(SEGMENT_SAMPLES))
+        self.norm = nn.RMSNorm(coefficients, eps=1e-5)
+        self.projection = nn.Linear(coefficients, dim, bias=False)
+
+    def forward(self, segments: Tensor) -> Tensor:
+        """Embed segments [..., 2560] as [..., D]; coefficients and norm are at least float32 whatever the precision.
+
+        The result has the weights' precision under autocast too, so that the residual stream keeps it.
+        """
+        dtype = torch.promote_types(segments.dtype, torch.float32)
+        with torch.autocast(segments.device.type, enabled=False):
+            coefficients = torch.cat(wavedec(segments.to(dtype)), dim=-1)
+            normed = F.rms_norm(coefficients, self.norm.normalized_shape, self.norm.weight.to(dtype), self.norm.eps)
+        precision = self.projection.weight.dtype
+        return self.projection(normed.to(precision)).to(precision)
+
+
+class MVPFormer(  # type: ignore[call-arg]
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="mvpa-ts",
+    tags=["iEEG", "time-series"],
+):
+    """Foundation model of intracranial EEG.
+
+    Each 5 s segment of each channel becomes one token; parallel blocks of MVPA, causal in time, turn the tokens into
+    features, from which the next segment's embedding is predicted and the last segment is classified.
+
+    Parameters
+    ----------
+    config : MVPFormerConfig
+
+    Attributes
+    ----------
+    encoder : WaveletEncoder
+    stack : MVPAStack
+    prediction_head, head : nn.Linear or None
+        Prediction of the next embedding, and classification; None where the configuration asks for none.
+
+    Notes
+    -----
+    Signals are µV at 512 Hz, [B, C, T·2560]. Masks are bool, True = real: `channel_mask` [B, C], `segment_mask`
+    [B, T], `token_mask` [B, T, C]. What is stored where a mask is False does not matter, NaN included, and the
+    features there are zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+    >>> model = MVPFormer(mvpformer_tiny())
+    >>> signal = torch.randn(2, 3, 4 * 2560)  # 2 recordings, 3 channels, 20 s
+    >>> model(signal).shape
+    torch.Size([2, 4, 3, 64])
+    """
+
+    def __init__(self, config: MVPFormerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = WaveletEncoder(config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        blocks = [
+            ParallelBlock(_attention(config), SwiGLU(config.dim, config.mlp_dim), config.dim, config.dropout)
+            for _ in range(config.num_layers)
+        ]
+        rows = (config.time_rows, config.channel_rows) if config.attention == "mvpa" else (0, 0)
+        self.stack = MVPAStack(blocks, config.dim, *rows)
+        self.prediction_head = nn.Linear(config.dim, config.dim, bias=False) if config.prediction_head else None
+        self.head = None
+        if config.num_classes:
+            self.head = nn.Linear(config.dim * (config.num_channels or 1), config.num_classes, bias=False)
+        for name, parameter in self.stack.named_parameters():
+            if "norm" not in name:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(
+        self,
+        signal: Tensor,
+        channel_mask: Tensor | None = None,
+        segment_mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Features [B, T, C, D] of a signal [B, C, T·2560], after the final norm."""
+        real = self._real(signal, channel_mask, segment_mask, token_mask)
+        return self.decode(self.encode(signal, real), token_mask=real)
+
+    def encode(self, signal: Tensor, token_mask: Tensor | None = None) -> Tensor:
+        """Segment embeddings [B, T, C, D] of a signal [B, C, T·2560]; where token_mask is False they are zero.
+
+        Raises ValueError where the signal is not a whole number of segments: nothing is padded here.
+        """
+        segments = _segments(signal)
+        if token_mask is not None:
+            segments = segments.masked_fill(~token_mask[..., None], 0.0)
+        return self.encoder(segments)
+
+    def decode(
+        self,
+        embeddings: Tensor,
+        channel_mask: Tensor | None = None,
+        segment_mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Features [B, T, C, D] of segment embeddings [B, T, C, D]."""
+        if embeddings.ndim != 4 or embeddings.shape[-1] != self.config.dim:
+            raise ValueError(
+                f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {tuple(embeddings.shape)}"
+            )
+        B, T, C, _ = embeddings.shape
+        real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
+        if real is not None:
+            embeddings = embeddings.masked_fill(~real[..., None], 0.0)
+        return self.stack(self.dropout(embeddings), token_mask=real)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Prediction [B, T, C, D] of the next segment's embedding, of the same channel, from features."""
+        if self.prediction_head is None:
+            raise ValueError("the model has no prediction head: make it with prediction_head=True")
+        return self.prediction_head(features)
+
+    def predict_next(
+        self,
+        signal: Tensor,
+        channel_mask: Tensor | None = None,
+        segment_mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Prediction [B, T, C, D] at t of the embedding at t + 1, from a signal [B, C, T·2560]."""
+        return self.predict(self(signal, channel_mask, segment_mask, token_mask))
+
+    def classify(self, features: Tensor, channel_mask: Tensor | None = None) -> Tensor:
+        """Logits [B, num_classes] of the last segment; class 1 is the seizure.
+
+        `channel_mask` [B, C] keeps padding, and channels that are bad in the last segment, out of the mean.
+        """
+        if self.head is None:
+            raise ValueError("the model has no classification head: make it with num_classes=2, or finetune it")
+        last = features[:, -1]
+        if self.config.pooling == "concatenate":
+            if last.shape[1] != self.config.num_channels:
+                raise ValueError(
+                    f"the classification head needs {self.config.num_channels} channels, got {last.shape[1]}"
+                )
+            return self.head(rearrange(last, "b c d -> b (c d)"))
+        if channel_mask is None:
+            return self.head(last.mean(1))
+        real = channel_mask[..., None].to(last.dtype)
+        return self.head((last * real).sum(1) / real.sum(1).clamp(min=1))
+
+    # Not inference_mode: its tensors could not train a probe.
+    @torch.no_grad()
+    def embed(
+        self,
+        recording: Recording,
+        *,
+        preprocessing: Preprocessing | None = None,
+        channels: Sequence[str] | None = None,
+        context: int | None = None,
+        batch_size: int = 8,
+    ) -> Embeddings:
+        """Features of a recording, one row per 5 s and channel, each seen with the segments before it.
+
+        Parameters
+        ----------
+        recording : Recording
+        preprocessing : Preprocessing, optional
+            Default: `default_preprocessing(recording)`.
+        channels : sequence of str, optional
+            Names, in this order; default all.
+        context : int, optional
+            Segments of a window; default ``config.context``.
+        batch_size : int, default 8
+            Windows that go through the decoder at a time.
+
+        Returns
+        -------
+        Embeddings
+            On the CPU, without gradients. `mvpa_ts.ieeg.model.embedding.embed_segments` gives the same rows one by
+            one, for recordings whose features do not fit in memory.
+        """
+        from mvpa_ts.ieeg.model.embedding import Embeddings, embed_segments
+        from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+        training = self.training
+        segments = Segments(recording, preprocessing, channels)
+        check_rate(segments.preprocessing.sfreq)
+        try:
+            rows = [
+                (features.cpu(), valid.cpu())
+                for _, features, valid in embed_segments(self.eval(), segments, context, batch_size)
+            ]
+        finally:
+            self.train(training)
+        features, valid = (torch.stack(part) for part in zip(*rows, strict=True))
+        return Embeddings(features, valid, segments.starts, segments.channel_names)
+
+    def set_gradient_checkpointing(self, enabled: bool) -> None:
+        """Trade time for memory in training: keep one activation per block and compute the others again."""
+        self.stack.gradient_checkpointing = enabled
+
+    def save_pretrained(
+        self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any
+    ) -> str | None:
+        """Write config.json and model.safetensors; an interrupted or failed write leaves older files whole.
+
+        With ``push_to_hub=True`` the model also goes to the Hugging Face hub as `repo_id` (default: the folder's
+        name); `options` are those of `huggingface_hub.ModelHubMixin.push_to_hub`. Raises OSError where writing fails.
+        """
+        options.pop("config", None)
+        options.pop("model_card_kwargs", None)
+        save_model(self, self.config.to_dict(), save_directory)
+        if push_to_hub:
+            return self.push_to_hub(  # type: ignore[operator]
+                repo_id=repo_id or Path(save_directory).name, **options
+            )
+        return None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        force_download: bool = False,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        revision: str | None = None,
+        **changes: Any,
+    ) -> Self:
+        """Load a model from a folder or from the Hugging Face hub, in evaluation mode.
+
+        Strict: every tensor must be there, none may be left over, and all shapes must fit. `changes` replace fields
+        of the stored configuration, for example ``dropout=0.0``.
+
+        Raises
+        ------
+        FileNotFoundError
+            config.json or model.safetensors is not in the folder.
+        NotADirectoryError
+            The path is one of a file.
+        ValueError
+            A file is damaged, or the weights do not fit the configuration; the message says which.
+        """
+        options = {
+            "force_download": force_download,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+            "revision": revision,
+        }
+        config = pretrained_config(pretrained_model_name_or_path, changes, **options)
+        weights = _pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
+        with torch.device("meta"):  # no memory and no random numbers for weights that come from the file
+            model = cls(config)
+        load_strictly(model, read_weights(weights), weights)
+        return model.eval()
+
+    def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
+        B, C, samples = _checked_shape(signal)
+        return merged_mask((B, samples // SEGMENT_SAMPLES, C), *masks)
+
+
+def _attention(config: MVPFormerConfig) -> nn.Module:
+    if config.attention == "llama":
+        return RotaryAttention(config.dim, config.num_heads, config.num_kv_heads, config.dropout)
+    return MVPAttention(
+        config.dim,
+        config.num_heads,
+        config.num_kv_heads,
+        causal=True,
+        window=config.window,
+        dense_last_segment=config.dense_last_segment,
+        components=config.components,
+        dropout=config.dropout,
+        row_order=config.row_order,
+    )
+
+
+def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
+    if signal.ndim != 3 or 0 in signal.shape or signal.shape[2] % SEGMENT_SAMPLES:
+        raise ValueError(
+            f"signal must be [B, C, samples] with samples a multiple of {SEGMENT_SAMPLES} (5 s at 512 Hz), "
+            f"got shape {tuple(signal.shape)}"
+        )
+    return signal.shape[0], signal.shape[1], signal.shape[2]
+
+
+def _segments(signal: Tensor) -> Tensor:
+    _checked_shape(signal)
+    return rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
+
+
+def pretrained_config(
+    pretrained_model_name_or_path: str | Path, changes: Mapping[str, Any] | None = None, **options: Any
+) -> MVPFormerConfig:
+    """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
+    fields = read_config(_pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
+    return MVPFormerConfig.from_dict(fields | dict(changes or {}))
+
+
+def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
+    folder = Path(folder_or_repository)
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_meant(folder, name)}")
+    if not folder.is_dir():
+        return _from_hub(folder_or_repository, name, **options)
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"{name} is not in {folder}{_meant(folder, name)}")
+    return folder / name
+
+
+def _meant(path: Path, name: str) -> str:
+    """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
+    near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
+    found = next((folder for folder in near if (folder / name).is_file()), None)
+    return "" if found is None else f": did you mean {found}?"
+
+
+def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
+    try:
+        cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
+        if cached is None and not options.get("local_files_only"):
+            _ask_hub(place, options.get("token"))
+        return Path(hf_hub_download(repo_id=str(repository), filename=name, **options))
+    except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise FileNotFoundError(
+            f"{repository} is neither a folder nor a model on the Hugging Face hub with {name} ({error})"
+        ) from error
+
+
+def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
+    """Whether the hub has a file, asked once: without a network hf_hub_download would try for half a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(**place), token=token, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        raise
+    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
+        raise FileNotFoundError(
+            f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for a model of that "
+            f"name ({place['filename']}; {type(error).__name__}: {error}): check the path, or for a name on the hub "
+            "the connection; a model that was downloaded before needs none"
+        ) from error

@@ -1,0 +1,322 @@
+"""The authors' released checkpoints: their keys to ours, strictly, with LoRA merged."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.model.wavelet import band_lengths
+from mvpa_ts.weights import load_strictly, read_weights
+
+LORA_ALPHA = 16.0
+"""Scale of the released adapters, of rank 8."""
+
+# Parts of a released model that its own forward pass leaves out.
+_UNUSED = re.compile(
+    r"seizure_embeddings|class_loss\.weight|mvpformer\.h\.\d+\.(ln_2\.weight|attn\.(time_bias|masked_bias|bias))"
+)
+_LORA = re.compile(r"(mvpformer\.h\.\d+\.attn\.(?:q_attn|c_attn))\.(lora_[AB])")
+_HEAD = "head.head.weight"
+_ENCODER_NORM = "encoder.ln.weight"
+
+# Released name in a block, ours. The fused c_attn and attn_bias, which are cut in pieces, are not here.
+_BLOCK_KEYS = {
+    "ln_1.weight": "norm.weight",
+    "attn.q_attn.weight": "attention.query.weight",
+    "attn.position_net.weight": "attention.time_key.weight",
+    "attn.channel_net.weight": "attention.channel_key.weight",
+    "attn.c_proj.weight": "attention.output.weight",
+    "mlp.gate_proj.weight": "mlp.gate.weight",
+    "mlp.up_proj.weight": "mlp.up.weight",
+    "mlp.down_proj.weight": "mlp.down.weight",
+}
+_OTHER_KEYS = {
+    _ENCODER_NORM: "encoder.norm.weight",
+    "encoder.proj.weight": "encoder.projection.weight",
+    "mvpformer.positional_embedding.weight": "stack.time_codebook",
+    "mvpformer.channel_embedding.weight": "stack.channel_codebook",
+    "mvpformer.ln_f.weight": "stack.norm.weight",
+}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What became of the tensors of released files.
+
+    Attributes
+    ----------
+    matched : int
+        Tensors that were taken over.
+    merged : int
+        Weights that a LoRA adapter was added to.
+    unused : tuple of str
+        Tensors that the released model does not use either.
+    notes : tuple of str
+        What was assumed.
+    """
+
+    matched: int
+    merged: int
+    unused: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.matched} tensors matched, none missing, none unexpected",
+            f"{self.merged} weights with a LoRA adapter merged",
+            f"{len(self.unused)} tensors left out that the released model does not use",
+            *self.notes,
+        ]
+        return "\n".join(lines)
+
+
+def load_released(
+    base_path: str | Path,
+    head_path: str | Path | None = None,
+    config: str | MVPFormerConfig = "s",
+    *,
+    context: int | None = None,
+    lora_alpha: float = LORA_ALPHA,
+) -> MVPFormer:
+    """Load the authors' checkpoints into an `MVPFormer`, in float32 and evaluation mode.
+
+    Parameters
+    ----------
+    base_path : path
+        The pretrained model: a state dict of torch, or safetensors.
+    head_path : path, optional
+        A finetuned classifier: its head, and the LoRA adapters of the query and value projections.
+    config : {"s", "m"} or MVPFormerConfig
+        Sizes. The order of the codebook rows is always "released".
+    context : int, optional
+        Segments of a window; default that of `config`, which is the paper's 100. The released configuration files
+        have 25.
+    lora_alpha : float, default 16
+        The adapters are scaled by it over their rank.
+
+    Returns
+    -------
+    MVPFormer
+
+    Raises
+    ------
+    FileNotFoundError
+        A path is wrong.
+    ValueError
+        A file is damaged or holds more than tensors; or tensors are missing, unexpected or of a wrong shape, by name.
+    """
+    return convert_released(base_path, head_path, config, context=context, lora_alpha=lora_alpha)[0]
+
+
+def convert_released(
+    base_path: str | Path,
+    head_path: str | Path | None = None,
+    config: str | MVPFormerConfig = "s",
+    *,
+    context: int | None = None,
+    lora_alpha: float = LORA_ALPHA,
+    progress: bool = False,
+) -> tuple[MVPFormer, Conversion]:
+    """`load_released`, and an account of what became of every tensor; with `progress`, a bar over the layers."""
+    base = _read(Path(base_path))
+    extra = {} if head_path is None else _read(Path(head_path))
+    if head_path is not None and _HEAD not in extra:
+        raise ValueError(f"{head_path} holds no {_HEAD}")
+    base_only = sorted(key for key in extra if key != _HEAD and not _LORA.fullmatch(key) and not _UNUSED.fullmatch(key))
+    if base_only:
+        raise ValueError(
+            f"{head_path} must hold a head and LoRA adapters only; {_some(base_only)} belong to a base model"
+        )
+
+    heads = [weights.pop(_HEAD) for weights in (base, extra) if _HEAD in weights]
+    adapters = {key: w.pop(key) for w in (base, extra) for key in list(w) if _LORA.fullmatch(key)}
+    unused = sorted(key for key in {**base, **extra} if _UNUSED.fullmatch(key))
+    weights = {key: tensor for key, tensor in base.items() if not _UNUSED.fullmatch(key)}
+
+    config = _configuration(config, heads, context)
+    notes = []
+    if _ENCODER_NORM not in weights:
+        weights[_ENCODER_NORM] = torch.ones(sum(band_lengths(SEGMENT_SAMPLES)))
+        notes.append(f"{_ENCODER_NORM} is not in the file: ones, as the authors' own loading sets it")
+    _check(weights, config, base_path)
+    merged = _merge_adapters(weights, adapters, config, lora_alpha)
+
+    state = _renamed(weights, config, progress)
+    for head in heads:
+        state["prediction_head.weight" if head.shape[0] == config.dim else "head.weight"] = head.float()
+    with torch.device("meta"):
+        model = MVPFormer(config)
+    load_strictly(model, state, base_path)
+    matched = len(weights) + len(adapters) + len(heads) - len(notes)
+    return model.eval(), Conversion(matched, merged, tuple(unused), tuple(notes))
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Tensors of a file by their released names, without the prefix that some files have."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix == ".safetensors":
+        weights: Any = read_weights(path)
+    else:
+        try:
+            weights = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"{path} is damaged, or holds more than tensors and plain values, which is never loaded: {error}"
+            ) from error
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
+            raise ValueError(f"{path} is damaged or no checkpoint of torch: {error}") from error
+    if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
+        weights = weights["state_dict"]
+    if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        raise ValueError(f"{path} must hold a state dict, tensors by name, got {type(weights).__name__}")
+    named = {_without_prefix(key): tensor for key, tensor in weights.items()}
+    if len(named) < len(weights):
+        raise ValueError(f"{path} holds some tensors twice, with and without the prefix 'genie.'")
+    return named
+
+
+def _without_prefix(key: str) -> str:
+    """The key as MVPFormer's files have it: `genie` is the decoder's older name, or stands before the whole key."""
+    if not key.startswith("genie."):
+        return key
+    rest = key.removeprefix("genie.")
+    decoder = rest.startswith(("h.", "ln_f.", "positional_embedding.", "channel_embedding."))
+    return f"mvpformer.{rest}" if decoder else rest
+
+
+def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: int | None) -> MVPFormerConfig:
+    sizes = {"s": mvpformer_s, "m": mvpformer_m}
+    if isinstance(config, str):
+        if config not in sizes:
+            raise ValueError(f"config must be 's', 'm' or an MVPFormerConfig, got {config!r}")
+        config = sizes[config]()
+    for head in heads:
+        if head.ndim != 2 or head.shape[1] != config.dim:
+            raise ValueError(f"{_HEAD} must be [classes, D] or [D, D] with D = {config.dim}, got {tuple(head.shape)}")
+    rows = [head.shape[0] for head in heads]
+    if len(rows) == 2 and (rows[0] == config.dim) == (rows[1] == config.dim):
+        raise ValueError(
+            f"{_HEAD} must be [D, D], for prediction, in one file and a classifier in the other, got {rows} rows"
+        )
+    return dataclasses.replace(
+        config,
+        row_order="released",
+        context=config.context if context is None else context,
+        prediction_head=config.dim in rows,
+        num_classes=next((count for count in rows if count != config.dim), 0),
+        pooling="mean",
+        num_channels=None,
+    )
+
+
+def _shapes(config: MVPFormerConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor that a released model of this size has, but for heads and adapters."""
+    D, inner = config.dim, config.mlp_dim
+    kv = D // config.num_heads * config.num_kv_heads
+    coefficients = sum(band_lengths(SEGMENT_SAMPLES))
+    block: dict[str, tuple[int, ...]] = {
+        "ln_1.weight": (D,),
+        "attn.q_attn.weight": (D, D),
+        "attn.c_attn.weight": (2 * kv, D),
+        "attn.position_net.weight": (kv, D),
+        "attn.channel_net.weight": (kv, D),
+        "attn.c_proj.weight": (D, D),
+        "attn.attn_bias": (3 * kv,),
+        "mlp.gate_proj.weight": (inner, D),
+        "mlp.up_proj.weight": (inner, D),
+        "mlp.down_proj.weight": (D, inner),
+    }
+    return {
+        _ENCODER_NORM: (coefficients,),
+        "encoder.proj.weight": (D, coefficients),
+        "mvpformer.positional_embedding.weight": (config.time_rows, D),
+        "mvpformer.channel_embedding.weight": (config.channel_rows, D),
+        "mvpformer.ln_f.weight": (D,),
+        **{f"mvpformer.h.{i}.{name}": shape for i in range(config.num_layers) for name, shape in block.items()},
+    }
+
+
+def _check(weights: Mapping[str, Tensor], config: MVPFormerConfig, path: str | Path) -> None:
+    expected = _shapes(config)
+    missing = sorted(expected.keys() - weights.keys())
+    unexpected = sorted(weights.keys() - expected.keys())
+    shapes = sorted(
+        f"{key} {tuple(weights[key].shape)} in place of {expected[key]}"
+        for key in expected.keys() & weights.keys()
+        if tuple(weights[key].shape) != expected[key]
+    )
+    if missing or unexpected or shapes:
+        matched = len(expected) - len(missing) - len(shapes)
+        faults = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        raise ValueError(
+            f"{path} is no released model of this size: {matched} tensors match; "
+            + "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in faults if names)
+        )
+
+
+def _merge_adapters(
+    weights: dict[str, Tensor], adapters: Mapping[str, Tensor], config: MVPFormerConfig, alpha: float
+) -> int:
+    """Add (α/r)·B·A to the query weights and to the value half of the fused weights; returns how many."""
+    if not adapters:
+        return 0
+    targets = [f"mvpformer.h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("q_attn", "c_attn")]
+    expected = {f"{target}.{part}" for target in targets for part in ("lora_A", "lora_B")}
+    if adapters.keys() != expected:
+        missing, unexpected = sorted(expected - adapters.keys()), sorted(adapters.keys() - expected)
+        raise ValueError(
+            f"LoRA adapters do not fit the model: {len(missing)} missing ({_some(missing)}), "
+            f"{len(unexpected)} unexpected ({_some(unexpected)})"
+        )
+    kv = config.dim // config.num_heads * config.num_kv_heads
+    for target in targets:
+        down, up = adapters[f"{target}.lora_A"].float(), adapters[f"{target}.lora_B"].float()
+        outputs = config.dim if target.endswith("q_attn") else kv
+        rank = down.shape[0]
+        if down.shape != (rank, config.dim) or up.shape != (outputs, rank):
+            raise ValueError(
+                f"{target} has lora_A {tuple(down.shape)} and lora_B {tuple(up.shape)}; expected (r, {config.dim}) "
+                f"and ({outputs}, r)"
+            )
+        weight = weights[f"{target}.weight"].float().clone()
+        weight[-outputs:] += alpha / rank * (up @ down)
+        weights[f"{target}.weight"] = weight
+    return len(targets)
+
+
+def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: bool) -> dict[str, Tensor]:
+    from tqdm import tqdm
+
+    state = {ours: weights[released].float() for released, ours in _OTHER_KEYS.items()}
+    for i in tqdm(range(config.num_layers), desc="convert", unit="layer", disable=not progress):
+        released, ours = f"mvpformer.h.{i}", f"stack.blocks.{i}"
+        for name, our_name in _BLOCK_KEYS.items():
+            state[f"{ours}.{our_name}"] = weights[f"{released}.{name}"].float()
+        key, value = weights[f"{released}.attn.c_attn.weight"].float().chunk(2)
+        state[f"{ours}.attention.key.weight"] = key.contiguous()
+        state[f"{ours}.attention.value.weight"] = value.contiguous()
+        biases = rearrange(
+            weights[f"{released}.attn.attn_bias"].float(), "(kind k d) -> kind k d", kind=3, k=config.num_kv_heads
+        )
+        for name, bias in zip(("content", "time", "channel"), biases, strict=True):
+            state[f"{ours}.attention.{name}_bias"] = bias.clone()
+    return state
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

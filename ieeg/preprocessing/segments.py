@@ -1,0 +1,234 @@
+"""A recording as 5 s segments of its preprocessed signal."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.preprocessing.memory import Memory
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
+from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+BLOCK_SEGMENTS = 36
+"""Segments computed at a time: 3 min, which is one chunk of a SWEC file."""
+
+
+class Segments:
+    """Preprocessed segments of 5 s, streamed in bounded memory; in sequence each sample is read once.
+
+    Every second of the recording is in a segment: where the last 5 s are not a multiple of 5 s from the start, one more
+    segment over the end overlaps the one before it.
+
+    Parameters
+    ----------
+    recording : Recording
+    preprocessing : Preprocessing, optional
+        `default_preprocessing(recording)` by default.
+    channels : sequence of str, optional
+        Names to give out, in this order; after a bipolar montage these are names such as "A1-A2". All by default.
+
+    Attributes
+    ----------
+    recording : Recording
+    preprocessing : Preprocessing
+        As used: an automatic notch is resolved.
+    channel_names : tuple of str
+    num_segments : int
+    starts : ndarray of float64, shape (num_segments,)
+        Seconds at which the segments begin.
+    segment_samples : int
+        2560 at 512 Hz.
+
+    Raises
+    ------
+    ValueError
+        The recording is shorter than 5 s, or a channel is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(0, 50, (4, 12 * 512))
+    >>> segments = Segments(Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV", seizures=[(9.0, 12.0)]))
+    >>> segments.starts, segments.labels()
+    (array([0., 5., 7.]), array([False,  True,  True]))
+    >>> signal, valid = segments.read(0, 2)
+    >>> signal.shape, valid.shape
+    ((4, 5120), (2, 4))
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        preprocessing: Preprocessing | None = None,
+        channels: Sequence[str] | None = None,
+    ) -> None:
+        preprocessing = default_preprocessing(recording) if preprocessing is None else preprocessing
+        self.recording = recording
+        self.segment_samples = round(SEGMENT_SECONDS * preprocessing.sfreq)
+        if recording.duration < SEGMENT_SECONDS - 0.5 / preprocessing.sfreq:
+            raise ValueError(
+                f"{recording.name} lasts {recording.duration:.3f} s, shorter than one segment of {SEGMENT_SECONDS:g} s"
+            )
+        self._stream = PreprocessedSignal(
+            recording, preprocessing, None if channels is None else tuple(dict.fromkeys(channels))
+        )
+        self.preprocessing = self._stream.preprocessing
+        self.channel_names = self._stream.channel_names
+        self.num_samples = max(self._stream.num_samples, self.segment_samples)
+        whole, rest = divmod(self.num_samples, self.segment_samples)
+        self._first_samples = np.arange(whole + bool(rest)) * self.segment_samples
+        if rest:
+            self._first_samples[-1] = self.num_samples - self.segment_samples
+        self.num_segments = len(self._first_samples)
+        self.starts = self._first_samples / preprocessing.sfreq
+        self._blocks: OrderedDict[int, tuple[NDArray[np.float32], NDArray[np.bool_] | None]] = OrderedDict()
+        self._room = 2  # blocks kept
+
+    @property
+    def subject(self) -> str:
+        """The recording's subject, or its name where none is known."""
+        return self.recording.subject or self.recording.name
+
+    def read(
+        self, first: int, last: int, again: int = 0, memory: Memory | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Segments [first, last).
+
+        Parameters
+        ----------
+        first, last : int
+        again : int
+            How many of the last segments the next reading begins with: they are kept, and not read twice.
+        memory : Memory, optional
+            What gives the signal's array; always a fresh one by default.
+
+        Returns
+        -------
+        signal : ndarray of float32, shape (C, (last − first)·2560)
+            µV; 0 where a segment of a channel is not valid.
+        valid : ndarray of bool, shape (last − first, C)
+            False where NaN, flat and zero stretches make up more than `max_bad_share` of the segment.
+        """
+        if not 0 <= first < last <= self.num_segments:
+            raise ValueError(
+                f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
+            )
+        count, size = last - first, self.segment_samples
+        signal = (memory or Memory()).empty((len(self.channel_names), count * size))
+        bad = np.zeros((count, len(signal)))
+        # A tail may overlap the segment before it; all others follow one another.
+        tail = last == self.num_segments and self._first_samples[-1] % size != 0
+        again = min(max(again, int(tail)), count)
+        kept_from = int(self._first_samples[last - again]) if again else self.num_samples
+        self._room = again // BLOCK_SEGMENTS + 2
+        self._fill(signal, bad, 0, first * size, (last - tail) * size, kept_from)
+        if tail:
+            self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
+        valid = bad <= self.preprocessing.max_bad_share * size
+        if not valid.all():
+            for segment, channel in np.argwhere(~valid):
+                signal[channel, segment * size : (segment + 1) * size] = 0.0
+        return signal, valid
+
+    def _fill(
+        self,
+        signal: NDArray[np.float32],
+        bad: NDArray[np.float64],
+        segment: int,
+        start: int,
+        stop: int,
+        kept_from: int,
+    ) -> None:
+        """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].
+
+        Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached. A whole one is read
+        straight to its place; one that is read in part, or reaches beyond `kept_from`, is kept for the next reading.
+        """
+        size, length = self.segment_samples, BLOCK_SEGMENTS * self.segment_samples
+        shift = segment * size - start
+        while start < stop:
+            index = start // length
+            low, high = index * length, min((index + 1) * length, self.num_samples)
+            end = min(high, stop)
+            place = slice(start + shift, end + shift)
+            if (start, end) == (low, high) and high <= kept_from and index not in self._blocks:
+                out = self._stream.read_into(signal, place.start, low, high)
+            else:
+                values, out = self._block(index, low, high)
+                signal[:, place] = values[:, start - low : end - low]
+                out = None if out is None else out[:, start - low : end - low]
+            if out is not None:
+                bounds = [place.start, *range((place.start // size + 1) * size, place.stop, size), place.stop]
+                for left, right in itertools.pairwise(bounds):
+                    bad[left // size] += out[:, left - place.start : right - place.start].sum(1)
+            start = end
+
+    def _block(self, index: int, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples [start, stop), which are a block, and which of them are bad."""
+        if index not in self._blocks:
+            values = None
+            while len(self._blocks) >= self._room:  # their memory is used again
+                values = self._blocks.popitem(last=False)[1][0]
+            if values is None:
+                values = np.empty((len(self.channel_names), BLOCK_SEGMENTS * self.segment_samples), np.float32)
+            self._blocks[index] = values, self._stream.read_into(values, 0, start, stop)
+        self._blocks.move_to_end(index)
+        return self._blocks[index]
+
+    def __iter__(self) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_]]]:
+        """Index, signal [C, 2560] and valid [C] of each segment in turn."""
+        size, memory = self.segment_samples, Memory()
+        for first in range(0, self.num_segments, BLOCK_SEGMENTS):
+            signal, valid = self.read(first, min(first + BLOCK_SEGMENTS, self.num_segments), memory=memory)
+            for row, ok in enumerate(valid):
+                yield first + row, signal[:, row * size : (row + 1) * size], ok
+
+    def __len__(self) -> int:
+        return self.num_segments
+
+    def labels(self, rule: Literal["any", "half"] = "any") -> NDArray[np.bool_]:
+        """Which segments are ictal.
+
+        Parameters
+        ----------
+        rule : {"any", "half"}
+            Seizures cover any of the segment, or at least half of it.
+
+        Returns
+        -------
+        ndarray of bool, shape (num_segments,)
+        """
+        if rule not in ("any", "half"):
+            raise ValueError(f'rule must be "any" or "half", got {rule!r}')
+        covered = np.zeros(self.num_segments)
+        for onset, offset in _merged(self.recording.seizures):
+            ends = np.minimum(self.starts + SEGMENT_SECONDS, offset)
+            covered += np.maximum(ends - np.maximum(self.starts, onset), 0.0)
+        # A touch of rounding is no overlap.
+        return covered > 1e-9 if rule == "any" else covered >= SEGMENT_SECONDS / 2 - 1e-9
+
+    def release(self) -> None:
+        """Give back buffers and file handles; the next reading makes new ones."""
+        self._blocks.clear()
+        self.recording.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_blocks": OrderedDict()}
+
+
+def _merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Sorted intervals without overlap, so that no second counts twice."""
+    merged: list[tuple[float, float]] = []
+    for onset, offset in sorted(intervals):
+        if merged and onset <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(offset, merged[-1][1])
+        else:
+            merged.append((onset, offset))
+    return merged

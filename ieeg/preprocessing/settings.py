@@ -1,0 +1,126 @@
+"""Settings of preprocessing, and what a recording's hum suggests."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+LINE_FREQUENCIES = (50.0, 60.0)
+
+
+LINE_RATIO = 4.0
+"""Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """What is done to a recording, in this order: resampling, band-pass and notch, reference.
+
+    The reference comes last because channels of unfiltered recordings have offsets of millivolts: their median would be
+    one single channel.
+
+    Parameters
+    ----------
+    sfreq : float
+        Rate that the model wants, Hz.
+    band : (low, high) or None
+        Hz; Butterworth of 4th order, forward and backward.
+    notch : "auto", float or None
+        Line frequency, removed with its harmonics. "auto" looks for 50 and 60 Hz in the recording.
+    reference : "median", "bipolar" or None
+        Median over the recording's channels, or differences of neighbouring contacts.
+    max_bad_share : float
+        A 5 s segment of a channel with more NaN, flat or zero samples than this share is masked; fewer are bridged.
+
+    Raises
+    ------
+    ValueError
+        A value is out of its range.
+
+    Examples
+    --------
+    >>> Preprocessing(notch=50.0).to_dict()
+    {'sfreq': 512.0, 'band': [0.5, 120.0], 'notch': 50.0, 'reference': 'median', 'max_bad_share': 0.1}
+    """
+
+    sfreq: float = 512.0
+    band: tuple[float, float] | None = (0.5, 120.0)
+    notch: float | Literal["auto"] | None = "auto"
+    reference: Literal["median", "bipolar"] | None = "median"
+    max_bad_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sfreq) and self.sfreq > 0):
+            raise ValueError(f"sfreq must be a positive number of Hz, got {self.sfreq}")
+        if self.band is not None:
+            try:
+                low, high = (float(edge) for edge in self.band)
+            except (TypeError, ValueError):  # not two, or no numbers
+                low = high = math.nan
+            if not 0 <= low < high:
+                raise ValueError(f"band must be (low, high) in Hz with 0 ≤ low < high, got {self.band}")
+            object.__setattr__(self, "band", (low, high))
+        if isinstance(self.notch, str):
+            if self.notch != "auto":
+                raise ValueError(f'notch must be "auto", Hz or None, got {self.notch!r}')
+        elif self.notch is not None and not 0 < self.notch < self.sfreq / 2:
+            raise ValueError(f"notch must lie between 0 and {self.sfreq / 2:g} Hz, got {self.notch}")
+        if self.reference not in ("median", "bipolar", None):
+            raise ValueError(f'reference must be "median", "bipolar" or None, got {self.reference!r}')
+        if not 0 <= self.max_bad_share < 1:
+            raise ValueError(f"max_bad_share must lie in [0, 1), got {self.max_bad_share}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = dataclasses.asdict(self)
+        return values | {"band": None if self.band is None else [*self.band]}
+
+    def resolve(self, recording: Recording) -> Preprocessing:
+        """The same with `notch` measured where it is "auto"."""
+        if self.notch != "auto":
+            return self
+        return dataclasses.replace(self, notch=line_frequency(recording))
+
+
+def default_preprocessing(recording: Recording) -> Preprocessing:
+    """Everything for a raw recording, only the rate for one that is filtered and referenced already, as in SWEC.
+
+    With fewer than four channels there is no median reference: it would mostly subtract a channel from itself.
+    """
+    if recording.preprocessed:
+        return Preprocessing(band=None, notch=None, reference=None)
+    return Preprocessing(reference="median" if len(recording.channel_names) >= 4 else None)
+
+
+def line_frequency(recording: Recording) -> float | None:
+    """50 or 60 Hz where the recording's header says so or its spectrum shows it, else None.
+
+    The spectrum is that of 20 s from the middle: power within 1 Hz of the line against the median power 3 to 8 Hz
+    beside it, median over channels.
+    """
+    stated = recording.metadata.get("line_frequency")
+    if stated in LINE_FREQUENCIES:
+        return float(stated)
+    from scipy.signal import welch
+
+    middle, half = recording.num_samples // 2, int(10 * recording.sfreq)
+    x = recording.read(max(middle - half, 0), min(middle + half, recording.num_samples)).astype(np.float64)
+    bad = bad_samples(x, flat_run(recording.sfreq))
+    if bad is not None:
+        bridge(x, bad, int(BRIDGE_SECONDS * recording.sfreq))
+    frequencies, power = welch(x - x.mean(1, keepdims=True), recording.sfreq, nperseg=min(x.shape[1], half // 5))
+    ratios = {}
+    for line in LINE_FREQUENCIES:
+        away = np.abs(frequencies - line)
+        beside = (away >= 3) & (away <= 8)
+        if frequencies[-1] > line + 3 and beside.any() and (away <= 1).any():
+            floor = np.maximum(np.median(power[:, beside], axis=1), 1e-12)
+            ratios[line] = float(np.median(power[:, away <= 1].max(1) / floor))
+    best = max(ratios, key=ratios.__getitem__, default=None)
+    return best if best is not None and ratios[best] >= LINE_RATIO else None

@@ -1,0 +1,200 @@
+"""From a recording at its own rate to a clean signal at 512 Hz, block by block in bounded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.preprocessing import filters
+from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run
+from mvpa_ts.ieeg.preprocessing.settings import (
+    Preprocessing,
+)
+from mvpa_ts.ieeg.recordings.channels import bipolar_pairs, plain_name
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+_GROUP = 16  # channels filtered at a time, so that float64 copies stay small
+
+
+class PreprocessedSignal:
+    """A recording after preprocessing, computed for any range of samples from a bounded neighbourhood.
+
+    What comes out for a range does not depend on how the recording is cut into ranges: resampling is exact, and
+    filters see the signal around the range until their transients have fallen to 1e-7.
+
+    Parameters
+    ----------
+    recording : Recording
+    preprocessing : Preprocessing
+    channels : sequence of str, optional
+        What to give out, by name after the montage. The median is always taken over all channels of the recording.
+
+    Attributes
+    ----------
+    channel_names : tuple of str
+    num_samples : int
+        At the new rate.
+    """
+
+    def __init__(
+        self, recording: Recording, preprocessing: Preprocessing, channels: tuple[str, ...] | None = None
+    ) -> None:
+        self.recording = recording
+        self.preprocessing = settings = preprocessing.resolve(recording)
+        if settings.reference == "median" and len(recording.channel_names) < 2:
+            raise ValueError(f"{recording.name}: a median reference needs two channels or more; set reference=None")
+        names = recording.channel_names
+        self._inputs, self._minus = np.arange(len(names)), None
+        if settings.reference == "bipolar":
+            pairs = bipolar_pairs(names)
+            if not pairs:
+                raise ValueError(f"{recording.name}: no two channels are neighbouring contacts, such as A1 and A2")
+            self._inputs, self._minus = np.array(pairs).T
+            names = tuple(f"{plain_name(names[i])}-{plain_name(names[j])}" for i, j in pairs)
+        if channels is not None:
+            if unknown := [name for name in channels if name not in names]:
+                raise ValueError(f"{recording.name} has no channel {unknown}; it has {[*names]}")
+            chosen = np.array([names.index(name) for name in channels], dtype=np.intp)
+            names = tuple(channels)
+        else:
+            chosen = np.arange(len(names))
+        if not len(names):
+            raise ValueError(f"{recording.name}: channels is empty")
+        self.channel_names = names
+        if settings.reference == "median":  # every channel is needed; `_chosen` picks at the end
+            self._chosen: NDArray[np.intp] | None = chosen
+        else:
+            self._chosen = None
+            self._inputs = self._inputs[chosen]
+            self._minus = None if self._minus is None else self._minus[chosen]
+
+        every = range(len(recording.channel_names))
+        self._given = None if self._inputs.tolist() == [*every] else self._inputs.tolist()
+        self.ratio = filters.rational_ratio(recording.sfreq, settings.sfreq)
+        self.num_samples = filters.resampled_length(recording.num_samples, self.ratio)
+        self._sections = filters.second_order_sections(settings.sfreq, settings.band, settings.notch)  # type: ignore[arg-type]
+        self._settling = filters.settling_samples(self._sections)
+        self._run = flat_run(recording.sfreq)
+        self._reach = int(BRIDGE_SECONDS * recording.sfreq)
+        self._filters = self.ratio != 1 or len(self._sections) > 0
+        self._offsets: NDArray[np.float64] | None = None
+
+    def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples [start, stop) at the new rate and which of them are bad.
+
+        Returns
+        -------
+        signal : ndarray of float32, shape (C, stop − start)
+            Bad samples hold a bridge between their neighbours.
+        bad : ndarray of bool, shape (C, stop − start), or None when none is
+        """
+        if self._filters:
+            signal, bad = self._filtered(start, stop)
+        else:
+            signal = np.empty((len(self._inputs), stop - start), np.float32)
+            bad = self._as_it_is(signal, 0, start, stop)
+        if self.preprocessing.reference == "median":
+            signal -= _median(signal, bad)
+        if self._chosen is not None:
+            signal, bad = signal[self._chosen], None if bad is None else bad[self._chosen]
+        return signal, bad if bad is not None and bad.any() else None
+
+    def read_into(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        """Like `read`, into `out` [C, n] from column `place` on, without fresh memory where nothing is to be done."""
+        if not self._filters and self.preprocessing.reference is None:
+            return self._as_it_is(out, place, start, stop)
+        out[:, place : place + stop - start], bad = self.read(start, stop)
+        return bad
+
+    def _as_it_is(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        x = out[:, place : place + stop - start]
+        if self._minus is None:
+            self.recording.read_into(out, place, start, stop, self._given)
+            if self._clean(x):
+                return None
+        # A bridge needs both edges of its gap, which may lie beyond the range; and what is flat at the edge of what is
+        # read may be part of a longer flat stretch.
+        around = self._reach + self._run
+        left, right = min(around, start), min(around, self.recording.num_samples - stop)
+        wide, bad = self._read_inputs(start - left, stop + right)
+        inside = slice(left, left + stop - start)
+        x[:] = wide[:, inside]
+        if bad is None:
+            return None
+        if (rows := bad[:, inside].any(1)).any():
+            values = wide[rows].astype(np.float64)
+            bridge(values, bad[rows], self._reach)
+            x[rows] = values[:, inside]
+        return bad[:, inside]
+
+    def _clean(self, x: NDArray[np.float32]) -> bool:
+        """Whether no sample can be bad, whatever lies beyond the range."""
+        edge = min(8, max(self._run // 2, 1), x.shape[1])
+        at_edge = (x[:, 0] == x[:, edge - 1]) | (x[:, -edge] == x[:, -1])
+        if at_edge.any():
+            at_edge = (x[:, :edge] == x[:, :1]).all(1) | (x[:, -edge:] == x[:, -1:]).all(1)
+        return not at_edge.any() and bad_samples(x, self._run) is None
+
+    def _filtered(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        first, last = start - self._settling, stop + self._settling
+        left, right = filters.input_range(first, last, self.ratio)
+        # Bridges across the outermost gaps need their far edges.
+        low = max(left - self._reach, 0)
+        x, bad = self._read_inputs(low, min(right + self._reach, self.recording.num_samples))
+        if self._offsets is None:
+            self._offsets = self._measure_offsets()
+        out = np.empty((len(x), stop - start), np.float32)
+        inside = slice(max(left, 0) - low, min(right, self.recording.num_samples) - low)
+        beyond = max(-left, 0), max(right - self.recording.num_samples, 0)
+        for group in range(0, len(x), _GROUP):
+            rows = slice(group, group + _GROUP)
+            values = x[rows] - self._offsets[rows, None]
+            if bad is not None:
+                bridge(values, bad[rows], self._reach)
+            values = filters.odd_extension(values[:, inside], *beyond)
+            values = filters.resample(values, left, first, last, self.ratio)
+            values = filters.zero_phase(values, self._sections)[:, start - first : stop - first]
+            # Without a band-pass the offset belongs to the signal.
+            out[rows] = values if self._removes_offset else values + self._offsets[rows, None]
+        if bad is not None:
+            nearest = (np.arange(start, stop) * self.ratio.denominator * 2 + self.ratio.numerator) // (
+                2 * self.ratio.numerator
+            )
+            bad = bad[:, np.minimum(nearest, self.recording.num_samples - 1) - low]
+        return out, bad
+
+    @property
+    def _removes_offset(self) -> bool:
+        return self.preprocessing.band is not None and self.preprocessing.band[0] > 0
+
+    def _read_inputs(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Samples at the recording's rate, after the montage, and which are bad in either contact."""
+        x = self.recording.read(start, stop, self._given)
+        bad = bad_samples(x, self._run)
+        if self._minus is not None:
+            y = self.recording.read(start, stop, self._minus.tolist())
+            other = bad_samples(y, self._run)
+            x = x - y
+            bad = other if bad is None else bad if other is None else bad | other
+        return x, bad
+
+    def _measure_offsets(self) -> NDArray[np.float64]:
+        """Median of each channel over 5 s at the start, in the middle and at the end: gaps are bridged around it."""
+        length = min(int(5 * self.recording.sfreq) + 1, self.recording.num_samples)
+        starts = {0, (self.recording.num_samples - length) // 2, self.recording.num_samples - length}
+        pieces = []
+        for start in sorted(starts):
+            x, bad = self._read_inputs(start, start + length)
+            pieces.append(x.astype(np.float64) if bad is None else np.where(bad, np.nan, x))
+        values = np.concatenate(pieces, axis=1)
+        return np.array([np.nanmedian(row) if np.isfinite(row).any() else 0.0 for row in values])
+
+
+def _median(signal: NDArray[np.float32], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    """Median over channels [1, n] of the good samples; 0 where there is none."""
+    median = np.median(signal, axis=0, keepdims=True)
+    if bad is not None:
+        columns = np.flatnonzero(bad.any(0))
+        good = np.ma.array(signal[:, columns], mask=bad[:, columns])
+        median[0, columns] = np.ma.median(good, axis=0).filled(0.0)
+    return median

@@ -1,0 +1,243 @@
+"""Seizures from annotations and events.tsv, and events.tsv written: which texts mean a seizure, and where one ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.recordings.recording import Interval
+
+Event = tuple[float, float, str]  # onset and duration in seconds, text
+
+OPEN_SECONDS = 60.0
+"""Length given to a seizure whose end is not marked: about what a focal seizure lasts."""
+
+_SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
+_NOT_SEIZURE = re.compile(
+    r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
+    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
+    # What comes with seizures and is none; one separator only, as in "seizure - medication given" it is a seizure.
+    r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
+    r"threshold|onset[ _-]zone|precaution|control|history|diary|log\b)",
+    re.IGNORECASE,
+)
+_BACKGROUND = re.compile(
+    r"bckg|background|(?:sz|seizure)[ _-]?free|no[ _-](?:\w+[ _-])?(?:sz|seizures?)", re.IGNORECASE
+)
+# "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
+# over left temporal").
+_START = re.compile(
+    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning)(?:[^a-z]|$)|on(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
+_END = re.compile(
+    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated)(?:[^a-z]|$)"
+    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))",
+    re.IGNORECASE,
+)
+
+
+def is_seizure(text: str) -> bool:
+    """Whether an annotation speaks of a seizure; SzCORE's types "sz", "sz_foc_ia", … do.
+
+    Examples
+    --------
+    >>> [is_seizure(text) for text in ("eeg sz start", "sz_foc_ia", "Seizure", "interictal", "bckg", "szechuan")]
+    [True, True, True, False, False, False]
+    """
+    return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
+
+
+def is_background(text: str) -> bool:
+    """Whether an annotation says of its stretch that it holds no seizure.
+
+    Examples
+    --------
+    >>> [is_background(text) for text in ("bckg", "seizure-free", "No seizures", "background slowing", "sz")]
+    [True, True, True, False, False]
+    """
+    return bool(_BACKGROUND.fullmatch(text.strip()))
+
+
+def seizures_from_events(
+    events: Sequence[Event], duration: float, open_seconds: float | None = OPEN_SECONDS, name: str = "recording"
+) -> list[Interval]:
+    """Seizure intervals from events.
+
+    An event whose text says end ("sz end") is an end, whatever its duration: some systems give every marker a second.
+    It closes the last open start. An event with a duration is an interval by itself, unless its text says start and
+    the next of them is an end. Other events are starts; one that nothing closes lasts `open_seconds`, but not beyond
+    the next start or the recording's end, and a warning says so. An end without a start is left out with a warning.
+
+    Parameters
+    ----------
+    events : sequence of (onset, duration, text)
+        Seconds; other texts than seizures are passed over.
+    duration : float
+        Of the recording, s.
+    open_seconds : float or None
+        None leaves open seizures out.
+    name : str
+        Of the recording, for the warnings.
+
+    Examples
+    --------
+    >>> seizures_from_events([(5, 0, "sz start"), (30, 0, "sz end"), (80, 12.5, "seizure")], 100)
+    [(5.0, 30.0), (80.0, 92.5)]
+    """
+    spans: list[Interval] = []
+    open_at: float | None = None
+    open_length = 0.0  # as the open start's own duration says, should no end follow
+    found = sorted(
+        (float(onset), float(length) if math.isfinite(length) else 0.0, text)
+        for onset, length, text in events
+        if is_seizure(text)
+    )
+
+    def close(until: float) -> None:
+        if open_at is None:
+            return
+        if open_length > 0:
+            spans.append((open_at, open_at + open_length))
+            return
+        if open_seconds is None:
+            warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
+            return
+        end = min(open_at + open_seconds, until)
+        warnings.warn(
+            f"{name}: the seizure at {open_at:g} s has no end; it is taken to last {end - open_at:g} s", stacklevel=4
+        )
+        spans.append((open_at, end))
+
+    for onset, length, text in found:
+        starts = bool(_START.search(text))
+        if _END.search(text) and not starts:
+            if open_at is None:
+                warnings.warn(f"{name}: {text!r} at {onset:g} s ends no seizure and is left out", stacklevel=2)
+            else:
+                spans.append((open_at, onset))
+            open_at = None
+        elif length > 0 and not starts:
+            if open_length > 0:
+                close(onset)
+                open_at, open_length = None, 0.0
+            spans.append((onset, onset + length))
+        else:
+            close(onset)
+            open_at, open_length = onset, length
+    close(duration)
+    return sorted(spans)
+
+
+def read_seizures(path: Path, duration: float) -> list[Interval]:
+    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
+
+    See `read_events` and `seizures_from_events`, which also read the table beside a recording.
+    """
+    return seizures_from_events(read_events(path), duration, name=path.name)
+
+
+def read_events(path: Path) -> list[Event]:
+    """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
+
+    A duration of n/a is 0. Rows that are no seizure and have no readable onset or duration are left out.
+
+    Raises
+    ------
+    ValueError
+        The file is no UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration; the message
+        names file and line.
+    """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}; save it as UTF-8") from error
+    rows = csv.DictReader(io.StringIO(content), delimiter="\t")
+    names = rows.fieldnames or ()
+    if "onset" not in names:
+        raise ValueError(f"{path} has no column onset; its columns are {', '.join(names) or 'none'}")
+    columns = [name for name in ("eventType", "trial_type", "event_type", "type", "value") if name in names]
+    events = []
+    for row in rows:
+        texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
+        text = next((text for text in texts if is_seizure(text)), texts[0] if texts else "")
+        try:
+            onset, length = _seconds(row, "onset"), _seconds(row, "duration")
+            if onset is None:
+                raise ValueError("a seizure needs an onset in seconds, got n/a")
+        except ValueError as error:
+            if is_seizure(text):
+                raise ValueError(f"{path}, line {rows.line_num} ({text!r}): {error}") from error
+            continue
+        events.append((onset, length or 0.0, text))
+    return events
+
+
+def _seconds(row: dict[str, str], name: str) -> float | None:
+    """A number of a row, None where it is n/a or there is no such column."""
+    text = (row.get(name) or "n/a").strip()
+    if text.lower() in ("n/a", "nan", ""):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a number of seconds or n/a, got {text!r}")
+    return number
+
+
+COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
+"""Columns of a SzCORE ``events.tsv``, in the standard's order."""
+
+
+# BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".
+_HIDDEN_DATE = "1900-01-01 00:00:00"
+
+
+def write_events(
+    path: str | os.PathLike[str],
+    events: Sequence[tuple[float, float]],
+    duration: float,
+    *,
+    confidences: Sequence[float] | None = None,
+    event_type: str = "sz",
+) -> None:
+    """Write events as the ``events.tsv`` of SzCORE, which is BIDS with five columns more.
+
+    A recording without events gets the standard's one row of type ``bckg`` over its whole length. The date is hidden,
+    as BIDS does it, by one before 1925.
+
+    Parameters
+    ----------
+    path : path
+    events : sequence of (onset, offset)
+        Seconds.
+    duration : float
+        Length of the recording (s).
+    confidences : sequence of float, optional
+        Between 0 and 1, one for each event.
+    event_type : str, default "sz"
+        HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …
+    """
+    if confidences is not None and len(confidences) != len(events):
+        raise ValueError(f"confidences ({len(confidences)}) must be as many as events ({len(events)})")
+    rows = []
+    for index, (onset, offset) in enumerate(events):
+        confidence = "n/a" if confidences is None else f"{confidences[index]:.4f}"
+        rows.append((onset, offset - onset, event_type, confidence))
+    if not events:
+        rows.append((0.0, duration, "bckg", "n/a"))
+    lines = ["\t".join(COLUMNS)]
+    lines += [
+        f"{onset:.3f}\t{length:.3f}\t{kind}\t{confidence}\tall\t{_HIDDEN_DATE}\t{duration:.3f}"
+        for onset, length, kind, confidence in rows
+    ]
+    write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,125 @@
+"""The ``channels.tsv`` of a BIDS data set: which of its rows speaks of which channel of the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvpa_ts.ieeg.recordings.channels import plain_name
+
+if TYPE_CHECKING:
+    import mne
+
+Row = dict[str, str]
+
+# What BIDS calls a type and MNE calls it; another type is no brain signal that we know of.
+_TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
+    kind: kind.lower() for kind in ("SEEG", "ECOG", "DBS", "EEG", "ECG", "EMG", "EOG", "RESP")
+}
+
+
+def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
+    """Rows of a BIDS table that has at least these columns; a ValueError that names the file otherwise.
+
+    BIDS wants UTF-8. What is none was most likely saved as Latin-1, often for the µ in its units, and is read so.
+    """
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t")
+    try:
+        there = rows.fieldnames or ()
+        table = [{key: row[key] or "" for key in there} for row in rows]
+    except csv.Error as error:
+        raise ValueError(f"{path} is no table of text between tabs ({error})") from None
+    if missing := [column for column in columns if column not in there]:
+        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(there)}: BIDS needs one")
+    return table
+
+
+def read_channel_table(path: Path) -> list[Row]:
+    """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels."""
+    table = read_tsv(path, ("name", "type"))
+    often = Counter(row["name"] for row in table)
+    seen: Counter[str] = Counter()
+    for row in table:
+        name = row["name"]
+        if often[name] > 1:
+            row["name"] = f"{name}-{seen[name]}"
+            seen[name] += 1
+    return table
+
+
+def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> dict[str, Row]:
+    """The row of each channel, by its name in the file.
+
+    The order of rows says nothing. Names that are the same go together, then those that are the same without prefix
+    and reference ("EEG A1-Ref" and "A1"). Only where no name at all is the same, and there are as many rows as
+    channels, is the first row taken for the first channel, with a warning.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As in the file.
+    table : sequence of rows
+    where : str
+        The table, for warnings.
+
+    Examples
+    --------
+    >>> table = [{"name": name, "type": "SEEG"} for name in ("A1", "A10", "A2")]
+    >>> rows = rows_of_channels(["EEG A1-Ref", "EEG A2-Ref", "EEG A10-Ref"], table, "channels.tsv")
+    >>> [row["name"] for row in rows.values()]
+    ['A1', 'A2', 'A10']
+    """
+    found = _same(names, table, str)
+    rest = [row for row in table if row["name"] not in found]
+    found |= _same([name for name in names if name not in found], rest, plain_name)
+    if not found and len(names) == len(table):
+        warnings.warn(
+            f"{where} names none of the file's channels, such as {names[0]!r}; its rows are taken in the file's order, "
+            f"{names[0]!r} as {table[0]['name']!r} and so on",
+            stacklevel=4,
+        )
+        return dict(zip(names, table, strict=True))
+    used = {row["name"] for row in found.values()}
+    unused = [row["name"] for row in table if row["name"] not in used]
+    unknown = [name for name in names if name not in found]
+    if unused or unknown:
+        warnings.warn(
+            f"{where} and the file do not name the same channels: only the table has {unused}, only the file has "
+            f"{unknown}; these are read as if the table said nothing of them",
+            stacklevel=4,
+        )
+    return found
+
+
+def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
+    """Give channels, whose names are still the file's, the name, type and state of their rows."""
+    bad = set(raw.info["bads"])
+    for name in raw.ch_names:
+        state = rows.get(name, {}).get("status", "").strip().lower()
+        if state in ("good", "bad"):
+            bad = bad | {name} if state == "bad" else bad - {name}
+    raw.info["bads"] = [name for name in raw.ch_names if name in bad]
+    there = {name: row for name, row in rows.items() if name in raw.ch_names}
+    raw.set_channel_types(
+        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in there.items()},
+        on_unit_change="ignore",
+        verbose="error",
+    )
+    raw.rename_channels({name: row["name"] for name, row in there.items()}, verbose="error")
+
+
+def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str]) -> dict[str, Row]:
+    """Rows by the file's name where `key` makes one name of the file and one of the table the same."""
+    of_file, of_table = Counter(map(key, names)), Counter(key(row["name"]) for row in table)
+    rows = {key(row["name"]): row for row in table}
+    return {name: rows[key(name)] for name in names if of_file[key(name)] == 1 == of_table[key(name)]}

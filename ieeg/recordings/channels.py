@@ -1,0 +1,111 @@
+"""Channels: natural order, what is no EEG, bipolar pairs, automatic selection."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+_PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
+_SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
+# What amplifiers call that which is no brain signal: with a number or side, and by the exact word (a "PR1" or "HR1" may
+# well be an electrode).
+_NOT_EEG = re.compile(
+    r"^(?:(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|EVENTS?|EDF ANNOTATIONS|ANNOTATIONS?"
+    r"|PHOTIC|RESP|SPO2|SAO2|OSAT|PULSE|PLETH|THOR|CHIN|BATT|SYNC)[ _-]*(?:\d*|\d*[LR]|[LR]\d*|[+-])"
+    r"|(IBI|BURSTS?|SUPPR|ABD|FLOW|SNORE|PR|HR|BP|TEMP|REF|GND|CAL|AUX|PACKET|SPARE|BLANK|CLOCK|-+))$",
+    re.IGNORECASE,
+)
+
+OTHER_TYPE, NO_ELECTRODE = "type", "no electrode by its name"
+"""How the reason begins why a channel that is no electrode in or on the brain was left out; or `not_eeg` says it."""
+
+
+def plain_name(name: str) -> str:
+    """A channel's name without the amplifier's prefix and reference: "EEG A1-Ref" is "A1".
+
+    Examples
+    --------
+    >>> plain_name("POL L'2"), plain_name("EEG A1-Ref")
+    ("L'2", 'A1')
+    """
+    stripped = _SUFFIX.sub("", _PREFIX.sub("", name.strip()))
+    return stripped or name.strip()
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sorting key that reads digits as numbers.
+
+    Examples
+    --------
+    >>> sorted(["L10", "L2", "A1", "l3"], key=natural_key)
+    ['A1', 'L2', 'l3', 'L10']
+    """
+    parts = re.split(r"(\d+)", plain_name(name).casefold())
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
+
+
+def natural_order(names: Sequence[str]) -> list[int]:
+    """Indices that sort channel names naturally, L2 before L10: the model's distance follows the order."""
+    return sorted(range(len(names)), key=lambda i: (natural_key(names[i]), i))
+
+
+def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The chosen channels, each once, in the order of `names`; unknown ones come last.
+
+    Examples
+    --------
+    >>> in_recording_order(["A5", "A1", "A3", "A1"], ["A1", "A2", "A3", "A4", "A5"])
+    ('A1', 'A3', 'A5')
+    """
+    place = {name: i for i, name in enumerate(names)}
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: place.get(name, len(place))))
+
+
+def not_eeg(name: str) -> str | None:
+    """Why a name is no EEG channel, or None.
+
+    Examples
+    --------
+    >>> not_eeg("EKG1")
+    'EKG is no EEG by its name'
+    >>> not_eeg("C12"), not_eeg("PR1")
+    (None, None)
+    """
+    found = _NOT_EEG.match(plain_name(name))
+    return f"{found[1] or found[2]} is no EEG by its name" if found else None
+
+
+def left_out_electrodes(dropped: Mapping[str, str]) -> list[str]:
+    """Channels that were left out though they are electrodes: bad, not selected, without neighbours.
+
+    Parameters
+    ----------
+    dropped : mapping of name to reason
+        As in `Recording.dropped`.
+
+    Examples
+    --------
+    >>> left_out_electrodes({"A3": "marked bad", "EKG1": "EKG is no EEG by its name", "X1": "type misc"})
+    ['A3']
+    """
+    other = (OTHER_TYPE + " ", NO_ELECTRODE)
+    return [name for name, reason in dropped.items() if not_eeg(name) is None and not reason.startswith(other)]
+
+
+def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Neighbouring contacts of one electrode: names that differ by one in their last number.
+
+    Examples
+    --------
+    >>> bipolar_pairs(["A1", "A2", "A4", "B1", "B2"])
+    [(0, 1), (3, 4)]
+    """
+    contacts: dict[tuple[str, int], int] = {}
+    for i, name in enumerate(names):
+        if found := re.fullmatch(r"(.*?)(\d+)", plain_name(name)):
+            contacts[found[1].casefold(), int(found[2])] = i
+    return [(i, contacts[wire, n + 1]) for (wire, n), i in contacts.items() if (wire, n + 1) in contacts]

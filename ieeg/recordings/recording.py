@@ -1,0 +1,310 @@
+"""One notion of a recording: a lazy signal in µV with names, a rate, a subject and seizure intervals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import mne
+
+Signal = NDArray[np.float32]
+Interval = tuple[float, float]
+
+UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
+"""Microvolts in one of each unit, by its lower-case name."""
+
+# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8.
+PLAUSIBLE_UV = (0.5, 20_000.0)
+
+
+class Source(Protocol):
+    """Where samples come from; what is opened lazily must not be pickled, so that every worker opens its own."""
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """Samples [start, stop) of the channels with these indices, [C, stop − start] in µV."""
+
+
+class ArraySource:
+    """Samples in memory."""
+
+    def __init__(self, values: ArrayLike, scale: float = 1.0) -> None:
+        self.values = np.asarray(values)
+        self.scale = scale
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        return (self.values[channels, start:stop] * self.scale).astype(np.float32)
+
+
+class Recording:
+    """A recording that reads its samples only when asked.
+
+    Parameters
+    ----------
+    source : Source
+        Reads samples in µV.
+    sfreq : float
+        Samples per second.
+    channel_names : sequence of str
+    num_samples : int
+    subject : str, optional
+        Who was recorded; splits and balanced sampling go by it.
+    name : str
+        What reports call the recording.
+    seizures : sequence of (onset, offset)
+        Half-open intervals in seconds from the start; sorted and cut to the recording.
+    metadata : mapping, optional
+        What the file says of subject and recording (age, sex, …); never a name or a birth date.
+    preprocessed : bool
+        The samples are already filtered and referenced, as in SWEC; `default_preprocessing` then leaves that out.
+    dropped : mapping, optional
+        Channels of the file that are left out, and why.
+    channel_indices : sequence of int, optional
+        Place of each channel in the source; all in order by default.
+    first_sample : int
+        Sample of the source with which the recording begins.
+
+    Raises
+    ------
+    ValueError
+        The rate is not a positive number, there is no sample, no channel or a name appears twice, or a seizure ends
+        before it begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> recording = Recording.from_array(np.ones((2, 5120)), 512.0, ["A1", "A2"], "mV", seizures=[(2.0, 4.0)])
+    >>> recording
+    <Recording array: 2 channels, 10.0 s at 512 Hz, 1 seizure>
+    >>> recording.read(0, 3, channels=["A2"])
+    array([[1000., 1000., 1000.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        sfreq: float,
+        channel_names: Sequence[str],
+        num_samples: int,
+        subject: str | None = None,
+        name: str = "recording",
+        seizures: Sequence[Interval] = (),
+        metadata: Mapping[str, Any] | None = None,
+        preprocessed: bool = False,
+        dropped: Mapping[str, str] | None = None,
+        channel_indices: Sequence[int] | None = None,
+        first_sample: int = 0,
+    ) -> None:
+        self.channel_names = tuple(channel_names)
+        if not (math.isfinite(sfreq) and sfreq > 0):
+            raise ValueError(f"{name}: sfreq must be a positive number of samples per second, got {sfreq}")
+        if num_samples < 1:
+            raise ValueError(f"{name}: the recording holds no sample")
+        if not self.channel_names:
+            raise ValueError(f"{name}: no channel" + (f"; dropped: {dict(dropped)}" if dropped else ""))
+        if len(set(self.channel_names)) < len(self.channel_names):
+            twice = sorted({n for n in self.channel_names if self.channel_names.count(n) > 1})
+            raise ValueError(f"{name}: channel names must differ, {twice} appear twice")
+        self.source = source
+        self.sfreq = float(sfreq)
+        self.num_samples = int(num_samples)
+        self.subject = subject
+        self.name = name
+        self.metadata = dict(metadata or {})
+        self.preprocessed = preprocessed
+        self.dropped = dict(dropped or {})
+        self.first_sample = int(first_sample)
+        self._indices = np.arange(len(self.channel_names)) if channel_indices is None else np.asarray(channel_indices)
+        if len(self._indices) != len(self.channel_names):
+            raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
+        self.seizures = _cut(seizures, self.duration, name)
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.num_samples / self.sfreq
+
+    def read(self, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None) -> Signal:
+        """Samples [start, stop) in µV at the recording's own rate; may hold NaN.
+
+        Parameters
+        ----------
+        start, stop : int
+            Samples; 0 ≤ start ≤ stop ≤ num_samples.
+        channels : sequence of str or of int, optional
+            Names or indices; all by default.
+
+        Returns
+        -------
+        ndarray of float32, shape (C, stop − start)
+
+        Raises
+        ------
+        ValueError
+            The range leaves the recording, or a channel is unknown.
+        """
+        if not 0 <= start <= stop <= self.num_samples:
+            raise ValueError(f"{self.name} has samples [0, {self.num_samples}), asked for [{start}, {stop})")
+        indices = self._indices if channels is None else self._indices[self.index(channels)]
+        return self.source.read(self.first_sample + start, self.first_sample + stop, indices)
+
+    def read_into(
+        self, out: Signal, place: int, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None
+    ) -> None:
+        """Like `read`, into `out` [C, n] from column `place` on, without fresh memory where possible."""
+        if not hasattr(self.source, "read_into"):
+            out[:, place : place + stop - start] = self.read(start, stop, channels)
+            return
+        indices = self._indices if channels is None else self._indices[self.index(channels)]
+        self.source.read_into(out, place, self.first_sample + start, self.first_sample + stop, indices)
+
+    def index(self, channels: Sequence[str] | Sequence[int]) -> NDArray[np.intp]:
+        """Indices of channels given by name or index."""
+        places = {name: i for i, name in enumerate(self.channel_names)}
+        places |= {i: i for i in range(len(places))}  # type: ignore[misc]
+        unknown = [channel for channel in channels if channel not in places]
+        if unknown:
+            raise ValueError(f"{self.name} has no channel {unknown}; it has {list(self.channel_names)}")
+        return np.array([places[channel] for channel in channels], dtype=np.intp)  # type: ignore[index]
+
+    def pick(self, channels: Sequence[str] | Sequence[int]) -> Recording:
+        """The same recording with these channels, in this order."""
+        index = self.index(channels)
+        return self._copy(channel_names=[self.channel_names[i] for i in index], channel_indices=self._indices[index])
+
+    def crop(self, start: float, stop: float) -> Recording:
+        """Seconds [start, stop) as a recording of its own; times count from its start."""
+        first, last = round(start * self.sfreq), min(round(stop * self.sfreq), self.num_samples)
+        if not 0 <= first < last:
+            raise ValueError(f"{self.name} lasts {self.duration:.3f} s, asked for [{start}, {stop}) s")
+        shift = first / self.sfreq
+        return self._copy(
+            num_samples=last - first,
+            first_sample=self.first_sample + first,
+            seizures=[(on - shift, off - shift) for on, off in self.seizures],
+        )
+
+    def with_seizures(self, seizures: Sequence[Interval]) -> Recording:
+        """The same recording with other seizure intervals."""
+        return self._copy(seizures=seizures)
+
+    def close(self) -> None:
+        """Close the files, if any; the next reading opens them again."""
+        if hasattr(self.source, "close"):
+            self.source.close()
+
+    def _copy(self, **changes: Any) -> Recording:
+        settings: dict[str, Any] = {
+            "sfreq": self.sfreq,
+            "channel_names": self.channel_names,
+            "num_samples": self.num_samples,
+            "subject": self.subject,
+            "name": self.name,
+            "seizures": self.seizures,
+            "metadata": self.metadata,
+            "preprocessed": self.preprocessed,
+            "dropped": self.dropped,
+            "channel_indices": self._indices,
+            "first_sample": self.first_sample,
+        }
+        return Recording(self.source, **settings | changes)
+
+    @classmethod
+    def from_array(
+        cls,
+        x: ArrayLike,
+        sfreq: float,
+        names: Sequence[str],
+        unit: str,
+        *,
+        subject: str | None = None,
+        name: str = "array",
+        seizures: Sequence[Interval] = (),
+        preprocessed: bool = False,
+    ) -> Recording:
+        """A recording of samples in memory.
+
+        Parameters
+        ----------
+        x : array, shape (C, samples)
+        sfreq : float
+            Samples per second.
+        names : sequence of str
+        unit : {"V", "mV", "µV", "uV", "nV"}
+            Of `x`; never guessed, because the model's embedding is blind to most errors of scale.
+        subject, name, seizures, preprocessed
+            As for the class.
+        """
+        values = np.asarray(x)
+        if values.ndim != 2 or len(values) != len(names):
+            raise ValueError(f"x must have shape ({len(names)} channels, samples), got {values.shape}")
+        recording = cls(
+            ArraySource(values, microvolts(unit)),
+            sfreq=sfreq,
+            channel_names=names,
+            num_samples=values.shape[1],
+            subject=subject,
+            name=name,
+            seizures=seizures,
+            preprocessed=preprocessed,
+        )
+        warn_if_implausible(recording)
+        return recording
+
+    @classmethod
+    def from_raw(cls, raw: mne.io.BaseRaw, **options: Any) -> Recording:
+        """A recording of an MNE Raw, read lazily where the Raw is lazy; see `recording_from_raw` for the options."""
+        from mvpa_ts.ieeg.recordings.reading import recording_from_raw
+
+        return recording_from_raw(raw, **options)
+
+    def __repr__(self) -> str:
+        count = len(self.seizures)
+        return (
+            f"<Recording {self.name}: {len(self.channel_names)} channels, {self.duration:.1f} s at {self.sfreq:g} Hz, "
+            f"{count} seizure{'' if count == 1 else 's'}>"
+        )
+
+
+def microvolts(unit: str) -> float:
+    """Microvolts in one `unit`.
+
+    Examples
+    --------
+    >>> microvolts("mV")
+    1000.0
+    """
+    scale = UNITS.get(unit.strip().lower().replace("μ", "µ"))
+    if scale is None:
+        raise ValueError(f"unit must be one of V, mV, µV, uV or nV, got {unit!r}: say what the samples are in")
+    return scale
+
+
+def warn_if_implausible(recording: Recording) -> None:
+    """Warn when ten seconds from the middle have a standard deviation no electrode gives."""
+    middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
+    x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
+    deviations = np.nanstd(np.where(np.isfinite(x).sum(1, keepdims=True) > 1, x, 0.0), axis=1)
+    deviations = deviations[deviations > 0]
+    if len(deviations) and not PLAUSIBLE_UV[0] <= np.median(deviations) <= PLAUSIBLE_UV[1]:
+        warnings.warn(
+            f"{recording.name}: the channels' median standard deviation is {np.median(deviations):.3g} µV, plausible "
+            f"are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV: is the unit right?",
+            stacklevel=3,
+        )
+
+
+def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:
+    """Sorted intervals as plain floats, cut to the recording; those outside it are left out."""
+    for onset, offset in seizures:
+        if not onset <= offset:
+            raise ValueError(f"{name}: a seizure must end after it begins, got [{onset}, {offset}) s")
+    cut = sorted((max(float(onset), 0.0), min(float(offset), duration)) for onset, offset in seizures)
+    return tuple((onset, offset) for onset, offset in cut if onset < offset)

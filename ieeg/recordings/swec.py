@@ -1,0 +1,325 @@
+"""Recordings of the SWEC iEEG data set: HDF5 parts of a subject and the total file over them, with its traps.
+
+A total file is a virtual data set. Its sources may point into another subject's folder, and HDF5 reads a source that is
+missing as zeros, without a word. So sources are checked one by one, and samples are always read from the parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
+
+if TYPE_CHECKING:
+    import h5py
+
+SIGNAL, SEIZURES = "data/ieeg", "data/seizures"
+RATES = (512.0, 1024.0)
+_PART = re.compile(r"(.+)_part_(\d+)\.h5")
+_KEPT_CHUNKS = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples [first, first + samples) of a recording, which are the columns of one file."""
+
+    path: Path
+    first: int
+    samples: int
+
+
+class Handle(NamedTuple):
+    """An open part, with what h5py would look up anew at every reading."""
+
+    file: h5py.File
+    dataset: h5py.Dataset
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    width: int | None  # samples in a chunk
+
+
+class SwecSource:
+    """Samples of parts that follow one another; every process opens its own handles.
+
+    Whole chunks are read straight to where they belong. Those read in part are kept, as 5 s at a time must not
+    decompress 3 min each time. HDF5's own cache would take fresh memory for every chunk, a quarter of the reading time.
+    """
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self._first = np.array([part.first for part in parts])
+        self._open: dict[int, Handle] = {}
+        self._chunks: OrderedDict[tuple[int, int], Signal] = OrderedDict()
+        self._process = os.getpid()
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        x = np.empty((len(channels), stop - start), np.float32)
+        self.read_into(x, 0, start, stop, channels)
+        return x
+
+    def read_into(self, out: Signal, place: int, start: int, stop: int, channels: NDArray[np.intp]) -> None:
+        """Samples [start, stop) into `out` from column `place` on."""
+        for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
+            part = self.parts[index]
+            low, high = max(start, part.first), min(stop, part.first + part.samples)
+            if low >= high:
+                return
+            try:
+                self._read_part(index, out, place + low - start, low - part.first, high - part.first, channels)
+            except OSError as error:
+                raise OSError(
+                    f"{part.path} cannot be read at samples [{low - part.first}, {high - part.first}): truncated or "
+                    f"damaged ({error})"
+                ) from error
+
+    def _read_part(self, index: int, out: Signal, place: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
+        _, dataset, (rows, samples), dtype, chunk = self._handle(index)
+        width = chunk or samples
+        direct = len(channels) == rows and dtype == out.dtype and out.flags.c_contiguous
+        direct = direct and bool((channels == np.arange(rows)).all())
+        for left, right in itertools.pairwise([low, *range((low // width + 1) * width, high, width), high]):
+            number, first = left // width, place + left - low
+            target = np.s_[:, first : first + right - left]
+            whole = chunk is None or right - left == min(width, samples - number * width)
+            if not whole or (index, number) in self._chunks:
+                out[target] = self._chunk(index, number)[channels, left - number * width : right - number * width]
+            elif direct:
+                _read_direct(dataset, out, first, left, right)
+            else:  # a chunk holds all channels, so nothing is saved by reading fewer
+                out[target] = dataset[:, left:right][channels]
+
+    def _chunk(self, index: int, number: int) -> Signal:
+        """All channels of one chunk of a part."""
+        key = index, number
+        if key not in self._chunks:
+            while len(self._chunks) >= _KEPT_CHUNKS:
+                self._chunks.popitem(last=False)
+            handle = self._handle(index)
+            width = handle.width or handle.shape[1]
+            self._chunks[key] = handle.dataset[:, number * width : (number + 1) * width]
+        self._chunks.move_to_end(key)
+        return self._chunks[key]
+
+    def _handle(self, index: int) -> Handle:
+        if self._process != os.getpid():  # a forked worker must not use its parent's handles
+            self._open, self._process = {}, os.getpid()
+        if index not in self._open:
+            while len(self._open) > 1:
+                self._open.pop(next(iter(self._open))).file.close()
+            file = open_hdf5(self.parts[index].path, rdcc_nbytes=0)
+            dataset = file[SIGNAL]
+            width = dataset.chunks[1] if dataset.chunks else None
+            self._open[index] = Handle(file, dataset, dataset.shape, dataset.dtype, width)
+        return self._open[index]
+
+    def close(self) -> None:
+        """Close the handles; the next reading opens them again."""
+        for handle in self._open.values():
+            handle.file.close()
+        self._open = {}
+        self._chunks.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
+
+
+def _read_direct(dataset: h5py.Dataset, out: Signal, place: int, start: int, stop: int) -> None:
+    """`Dataset.read_direct` of columns, without its parsing of selections."""
+    import h5py
+
+    source, target = dataset.id.get_space(), h5py.h5s.create_simple(out.shape)
+    source.select_hyperslab((0, start), (len(out), stop - start))
+    target.select_hyperslab((0, place), (len(out), stop - start))
+    dataset.id.read(target, source, out)
+
+
+def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:
+    """A recording of the SWEC iEEG data set.
+
+    Parameters
+    ----------
+    path : path
+        A subject's folder (``ID04``), its total file (``ID04_total.h5``), or one part, which has no seizures.
+    subject : str, optional
+        The files' prefix by default, "ID04".
+
+    Returns
+    -------
+    Recording
+        In µV, `preprocessed`; channels are called "ch1", "ch2", … because the files do not name them.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file or a part is missing.
+    ValueError
+        A file is truncated or damaged, not of this layout, refers to others outside its folder, or its rate is not 512
+        or 1024 Hz; parts and total disagree.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file or folder {path}")
+    total, paths = _files(path)
+    rate: float | None = None
+    channels: int | None = None
+    parts: list[Part] = []
+    for part in paths:
+        with open_hdf5(part) as file:
+            shape = _signal(file, part, virtual=False).shape
+            own_rate = _rate(file, part)
+        if channels not in (None, shape[0]) or rate not in (None, own_rate):
+            raise ValueError(
+                f"{part} has {shape[0]} channels at {own_rate:g} Hz, the parts before it {channels} at {rate:g} Hz"
+            )
+        channels, rate = shape[0], own_rate
+        parts.append(Part(part, parts[-1].first + parts[-1].samples if parts else 0, shape[1]))
+    seizures: list[Interval] = []
+    attributes: dict[str, Any] = {}
+    if total is not None:
+        rate, channels, parts, seizures, attributes = _read_total(total, parts, rate, channels)
+    elif path.is_dir():
+        warnings.warn(f"{path} has no total file, so its seizures are unknown", stacklevel=2)
+    if not parts or rate is None or channels is None:
+        raise FileNotFoundError(f"{path} holds neither parts nor a total file with samples of its own")
+    stem = paths[0].name if paths else total.name if total else path.name
+    prefix = stem.partition("_part_")[0].removesuffix(".h5").removesuffix("_total")
+    recording = Recording(
+        SwecSource(tuple(parts)),
+        sfreq=rate,
+        channel_names=[f"ch{i + 1}" for i in range(channels)],
+        num_samples=parts[-1].first + parts[-1].samples,
+        subject=subject or prefix,
+        name=prefix if path.is_dir() or path == total else path.stem,
+        seizures=seizures,
+        metadata=attributes,
+        preprocessed=True,
+    )
+    warn_if_implausible(recording)
+    recording.close()  # a cohort that is only opened holds no chunks
+    return recording
+
+
+def _files(path: Path) -> tuple[Path | None, list[Path]]:
+    """Total file, if any, and the parts in order."""
+    if path.is_file() and _PART.fullmatch(path.name):
+        return None, [path]
+    folder = path if path.is_dir() else path.parent
+    totals = [path] if path.is_file() else sorted(folder.glob("*_total.h5"))
+    if len(totals) > 1:
+        raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: name one")
+    found = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
+    if totals:
+        prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
+        found = [(match, file) for match, file in found if match[1] == prefix]
+    elif len({match[1] for match, _ in found}) > 1:
+        raise ValueError(f"{folder} holds parts of several subjects")
+    numbered = sorted((int(match[2]), file) for match, file in found)
+    missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
+    if missing:
+        raise FileNotFoundError(f"{folder}: part {missing[0]} is missing; there are {[n for n, _ in numbered]}")
+    return totals[0] if totals else None, [file for _, file in numbered]
+
+
+def _read_total(
+    total: Path, parts: list[Part], rate: float | None, channels: int | None
+) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
+    """What the total file says, with the parts to read; raises where it contradicts the parts."""
+    with open_hdf5(total) as file:
+        signal = _signal(file, total, virtual=True)
+        own_rate = _rate(file, total)
+        if rate not in (None, own_rate):
+            raise ValueError(f"{total} has {own_rate:g} Hz, its parts have {rate:g} Hz")
+        if channels not in (None, signal.shape[0]):
+            raise ValueError(f"{total} has {signal.shape[0]} channels, its parts have {channels}")
+        if not signal.is_virtual:
+            parts = [Part(total, 0, signal.shape[1])]
+        else:
+            _check_sources(total, signal, parts, file)
+        seizures = _seizures(file, total)
+        attributes = {
+            key: _plain(file.attrs[key]) for key in ("age", "sex") if key in file.attrs
+        }  # never what may be a name
+    return own_rate, signal.shape[0], parts, seizures, attributes
+
+
+def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h5py.File) -> None:
+    """Compare a virtual data set with the parts of its own folder, which are read whatever it points at."""
+    listed = [Path(_text(name)).name for name in np.ravel(file["info/files"][()])] if "info/files" in file else []
+    names = {part.path.name for part in parts}
+    absent = [name for name in listed if _PART.fullmatch(name) and name not in names]
+    if absent and len(listed) != len(parts):
+        raise FileNotFoundError(f"{total} lists {absent[0]}, which is not in {total.parent}")
+    sources = signal.virtual_sources()
+    wrong = sorted({source.file_name for source in sources if str(Path(source.file_name)) not in names})
+    samples = sum(part.samples for part in parts)
+    if samples != signal.shape[1]:
+        missing = f"; {wrong[0]} is not there" if wrong else ""
+        raise FileNotFoundError(
+            f"{total} has {signal.shape[1]} samples, the parts beside it have {samples}{missing}: a part is missing "
+            "or incomplete, and HDF5 would read zeros in its place"
+        )
+    if wrong:
+        warnings.warn(f"{total} points at {wrong[0]}; the {len(parts)} parts beside it are read instead", stacklevel=4)
+        return
+    places = {part.path.name: part for part in parts}
+    for source in sources:
+        (_, start), (_, stop) = source.vspace.get_select_bounds()
+        part = places[str(Path(source.file_name))]
+        if (start, stop) != (part.first, part.first + part.samples - 1):
+            warnings.warn(f"{total} does not hold its parts in order; they are read in order", stacklevel=4)
+            return
+
+
+def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
+    """`data/ieeg` after a check of its shape."""
+    dataset = local_dataset(file, SIGNAL, virtual=virtual)
+    if dataset.ndim != 2 or min(dataset.shape) == 0:
+        raise ValueError(f"{path}: {SIGNAL} must have shape (channels, samples), it has {dataset.shape}")
+    stated = file.attrs.get("channels")
+    if stated is not None and np.size(stated) == 1 and int(np.ravel(stated)[0]) != dataset.shape[0]:
+        raise ValueError(f"{path} states {int(np.ravel(stated)[0])} channels and holds {dataset.shape[0]}")
+    return dataset
+
+
+def _rate(file: h5py.File, path: Path) -> float:
+    value = np.ravel(file.attrs.get("sampling_rate", []))
+    if len(value) != 1 or float(value[0]) not in RATES:
+        raise ValueError(f"{path}: sampling_rate must be 512 or 1024 Hz, got {value.tolist() or 'none'}")
+    return float(value[0])
+
+
+def _seizures(file: h5py.File, path: Path) -> list[Interval]:
+    """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
+    if SEIZURES not in file:
+        return []
+    table = file[SEIZURES]
+    names = table.dtype.names if hasattr(table, "dtype") else tuple(table)
+    if names is None or not {"onsets", "offsets"} <= set(names):
+        raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {names}")
+    onsets, offsets = (
+        np.ravel(table[name][()] if not hasattr(table, "dtype") else table[()][name]) for name in ("onsets", "offsets")
+    )
+    if len(onsets) != len(offsets):
+        raise ValueError(f"{path}: {len(onsets)} seizure onsets and {len(offsets)} offsets")
+    return [(float(on), float(off)) for on, off in zip(onsets, offsets, strict=True)]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    value = np.ravel(value)[0]
+    return _text(value) if isinstance(value, bytes | str) else value.item()

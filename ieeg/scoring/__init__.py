@@ -1,0 +1,1 @@
+"""Detections against references, and decoding: scores, kappa, cohorts."""

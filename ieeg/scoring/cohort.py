@@ -1,0 +1,338 @@
+"""Scores of a cohort: one row a subject, means, pooled values and bootstrap intervals for groups of subjects."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.files import replaced, write_text
+from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, NanPolicy, Scheme, sampled_kappa
+from mvpa_ts.ieeg.scoring.results import SubjectResult
+from mvpa_ts.ieeg.scoring.scores import Scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUIET = 0.05
+"""False detections an hour under which the paper calls a subject's detector usable."""
+
+MEASURES = (
+    *("kappa", "kappa_stratified", "kappa_whole"),
+    *("event_sensitivity", "event_precision", "event_f1", "false_positives_per_hour", "false_positives_per_day"),
+    *("segment_sensitivity", "segment_precision", "segment_f1", "segment_specificity"),
+    *("second_sensitivity", "second_precision", "second_f1", "second_specificity"),
+)
+"""Columns of the table that are averaged over subjects."""
+
+_NOTE = """`kappa_stratified` is kappa at `prevalence_stratified`, the share of seizure segments in its draws: each
+holds one at least. Where that is more than `prevalence`, the share in what was scored, it is higher than the
+recording's kappa and not comparable with it.
+"""
+
+REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
+
+
+@dataclass(frozen=True)
+class CohortReport:
+    """Tables of a cohort; see `cohort_report`.
+
+    Attributes
+    ----------
+    subjects : DataFrame
+        One row a subject. `kappa_stratified` is kappa at `prevalence_stratified`, which for sparse subjects is far
+        above `prevalence`, the share of seizure segments: then it is not comparable with `kappa_whole`.
+    summary : DataFrame
+        One row a group and measure: mean over subjects, pooled value, and their bootstrap intervals.
+    groups : DataFrame
+        One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement. The
+        shares are of the subjects of whom anything was scored.
+    regression : DataFrame
+        One row a group and regressor: kappa on length, number and rate of seizures.
+    kappas : mapping
+        Draws of each subject.
+    members : mapping
+        Subjects of each group.
+    """
+
+    subjects: pd.DataFrame
+    summary: pd.DataFrame
+    groups: pd.DataFrame
+    regression: pd.DataFrame
+    kappas: Mapping[str, KappaEstimate]
+    members: Mapping[str, Sequence[str]]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the four tables as CSV and one page ``cohort.md``."""
+        parts = []
+        for name in ("groups", "summary", "subjects", "regression"):
+            frame = getattr(self, name)
+            with replaced(Path(folder) / f"{name}.csv") as temporary:
+                frame.to_csv(temporary, index=False)
+            parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+        parts.append(_NOTE)
+        write_text(Path(folder) / "cohort.md", "\n".join(parts))
+
+
+def cohort_report(
+    results: Sequence[SubjectResult],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    *,
+    nan_policy: NanPolicy = "omit",
+    segments: int = 300,
+    draws: int = 250,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> CohortReport:
+    """Score a cohort.
+
+    Parameters
+    ----------
+    results : sequence of SubjectResult
+    groups : mapping of name to subjects, optional
+        For SWEC ``all50`` beside ``unseen32``; see `mvpa_ts.ieeg.datasets.cohort`. Default: everybody as "all".
+    nan_policy, segments, draws
+        Of `sampled_kappa`.
+    resamples : int, default 2000
+        Bootstrap samples, drawn over subjects, because segments of one subject are not independent.
+    confidence : float, default 0.95
+    seed : int, default 0
+
+    Raises
+    ------
+    ValueError
+        There is no subject, one comes twice, or a group names a subject without result.
+    """
+    import pandas as pd
+
+    names = [result.subject for result in results]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"results must hold every subject once and at least one, got {names}")
+    chosen = {"all": names} if groups is None else {name: list(members) for name, members in groups.items()}
+    for name, members in chosen.items():
+        if missing := sorted(set(members) - set(names)):
+            raise ValueError(f"group {name} names subjects without result: {', '.join(missing)}")
+
+    def estimate(result: SubjectResult, scheme: Scheme) -> KappaEstimate:
+        if not result.hours_scored:
+            return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, nan_policy, *[math.nan] * 5)
+        return sampled_kappa(
+            result.labels,
+            result.predictions,
+            segments=segments,
+            draws=draws,
+            scheme=scheme,
+            nan_policy=nan_policy,
+            seed=seed,
+        )
+
+    kappas = {result.subject: estimate(result, "uniform") for result in results}
+    stratified = {result.subject: estimate(result, "stratified") for result in results}
+    table = pd.DataFrame([_row(result, kappas[result.subject], stratified[result.subject]) for result in results])
+    by_name = {result.subject: result for result in results}
+    summaries, shares, regressions = [], [], []
+    for name, members in chosen.items():
+        part = table[table["subject"].isin(members)]
+        people = [by_name[member] for member in members]
+        summaries += _summary(name, part, people, resamples, confidence, seed)
+        shares.append(_shares(name, part))
+        regressions += _regression(name, part)
+    regression = pd.DataFrame(regressions, columns=_REGRESSION)
+    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, chosen)
+
+
+def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
+    """The paper's test subjects as group ``all50`` and those whose recordings nobody trained on as ``unseen32``.
+
+    None where no subject is one of SWEC's 50. Groups hold the subjects that are there; the report states how many.
+
+    Examples
+    --------
+    >>> swec_groups(["ID19", "ID20", "ID68"])
+    {'all50': ['ID19', 'ID20', 'ID68'], 'unseen32': ['ID19', 'ID68']}
+    """
+    from mvpa_ts.ieeg.datasets.cohort import PAPER_TEST, UNSEEN32
+
+    names = list(subjects)
+    members = {"all50": PAPER_TEST, "unseen32": UNSEEN32}
+    groups = {group: [name for name in names if name in everyone] for group, everyone in members.items()}
+    return {group: present for group, present in groups.items() if present} or None
+
+
+def bootstrap_interval(
+    statistic: Callable[[npt.NDArray[np.intp]], float],
+    count: int,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
+
+    `statistic` receives row numbers [count]. Samples in which it is NaN are left out.
+    """
+    if count < 2:
+        return math.nan, math.nan
+    generator = np.random.default_rng(seed)
+    values = np.array([statistic(generator.integers(0, count, count)) for _ in range(resamples)])
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return math.nan, math.nan
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A frame as a Markdown table, numbers to three decimals, NaN as a dash."""
+
+    def cell(value: object) -> str:
+        if isinstance(value, float):
+            return "–" if math.isnan(value) else f"{value:.3f}"
+        return str(value).replace("|", r"\|")
+
+    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate) -> dict[str, object]:
+    events, segments, seconds = result.events, result.segments, result.seconds
+    if not result.hours_scored:
+        seconds = replace(seconds, true_negatives=None)  # silence where nobody looked is no specificity
+    return {
+        "subject": result.subject,
+        "recordings": len(result.recordings),
+        "hours": result.hours,
+        "hours_scored": result.hours_scored,
+        "hours_skipped": result.hours_skipped,
+        "seizures": result.num_seizures,
+        "seizures_skipped": result.seizures_skipped,
+        "seizures_per_hour": result.num_seizures / result.hours,
+        "kappa": kappa.mean,
+        "kappa_low": kappa.low,
+        "kappa_high": kappa.high,
+        "draws_undefined": kappa.undefined,
+        "agreement": kappa.label,
+        "kappa_stratified": stratified.mean,
+        "kappa_stratified_low": stratified.low,
+        "kappa_stratified_high": stratified.high,
+        "prevalence": result.segments.prevalence,
+        "prevalence_stratified": stratified.prevalence,
+        "kappa_whole": kappa.whole,
+        "kappa_whole_low": kappa.whole_low,
+        "kappa_whole_high": kappa.whole_high,
+        "false_positives_per_hour": events.false_positives_per_hour,
+        "false_positives_per_day": events.false_positives_per_day,
+        **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
+        **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        **result.similarities,
+    }
+
+
+def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
+    """For each measure, its value over some of the people taken as one recording."""
+
+    def score(part: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
+        scores = [getattr(person, part) for person in people]
+        return lambda rows: float(getattr(Scores.pooled(scores[row] for row in rows), name))
+
+    # Kappa of the pooled segments needs the four counts alone.
+    segments = [person.segments for person in people]
+
+    def kappa(rows: npt.NDArray[np.intp]) -> float:
+        pooled = Scores.pooled(segments[row] for row in rows)
+        both, false, neither = pooled.true_positives, pooled.false_positives, pooled.true_negatives or 0
+        missed = pooled.reference - both
+        chance = (both + missed) * (missed + neither) + (both + false) * (false + neither)
+        return 2.0 * (both * neither - missed * false) / chance if chance else math.nan
+
+    measures = {
+        f"{prefix}_{name}": score(part, name)
+        for prefix, part in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
+        for name in ("sensitivity", "precision", "f1", "specificity")
+    }
+    for name in ("false_positives_per_hour", "false_positives_per_day"):
+        measures[name] = score("events", name)
+    return {**measures, "kappa_whole": kappa}
+
+
+def _summary(
+    group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, confidence: float, seed: int
+) -> list[dict[str, object]]:
+    pooled = _pooled(people)
+    extra = sorted({name for person in people for name in person.similarities})
+    everyone = np.arange(len(people))
+    interval = partial(bootstrap_interval, resamples=resamples, confidence=confidence, seed=seed)
+    rows = []
+    for measure in (*MEASURES, *extra):
+        values = table[measure].to_numpy(np.float64)
+        defined = values[~np.isnan(values)]
+        low, high = interval(_mean_of(defined), len(defined))
+        row: dict[str, object] = {
+            "group": group,
+            "measure": measure,
+            "subjects": len(defined),
+            "mean": float(defined.mean()) if defined.size else math.nan,
+            "mean_low": low,
+            "mean_high": high,
+            "pooled": math.nan,
+            "pooled_low": math.nan,
+            "pooled_high": math.nan,
+        }
+        if measure in pooled:
+            row["pooled"] = pooled[measure](everyone)
+            row["pooled_low"], row["pooled_high"] = interval(pooled[measure], len(people))
+        rows.append(row)
+    return rows
+
+
+def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]], float]:
+    return lambda rows: float(values[rows].mean())
+
+
+def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
+    scored = table[table["hours_scored"] > 0]
+    rates = scored["false_positives_per_hour"].to_numpy(np.float64)
+    kappas = table["kappa"].to_numpy(np.float64)
+    expert = scored["kappa"].to_numpy(np.float64) >= EXPERT_KAPPA
+    return {
+        "group": group,
+        "subjects": len(table),
+        "subjects_scored": len(scored),
+        **{name: float(table[name].sum()) for name in ("hours", "hours_scored", "hours_skipped")},
+        **{name: int(table[name].sum()) for name in ("seizures", "seizures_skipped")},
+        f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)) if len(scored) else math.nan,
+        f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(expert)) if len(scored) else math.nan,
+        "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
+        "subjects_without_kappa": int(np.isnan(kappas).sum()),
+    }
+
+
+_REGRESSION = ("group", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
+
+
+def _regression(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
+    from scipy.stats import linregress
+
+    rows: list[tuple[object, ...]] = []
+    for regressor in REGRESSORS:
+        part = table[[regressor, "kappa"]].dropna()
+        x, y = part[regressor].to_numpy(np.float64), part["kappa"].to_numpy(np.float64)
+        # A line through fewer than three subjects, or through one value of x, says nothing.
+        if len(x) < 3 or np.ptp(x) == 0:
+            rows.append((group, regressor, len(x), *[math.nan] * 6))
+            continue
+        fit = linregress(x, y)
+        numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
+        rows.append((group, regressor, len(x), *map(float, numbers)))
+    return rows

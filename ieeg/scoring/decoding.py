@@ -1,0 +1,168 @@
+"""Decoding of short trials, such as what a person hears, from frozen features: linear probe and channel sweep.
+
+Scores are ROC-AUC and balanced accuracy. Both are always given, because published tables mix them: the paper prints
+its baselines' AUCs in a column of accuracies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.datasets.treebank_tasks import ExampleSplit
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+CHANNEL_COUNTS = (10, 20, 30, 40, 50)
+"""Channels of the paper's sweep."""
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Inverse strengths of the probe's penalty; the validation part chooses."""
+
+
+@dataclass(frozen=True)
+class DecodingScores:
+    """Scores on the test rows.
+
+    Attributes
+    ----------
+    roc_auc, balanced_accuracy : float
+    trials : int
+        Test rows.
+    channels : int
+    penalty : float
+        Chosen on the validation rows.
+    """
+
+    roc_auc: float
+    balanced_accuracy: float
+    trials: int
+    channels: int
+    penalty: float
+
+
+def trial_features(
+    model: MVPFormer, signals: npt.ArrayLike, *, batch_size: int = 16, device: str | torch.device | None = None
+) -> npt.NDArray[np.float32]:
+    """Features of trials, each a window of its own.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        Used without dropout; its mode and device stay what they were.
+    signals : array, shape (n, C, T·2560)
+        µV at 512 Hz, as `mvpa_ts.ieeg.datasets.treebank_tasks.read_examples` gives them.
+    batch_size : int, default 16
+    device : str, optional
+        Where to compute; default the model's own device.
+
+    Returns
+    -------
+    array of float32, shape (n, C, D)
+        Of the last segment, after the final norm.
+    """
+    values = np.asarray(signals)
+    if values.ndim != 3 or 0 in values.shape:
+        raise ValueError(f"signals must be [n, C, samples], got shape {values.shape}")
+    home, training = next(model.parameters()).device, model.training
+    place = home if device is None else torch.device(device)
+    parts = []
+    try:
+        model.to(place).eval()
+        for first in range(0, len(values), batch_size):
+            batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(place)
+            with torch.inference_mode():  # not around the moves, after which nothing could be trained
+                parts.append(model(batch)[:, -1].float().cpu().numpy())
+    finally:
+        model.to(home).train(training)
+    return np.concatenate(parts)
+
+
+def decode(
+    features: npt.NDArray[np.floating],
+    labels: npt.ArrayLike,
+    split: ExampleSplit,
+    channels: Sequence[int] | None = None,
+) -> DecodingScores:
+    """Fit a linear probe on the concatenated features of the channels and score it on the test rows.
+
+    Logistic regression with balanced classes on standardised features; the validation rows choose the penalty, and the
+    test rows are looked at once.
+
+    Parameters
+    ----------
+    features : array, shape (n, C, D)
+    labels : array of {0, 1}, shape (n,)
+    split : ExampleSplit
+    channels : sequence of int, optional
+        All by default.
+
+    Raises
+    ------
+    ValueError
+        A part of the split lacks one of the two classes.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    chosen = features if channels is None else features[:, list(channels)]
+    rows = chosen.reshape(len(chosen), -1)
+    classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
+    best = (-np.inf, np.nan, None)
+    for penalty in PENALTIES:
+        probe = make_pipeline(
+            StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000)
+        ).fit(rows[split.train], classes[split.train])
+        score = roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation]))
+        if score > best[0]:
+            best = (score, penalty, probe)
+    _, penalty, probe = best
+    assert probe is not None
+    truth, decisions = classes[split.test], probe.decision_function(rows[split.test])
+    return DecodingScores(
+        float(roc_auc_score(truth, decisions)),
+        float(balanced_accuracy_score(truth, decisions > 0)),
+        len(truth),
+        chosen.shape[1],
+        float(penalty),
+    )
+
+
+def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, split: ExampleSplit) -> list[int]:
+    """Channels by how well each alone decodes the validation rows after training, best first; the test is not used."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classes = np.asarray(labels).astype(int)
+    split.check_classes(classes)
+    scores = []
+    for channel in range(features.shape[1]):
+        rows = features[:, channel]
+        probe = make_pipeline(StandardScaler(), LogisticRegression(C=1e-2, class_weight="balanced", max_iter=2000))
+        probe.fit(rows[split.train], classes[split.train])
+        scores.append(roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation])))
+    return sorted(range(len(scores)), key=lambda channel: (-scores[channel], channel))
+
+
+def channel_sweep(
+    features: npt.NDArray[np.floating],
+    labels: npt.ArrayLike,
+    split: ExampleSplit,
+    counts: Sequence[int] = CHANNEL_COUNTS,
+) -> list[DecodingScores]:
+    """Scores with the best 10, 20, … channels, in the recording's order; counts beyond what there is are left out.
+
+    With fewer channels than the least count, all of them are used once.
+    """
+    ranking = rank_by_decoding(features, labels, split)
+    possible = [count for count in counts if count <= len(ranking)] or [len(ranking)]
+    return [decode(features, labels, split, sorted(ranking[:count])) for count in possible]

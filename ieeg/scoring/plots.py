@@ -1,0 +1,139 @@
+"""Figures of a cohort report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mvpa_ts.files import replaced
+from mvpa_ts.ieeg.scoring.cohort import QUIET, REGRESSORS, CohortReport
+from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+RAISED = 1.5
+"""Stratified draws in which seizures are more than so many times as frequent as in the recording are marked.
+
+Rounding to whole segments alone makes them 4/3 times as frequent at most.
+"""
+
+
+def plot_kappas(report: CohortReport) -> Figure:
+    """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level.
+
+    Stratified draws hold a seizure segment each. Where that makes seizures more frequent than they are, the circle is
+    open: its kappa is not comparable with the others.
+    """
+    table = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")
+    figure, axis = plt.subplots(figsize=(max(6.0, 0.28 * len(table) + 2), 4), layout="constrained")
+    places = np.arange(len(table))
+    for shift, column, label in ((-0.2, "kappa", "uniform draws"), (0.2, "kappa_stratified", "stratified draws")):
+        middle = table[column].to_numpy(float)
+        low, high = (table[f"{column}_{end}"].to_numpy(float) for end in ("low", "high"))
+        error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
+        axis.errorbar(places + shift, middle, error, fmt="o", markersize=3, capsize=2, label=label)
+    raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
+    if raised.any():
+        values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
+        axis.plot(places[raised] + 0.2, values, "o", color="C1", markerfacecolor="white", markersize=4, label=label)
+    axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="whole recording")
+    axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
+    axis.set_xticks(places, table["subject"], rotation=90)
+    axis.set(ylabel="Cohen's kappa")
+    axis.legend(fontsize="small")
+    return figure
+
+
+def plot_false_positives(report: CohortReport) -> Figure:
+    """Sensitivity to events against false detections an hour, one point a subject."""
+    table = report.subjects
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    axis.scatter(table["false_positives_per_hour"], table["event_sensitivity"], s=18)
+    axis.axvline(QUIET, color="0.4", linestyle="--", label=f"{QUIET} an hour")
+    axis.set_xscale("symlog", linthresh=0.01)
+    axis.set(xlabel="false detections an hour", ylabel="sensitivity (events)", ylim=(-0.05, 1.05))
+    axis.legend(fontsize="small")
+    return figure
+
+
+def plot_regression(report: CohortReport) -> Figure:
+    """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
+    group = report.groups["group"].iloc[0]
+    lines = report.regression[report.regression["group"] == group].set_index("regressor")
+    table = report.subjects[report.subjects["subject"].isin(report.members[group])].dropna(subset="kappa")
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
+    for axis, (column, label) in zip(axes, REGRESSORS.items(), strict=True):
+        x = table[column].to_numpy(float)
+        axis.scatter(x, table["kappa"], s=18)
+        line = lines.loc[column]
+        ends = np.array([x.min(), x.max()] if len(x) else [])
+        axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
+        axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
+    axes[0].set_ylabel("Cohen's kappa")
+    figure.suptitle(f"{group}: {len(table)} subjects with a kappa", fontsize="medium")
+    return figure
+
+
+def plot_convergence(report: CohortReport) -> Figure:
+    """Running mean of kappa over the draws, one line a subject: whether 250 draws are enough."""
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for estimate in report.kappas.values():
+        curve = convergence(estimate.values)
+        draws = np.arange(1, len(curve) + 1)
+        (line,) = axis.plot(draws, curve[:, 0], linewidth=1)
+        low, high = curve[:, 0] - curve[:, 1], curve[:, 0] + curve[:, 1]
+        axis.fill_between(draws, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    axis.set(xlabel="draws in which kappa is defined", ylabel="mean kappa and its 95 % interval", ylim=(-0.3, 1.05))
+    return figure
+
+
+def plot_scores(report: CohortReport) -> Figure:
+    """Spread over subjects of the event scores and of the raw segment scores."""
+    columns = {
+        "event_sensitivity": "sensitivity\n(events)",
+        "event_precision": "precision\n(events)",
+        "event_f1": "F1\n(events)",
+        "segment_sensitivity": "sensitivity\n(segments)",
+        "segment_precision": "precision\n(segments)",
+        "segment_f1": "F1\n(segments)",
+        "segment_specificity": "specificity\n(segments)",
+    }
+    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
+    values = [report.subjects[column].dropna().to_numpy(float) for column in columns]
+    axis.boxplot(values, showfliers=False)
+    generator = np.random.default_rng(0)
+    for place, points in enumerate(values, start=1):
+        axis.scatter(place + generator.uniform(-0.15, 0.15, len(points)), points, s=10, alpha=0.6)
+    axis.set_xticks(range(1, len(columns) + 1), list(columns.values()), fontsize="small")
+    axis.set(ylim=(-0.05, 1.05))
+    return figure
+
+
+COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
+    "kappa": plot_kappas,
+    "scores": plot_scores,
+    "false_positives": plot_false_positives,
+    "regression": plot_regression,
+    "convergence": plot_convergence,
+}
+"""Name of each figure, which is its file's, and what draws it."""
+
+
+def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write every figure as PNG; returns the files."""
+    paths = []
+    for name, draw in COHORT_PLOTS.items():
+        figure = draw(report)
+        path = Path(folder) / f"{name}.png"
+        with replaced(path) as temporary:
+            figure.savefig(temporary, dpi=120)
+        plt.close(figure)
+        paths.append(path)
+    return paths

@@ -1,0 +1,198 @@
+"""What a detector said of the recordings of a subject, and what is true of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.ieeg.detection.saved import REFERENCE, read_detection
+from mvpa_ts.ieeg.events import SeizureEvents, clip_events, segment_labels, unscored_stretches
+from mvpa_ts.ieeg.recordings.annotations import read_seizures
+from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
+
+
+@dataclass(frozen=True)
+class RecordingResult:
+    """What a detector said of one recording, and what is true of it.
+
+    Attributes
+    ----------
+    name, subject : str
+    duration : float
+        Seconds.
+    starts, probabilities : array, shape (n,)
+        Seconds and probability of each segment; NaN where it was skipped.
+    reference, detected : list of (onset, offset)
+    threshold : float
+        A segment is positive where its probability exceeds this.
+    """
+
+    name: str
+    subject: str
+    duration: float
+    starts: npt.NDArray[np.float64]
+    probabilities: npt.NDArray[np.float64]
+    reference: SeizureEvents
+    detected: SeizureEvents
+    threshold: float = 0.5
+
+    @property
+    def labels(self) -> npt.NDArray[np.bool_]:
+        """Label of each segment: seizure where it overlaps one."""
+        return segment_labels(self.starts, self.reference)
+
+    @property
+    def predictions(self) -> npt.NDArray[np.bool_]:
+        """Raw decision of each segment; a skipped one is negative."""
+        return np.asarray(self.probabilities > self.threshold)
+
+    @property
+    def scored(self) -> npt.NDArray[np.bool_]:
+        """Whether each segment got a probability."""
+        return ~np.isnan(self.probabilities)
+
+    @cached_property
+    def skipped(self) -> SeizureEvents:
+        """Stretches that no scored segment covers."""
+        return unscored_stretches(self.probabilities, self.starts, self.duration)
+
+    @property
+    def hours_skipped(self) -> float:
+        """Length of what was skipped."""
+        return sum(offset - onset for onset, offset in self.skipped) / 3600
+
+    @property
+    def seizures_skipped(self) -> int:
+        """Reference seizures that lie in skipped stretches from beginning to end: nothing could find them."""
+        return sum(
+            any(start <= onset and offset <= stop for start, stop in self.skipped)
+            for onset, offset in clip_events(self.reference, self.duration)
+        )
+
+    def events(self, mode: Mode) -> Scores:
+        """Episodic scores; rates are per scored hour, and a seizure that was skipped is missed."""
+        scores = score_events(self.reference, self.detected, self.duration, mode)
+        # timescoring counts to 0.1 s, so a difference would leave a rest where nothing was scored.
+        hours = scores.hours - self.hours_skipped if self.scored.any() else 0.0
+        return replace(scores, hours=hours)
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """All recordings of a subject.
+
+    Attributes
+    ----------
+    subject : str
+    recordings : sequence of RecordingResult
+    mode : {"szcore", "paper"}
+        Of the event scores.
+    similarities : mapping
+        Further numbers for the table, such as the three reference similarities of pretraining.
+    """
+
+    subject: str
+    recordings: Sequence[RecordingResult]
+    mode: Mode = "szcore"
+    similarities: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.recordings:
+            raise ValueError(f"subject {self.subject} has no recording")
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.bool_]:
+        """Labels of all scored segments, one recording after the other."""
+        return np.concatenate([recording.labels[recording.scored] for recording in self.recordings])
+
+    @cached_property
+    def predictions(self) -> npt.NDArray[np.bool_]:
+        """Raw decisions of all scored segments, one recording after the other."""
+        return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
+
+    @cached_property
+    def events(self) -> Scores:
+        """Episodic scores; see `RecordingResult.events`."""
+        return Scores.pooled(recording.events(self.mode) for recording in self.recordings)
+
+    @cached_property
+    def seconds(self) -> Scores:
+        """Scores of every second after post-processing, as SzCORE has them: a skipped second is one without seizure."""
+        return Scores.pooled(score_seconds(r.reference, r.detected, r.duration) for r in self.recordings)
+
+    @cached_property
+    def segments(self) -> Scores:
+        """Raw scores of every scored segment before post-processing."""
+        return score_segments(self.labels, self.predictions)
+
+    @property
+    def hours(self) -> float:
+        """Length of all recordings."""
+        return sum(recording.duration for recording in self.recordings) / 3600
+
+    @property
+    def hours_scored(self) -> float:
+        """Length of what the detector gave a probability for."""
+        return self.events.hours
+
+    @property
+    def hours_skipped(self) -> float:
+        """Length of what it skipped."""
+        return sum(recording.hours_skipped for recording in self.recordings)
+
+    @property
+    def num_seizures(self) -> int:
+        """Reference seizures inside the recordings, as annotated."""
+        return sum(len(clip_events(recording.reference, recording.duration)) for recording in self.recordings)
+
+    @property
+    def seizures_skipped(self) -> int:
+        """How many of them were skipped from beginning to end."""
+        return sum(recording.seizures_skipped for recording in self.recordings)
+
+
+def read_result(
+    folder: str | os.PathLike[str], reference: SeizureEvents | str | os.PathLike[str] | None = None
+) -> RecordingResult:
+    """A saved detection, for scoring.
+
+    Parameters
+    ----------
+    folder : path
+        What `save_detection` wrote.
+    reference : list of (onset, offset) or path, optional
+        Seconds, or an events.tsv; by default the folder's ``reference_events.tsv``.
+
+    Raises
+    ------
+    FileNotFoundError
+        The detection is not complete, or no reference is known.
+    ValueError
+        A file cannot be read.
+    """
+    detection = read_detection(folder)
+    if reference is None:
+        if not (Path(folder) / REFERENCE).is_file():
+            raise FileNotFoundError(
+                f"{folder} has no {REFERENCE}, as the recording states no seizures: give the reference events"
+            )
+        reference = Path(folder) / REFERENCE
+    if isinstance(reference, (str, os.PathLike)):
+        reference = read_seizures(Path(reference), detection.duration)
+    about = detection.settings["recording"]
+    return RecordingResult(
+        name=about["name"],
+        subject=about["subject"] or about["name"],
+        duration=detection.duration,
+        starts=detection.starts,
+        probabilities=detection.probabilities,
+        reference=reference,
+        detected=detection.events,
+        threshold=detection.threshold,
+    )

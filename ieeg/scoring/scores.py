@@ -1,0 +1,218 @@
+"""Detected against reference seizures: event, second and segment scores.
+
+Event and second ("sample") scores are those of `timescoring`, the library of the SzCORE framework (Dan 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP, RULES
+from mvpa_ts.ieeg.events import clip_events, merge_events
+
+Mode = Literal["szcore", "paper"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Counts of one recording, subject or cohort, and what follows from them.
+
+    Attributes
+    ----------
+    reference : int
+        Reference events (or samples) that are seizure.
+    true_positives : int
+        Reference events (or samples) that were detected.
+    false_positives : int
+        Detected events (or samples) without a reference.
+    hours : float
+        Length of what was scored.
+    true_negatives : int, optional
+        Samples only: how many events did not happen is not defined.
+
+    Examples
+    --------
+    >>> scores = Scores(reference=4, true_positives=3, false_positives=1, hours=8.0)
+    >>> scores.sensitivity, scores.precision, scores.f1, scores.false_positives_per_hour
+    (0.75, 0.75, 0.75, 0.125)
+    """
+
+    reference: int
+    true_positives: int
+    false_positives: int
+    hours: float
+    true_negatives: int | None = None
+
+    @property
+    def sensitivity(self) -> float:
+        """Detected share of the reference; NaN without reference."""
+        return _ratio(self.true_positives, self.reference)
+
+    @property
+    def precision(self) -> float:
+        """True share of the detections; NaN without detections."""
+        return _ratio(self.true_positives, self.true_positives + self.false_positives)
+
+    @property
+    def f1(self) -> float:
+        """2 TP / (2 TP + FP + FN); NaN where there is neither a reference nor a false detection."""
+        return _ratio(2 * self.true_positives, self.true_positives + self.false_positives + self.reference)
+
+    @property
+    def specificity(self) -> float:
+        """Share of the seizure-free samples that were left alone; NaN for events."""
+        if self.true_negatives is None:
+            return math.nan
+        return _ratio(self.true_negatives, self.true_negatives + self.false_positives)
+
+    @property
+    def prevalence(self) -> float:
+        """Share of the samples that are seizure; NaN for events."""
+        if self.true_negatives is None:
+            return math.nan
+        return _ratio(self.reference, self.reference + self.false_positives + self.true_negatives)
+
+    @property
+    def false_positives_per_hour(self) -> float:
+        """False detections an hour, the paper's unit."""
+        return _ratio(self.false_positives, self.hours)
+
+    @property
+    def false_positives_per_day(self) -> float:
+        """False detections in 24 hours, SzCORE's unit."""
+        return 24.0 * self.false_positives_per_hour
+
+    def as_dict(self) -> dict[str, float]:
+        """All counts and scores by name, for a table."""
+        return {name: getattr(self, name) for name in SCORE_NAMES}
+
+    @staticmethod
+    def pooled(scores: Iterable[Scores]) -> Scores:
+        """Scores of several recordings as if they were one: counts and hours added up."""
+        parts = list(scores)
+        negatives = [part.true_negatives for part in parts if part.true_negatives is not None]
+        return Scores(
+            reference=sum(part.reference for part in parts),
+            true_positives=sum(part.true_positives for part in parts),
+            false_positives=sum(part.false_positives for part in parts),
+            hours=sum(part.hours for part in parts),
+            true_negatives=sum(negatives) if parts and len(negatives) == len(parts) else None,
+        )
+
+
+SCORE_NAMES = (
+    *("reference", "true_positives", "false_positives", "hours"),
+    *("sensitivity", "precision", "f1", "specificity", "false_positives_per_hour", "false_positives_per_day"),
+)
+
+
+def score_events(
+    reference: Sequence[tuple[float, float]],
+    detected: Sequence[tuple[float, float]],
+    duration: float,
+    mode: Mode = "szcore",
+) -> Scores:
+    """Episodic scores: how many seizures were found, how many detections were none.
+
+    A seizure is found where a detection overlaps it, from 30 s before it to 60 s after it, however little.
+
+    Parameters
+    ----------
+    reference, detected : sequence of (onset, offset)
+        Seconds; what lies outside [0, duration) is cut off.
+    duration : float
+        Length of the recording (s).
+    mode : {"szcore", "paper"}, default "szcore"
+        "szcore": events under 90 s apart are merged, those over 5 min split. "paper": reference seizures under 1 min
+        apart and detections under 5 min apart are merged, nothing is split; the tolerances stay SzCORE's, because the
+        paper states none.
+
+    Raises
+    ------
+    ValueError
+        `duration` is under 0.1 s, or the mode is unknown.
+
+    Examples
+    --------
+    >>> scores = score_events([(100, 160), (2000, 2060)], [(110, 150), (3000, 3030)], 3600.0)
+    >>> scores.sensitivity, scores.precision, scores.false_positives_per_hour
+    (0.5, 0.5, 1.0)
+    """
+    from timescoring.scoring import EventScoring
+
+    if mode == "szcore":
+        options = EventScoring.Parameters()
+        gaps = (0.0, 0.0)
+    elif mode == "paper":
+        options = EventScoring.Parameters(maxEventDuration=math.inf, minDurationBetweenEvents=0.0)
+        gaps = (PAPER_REFERENCE_GAP, RULES["paper"].merge_gap)
+    else:
+        raise ValueError(f"mode must be 'szcore' or 'paper', got {mode!r}")
+    truth = _annotation(merge_events(clip_events(reference, duration), gaps[0]), duration)
+    hypothesis = _annotation(merge_events(clip_events(detected, duration), gaps[1]), duration)
+    result = EventScoring(truth, hypothesis, options)
+    return Scores(int(result.refTrue), int(result.tp), int(result.fp), result.numSamples / result.fs / 3600)
+
+
+def score_seconds(
+    reference: Sequence[tuple[float, float]], detected: Sequence[tuple[float, float]], duration: float
+) -> Scores:
+    """SzCORE's sample scores: every second of the recording is right or wrong.
+
+    Parameters are those of `score_events`.
+    """
+    from timescoring.scoring import SampleScoring
+
+    result = SampleScoring(
+        _annotation(clip_events(reference, duration), duration), _annotation(clip_events(detected, duration), duration)
+    )
+    seconds = int(result.numSamples)
+    reference_count, hits, misses = int(result.refTrue), int(result.tp), int(result.fp)
+    return Scores(reference_count, hits, misses, seconds / 3600, seconds - reference_count - misses)
+
+
+def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment: float = SEGMENT_SECONDS) -> Scores:
+    """Raw scores: every segment's decision before post-processing against its label.
+
+    Parameters
+    ----------
+    labels, predictions : bool array, shape (n,)
+    segment : float, default 5
+        Seconds of a segment.
+
+    Examples
+    --------
+    >>> score_segments([1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 1]).specificity
+    0.75
+    """
+    truth, positive = np.asarray(labels, dtype=bool), np.asarray(predictions, dtype=bool)
+    if truth.ndim != 1 or truth.shape != positive.shape:
+        raise ValueError(f"labels and predictions must be [n] alike, got {truth.shape} and {positive.shape}")
+    return Scores(
+        reference=int(truth.sum()),
+        true_positives=int((truth & positive).sum()),
+        false_positives=int((~truth & positive).sum()),
+        hours=len(truth) * segment / 3600,
+        true_negatives=int((~truth & ~positive).sum()),
+    )
+
+
+def _annotation(events: Sequence[tuple[float, float]], duration: float) -> Any:
+    from timescoring.annotations import Annotation
+
+    # 10 samples a second, the resolution at which timescoring compares events.
+    samples = round(duration * 10)
+    if samples < 1:
+        raise ValueError(f"duration must be at least 0.1 s, got {duration}")
+    return Annotation(list(events), 10, samples)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

@@ -1,0 +1,1 @@
+"""Recordings of made-up subjects, and files written from recordings."""

@@ -1,0 +1,238 @@
+"""Samples of a made-up recording, rendered where they are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft as scipy_fft
+from scipy import signal as scipy_signal
+
+from mvpa_ts.ieeg.recordings.recording import Interval, Signal
+from mvpa_ts.ieeg.simulation import epileptor
+from mvpa_ts.ieeg.simulation.subject import NODES, Difficulty, Traits
+
+_MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
+_BLOCK_SECONDS = 16.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Event:
+    """Something that begins at `start` seconds, lasts, and is drawn from its own seed when it is rendered."""
+
+    kind: str
+    start: float
+    duration: float
+    index: int
+
+
+class SimulatedSource:
+    """Renders samples of a made-up recording; see `simulate_recording`."""
+
+    def __init__(
+        self,
+        subject: str,
+        seed: int,
+        num_channels: int,
+        duration: float,
+        sfreq: float,
+        num_seizures: int,
+        session: int,
+        difficulty: Difficulty,
+    ) -> None:
+        self.sfreq, self.num_channels, self.difficulty = sfreq, num_channels, difficulty
+        self._key = (seed, zlib.crc32(subject.encode()), session)
+        traits = np.random.default_rng([*self._key[:2], 1])
+        self._traits = Traits.draw(traits, num_channels, difficulty)
+        self.seizures = self._place_seizures(duration, num_seizures)
+        self._events = self._place_events(duration)
+        self._starts = np.array([event.start for event in self._events])
+        self._longest = max((event.duration for event in self._events), default=0.0)
+        self._waveforms: list[Signal] | None = None  # of the seizures, [K, samples], made when first needed
+        self._noise: OrderedDict[int, Signal] = OrderedDict()
+        self._block = 2 * round(_BLOCK_SECONDS * sfreq / 2)
+        self._shape = self._traits.spectrum(self._block, sfreq)
+        ramp = np.sin(np.pi * (np.arange(self._block) + 0.5) / self._block)
+        self._window = ramp.astype(np.float32)  # of overlapping blocks, squares add up to one
+
+    def _generator(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng([*self._key, *key])
+
+    def _place_seizures(self, duration: float, count: int) -> tuple[Interval, ...]:
+        """One in each of `count` equal stretches, away from its ends."""
+        rng = self._generator(2)
+        seizures = []
+        for i in range(count):
+            slot = duration / count
+            length = min(rng.uniform(*self.difficulty.seizure_duration), 0.5 * slot)
+            margin = min(10.0, 0.2 * slot)
+            onset = i * slot + rng.uniform(margin, slot - length - margin)
+            seizures.append((round(onset, 3), round(onset + length, 3)))
+        return tuple(seizures)
+
+    def _place_events(self, duration: float) -> list[_Event]:
+        rng = self._generator(3)
+        d = self.difficulty
+        kinds: dict[str, tuple[float, tuple[float, float]]] = {
+            "rhythm": (d.rhythm_rate, d.rhythm_duration),
+            "muscle": (d.muscle_rate, (2.0, 20.0)),
+            "pop": (d.pop_rate, (4.0, 4.0)),
+            "spike": (d.spike_rate, (0.6, 0.6)),
+        }
+        events: list[_Event] = []
+        for kind, (rate, lengths) in kinds.items():
+            for _ in range(rng.poisson(rate * duration / 3600)):
+                events.append(_Event(kind, rng.uniform(0, duration), rng.uniform(*lengths), len(events)))
+        return sorted(events, key=lambda event: event.start)
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        x = self._background(start, stop)
+        self._add_line(x, start)
+        begin, end = start / self.sfreq, stop / self.sfreq
+        first = np.searchsorted(self._starts, begin - self._longest)
+        for event in self._events[first : np.searchsorted(self._starts, end)]:
+            if event.start + event.duration > begin:
+                self._add(x, start, event.start, _RENDER[event.kind](self, event, self._generator(4, event.index)))
+        for i, (onset, offset) in enumerate(self.seizures):
+            if onset < end and offset > begin:
+                self._add(x, start, onset, self._seizure(i))
+        return x[channels]
+
+    def _add(self, x: Signal, start: int, onset: float, values: Signal) -> None:
+        """Add values [C, n] that begin `onset` seconds after the recording's start to x, which begins at `start`."""
+        first = round(onset * self.sfreq) - start
+        low, high = max(first, 0), min(first + values.shape[1], x.shape[1])
+        if low < high:
+            x[:, low:high] += values[:, low - first : high - first]
+
+    def _background(self, start: int, stop: int) -> Signal:
+        """Pink noise: blocks with half an overlap, faded so that their variances add up to a constant."""
+        half = self._block // 2
+        x = np.zeros((self.num_channels, stop - start), np.float32)
+        for index in range(start // half - 1, (stop - 1) // half + 1):
+            low, high = max(index * half, start), min(index * half + self._block, stop)
+            if low < high:
+                x[:, low - start : high - start] += self._noise_block(index)[
+                    :, low - index * half : high - index * half
+                ]
+        return x
+
+    def _noise_block(self, index: int) -> Signal:
+        if index not in self._noise:
+            rng = self._generator(5, index + 1)
+            bins = self._shape.shape[1]
+            count = self.num_channels + self._traits.common.shape[1]
+            white = rng.standard_normal((count, bins, 2), np.float32).view(np.complex64)[..., 0]
+            sources = white[self.num_channels :]
+            white = white[: self.num_channels] + self._traits.common @ sources
+            self._noise[index] = scipy_fft.irfft(white * self._shape, self._block, axis=1) * self._window
+            if len(self._noise) > 3:
+                self._noise.popitem(last=False)
+        return self._noise[index]
+
+    def _add_line(self, x: Signal, start: int) -> None:
+        phase = 2 * np.pi * self.difficulty.line_frequency * (start + np.arange(x.shape[1])) / self.sfreq
+        wave = np.sin(phase)
+        for harmonic, share in ((2, 0.3), (3, 0.2)):
+            if harmonic * self.difficulty.line_frequency < self.sfreq / 2:
+                wave += share * np.sin(harmonic * phase)
+        x += self._traits.line[:, None] * wave.astype(np.float32)
+
+    def _seizure(self, index: int) -> Signal:
+        if self._waveforms is None:
+            self._waveforms = self._integrate()
+        strength = self._generator(7, index).uniform(0.7, 1.3)
+        gains = self._traits.seizure_gains * strength  # [C, K]
+        return (gains @ self._waveforms[index]).astype(np.float32)
+
+    def _integrate(self) -> list[Signal]:
+        """Field potentials of all seizures at the recording's rate, unit variance while they discharge."""
+        rng = self._generator(6)
+        lengths = np.array([offset - onset for onset, offset in self.seizures])
+        model_time = np.minimum(lengths * self._traits.speed * rng.uniform(0.9, 1.1, len(lengths)), _MODEL_TIME)
+        tau0 = model_time / epileptor.DURATION
+        x0 = np.concatenate(
+            [rng.uniform(-1.7, -1.55, (len(lengths), 2)), rng.uniform(-2.3, -1.8, (len(lengths), 2))], 1
+        )
+        steps = math.ceil((1.4 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
+        potential, activity = epileptor.epileptor(x0, tau0, steps, generator=rng)
+        waveforms = []
+        for i, length in enumerate(lengths):
+            onset, offset = epileptor.discharges(activity[:, i])
+            samples = np.linspace(onset, offset, round(length * self.sfreq))
+            nearest = np.arange(steps)
+            wave = np.stack([np.interp(samples, nearest, potential[:, i, k]) for k in range(NODES)])
+            # What an amplifier leaves of the shift between rest and seizure.
+            sections = scipy_signal.butter(1, 0.5, "highpass", fs=self.sfreq, output="sos")
+            wave = scipy_signal.sosfiltfilt(sections, wave - wave[:, :1], axis=1)
+            wave /= np.maximum(wave.std(1, keepdims=True), 0.3)
+            fade = min(round(0.5 * self.sfreq), wave.shape[1] // 4)
+            ramp = np.sin(0.5 * np.pi * (np.arange(fade) + 0.5) / fade) ** 2
+            wave[:, :fade] *= ramp
+            wave[:, -fade:] *= ramp[::-1]
+            waveforms.append(wave.astype(np.float32))
+        return waveforms
+
+    def _rhythm(self, event: _Event, rng: np.random.Generator) -> Signal:
+        """A waxing and waning rhythm, sinusoidal to arched, around one channel."""
+        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
+        frequency = np.exp(rng.uniform(np.log(3.0), np.log(22.0))) * (1 + rng.uniform(-0.15, 0.15) * t / t[-1])
+        phase = 2 * np.pi * np.cumsum(frequency) / self.sfreq + rng.uniform(0, 2 * np.pi)
+        wave = np.sin(phase) + rng.uniform(0, 0.4) * np.sin(2 * phase + 1.0)
+        wave *= np.sin(np.pi * (np.arange(len(t)) + 0.5) / len(t)) ** 0.5 * (
+            1 + 0.3 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0) * t)
+        )
+        reach = _reach(rng, self.num_channels) * self._traits.scale
+        return np.outer(reach * rng.uniform(*self.difficulty.rhythm_amplitude), wave / wave.std()).astype(np.float32)
+
+    def _muscle(self, event: _Event, rng: np.random.Generator) -> Signal:
+        """Noise above 20 Hz in most channels."""
+        length = round(event.duration * self.sfreq)
+        low = min(20.0, 0.2 * self.sfreq)
+        sections = scipy_signal.butter(2, low, "highpass", fs=self.sfreq, output="sos")
+        noise = scipy_signal.sosfilt(sections, rng.standard_normal((self.num_channels, length)), axis=1)
+        noise *= np.sin(np.pi * (np.arange(length) + 0.5) / length) ** 0.5
+        gains = (
+            self._traits.scale * rng.uniform(*self.difficulty.muscle_amplitude) * rng.uniform(0, 1, self.num_channels)
+        )
+        return (gains[:, None] * noise).astype(np.float32)
+
+    def _pop(self, event: _Event, rng: np.random.Generator) -> Signal:
+        """A step that decays."""
+        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
+        x = np.zeros((self.num_channels, len(t)), np.float32)
+        channel = rng.integers(self.num_channels)
+        height = rng.choice([-1, 1]) * rng.uniform(*self.difficulty.pop_amplitude) * self._traits.scale[channel]
+        x[channel] = height * np.exp(-t / rng.uniform(0.2, 0.8))
+        return x
+
+    def _spike(self, event: _Event, rng: np.random.Generator) -> Signal:
+        """A sharp wave of 70 ms and the slow wave after it, where seizures begin."""
+        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
+        wave = np.exp(-(((t - 0.1) / 0.02) ** 2)) - 0.4 * np.exp(-(((t - 0.28) / 0.08) ** 2))
+        gains = self._traits.zone * self._traits.scale * rng.uniform(*self.difficulty.spike_amplitude)
+        return np.outer(gains, wave).astype(np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_noise": OrderedDict()}
+
+
+_RENDER: dict[str, Callable[[SimulatedSource, _Event, np.random.Generator], Signal]] = {
+    "rhythm": SimulatedSource._rhythm,
+    "muscle": SimulatedSource._muscle,
+    "pop": SimulatedSource._pop,
+    "spike": SimulatedSource._spike,
+}
+
+
+def _reach(rng: np.random.Generator, channels: int) -> NDArray[np.float64]:
+    """Gains [C] that fall off around a random place in the order of channels."""
+    distance = np.arange(channels) + 0.5 - rng.uniform(0, channels)
+    return np.exp(-0.5 * (distance / (rng.uniform(0.1, 0.35) * max(channels, 4))) ** 2)

@@ -1,0 +1,1 @@
+"""Pretraining and finetuning with Lightning."""

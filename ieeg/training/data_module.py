@@ -1,0 +1,388 @@
+"""Recordings as training and validation batches for Lightning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Sampler
+
+from mvpa_ts.ieeg.datasets.cohort import identity, split_subjects
+from mvpa_ts.ieeg.preprocessing.memory import Memory
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.subjects import subject_of_each
+from mvpa_ts.ieeg.training.sampling import SpanSampler
+from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
+from mvpa_ts.ieeg.training.spans import SpanDataset, collate
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Subjects to simulate in place of recordings, see `mvpa_ts.ieeg.simulate_cohort`.
+
+    Attributes
+    ----------
+    subjects : int
+    channels : list of int
+        Of the subjects in turn.
+    hours : float
+        Of each subject.
+    seizures : int, optional
+        Of each subject; one an hour by default.
+    seed : int
+    """
+
+    subjects: int = 6
+    channels: tuple[int, ...] = (4, 6, 8)
+    hours: float = 0.5
+    seizures: int | None = 4
+    seed: int = 0
+
+    def recordings(self) -> list[Recording]:
+        """One recording a subject, named S01, S02, …"""
+        from mvpa_ts.ieeg.simulation.simulate import simulate_cohort
+
+        return simulate_cohort(
+            self.subjects,
+            seed=self.seed,
+            num_channels=self.channels,
+            duration=self.hours * 3600,
+            num_seizures=self.seizures,
+        )
+
+
+class RecordingDataModule(pl.LightningDataModule):
+    """Training and validation spans of different subjects.
+
+    Spans of `context` + `windows` segments are read once and hold `windows` overlapping windows, each with the segment
+    after it. Which spans a batch holds follows from the seed and the number of the batch alone, so that training
+    resumes where it stopped, with any number of workers.
+
+    Parameters
+    ----------
+    recordings : list of path, optional
+        Recordings, or files and folders, see `mvpa_ts.ieeg.recordings.reading.find_recordings`.
+    simulation : Simulation, optional
+        Simulated subjects in place of `recordings`.
+    validation_subjects : list of str
+        Subjects kept for validation; all others train. A person of SWEC on both sides under two names is refused.
+    context : int, default 100
+        T, segments in a window.
+    windows : int, default 1
+        Windows of a span.
+    batch_size : int, default 8
+        Spans in a batch of one process.
+    balance : {"subject", "none", "ictal"}, default "subject"
+        Every subject as often; every span once an epoch; or half of the spans with a seizure. A person of SWEC under
+        two names is one subject here.
+    channels : int or "all", default "all"
+        Most channels of a recording; of wider ones the automatic selection takes this many.
+    in_memory : bool, default False
+        Read and preprocess all recordings once and keep them; for sets that fit.
+    workers : int, default 0
+        Processes that read; 0: the training process.
+    allow_duplicates : bool, default False
+        Accept a person on both sides, with a warning; also a validation subject that the base of a finetuning has seen.
+    subjects : path, optional
+        Table of who was recorded in which file, see `mvpa_ts.ieeg.recordings.subjects.read_subjects`. Without it, a
+        file outside BIDS is a subject of its own.
+    seed : int, default 0
+
+    Raises
+    ------
+    ValueError
+        No recordings, a validation subject that is none of them, none left for training or validation, one person on
+        both sides, recordings too short for one span, or a table of subjects that names other files.
+    """
+
+    def __init__(
+        self,
+        recordings: Sequence[str | Path | Recording] | None = None,
+        simulation: Simulation | None = None,
+        validation_subjects: Sequence[str] = (),
+        context: int = 100,
+        windows: int = 1,
+        batch_size: int = 8,
+        balance: Literal["subject", "none", "ictal"] = "subject",
+        channels: int | Literal["all"] = "all",
+        in_memory: bool = False,
+        workers: int = 0,
+        allow_duplicates: bool = False,
+        subjects: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if (recordings is None) == (simulation is None):
+            raise ValueError("give either recordings or simulation, and not both")
+        if subjects is not None and (recordings is None or any(isinstance(one, Recording) for one in recordings)):
+            raise ValueError("subjects is a table of files, so recordings must be files and folders")
+        for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.given = recordings
+        self.simulation = simulation
+        self.validation_subjects = tuple(validation_subjects)
+        self.context = context
+        self.windows = windows
+        self.batch_size = batch_size
+        self.balance: Literal["subject", "none", "ictal"] = balance
+        self.channels = channels
+        self.in_memory = in_memory
+        self.workers = workers
+        self.allow_duplicates = allow_duplicates
+        self.subjects = subjects
+        self.seed = seed
+        self.training: SpanDataset | None = None
+        self.validation: SpanDataset | None = None
+        self._state: dict[str, Any] | None = None
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the recordings and split them by subject."""
+        if self.training is not None:
+            return
+        segments = [self._segments(recording) for recording in self._recordings()]
+        subjects = {one.subject for one in segments}
+        if unknown := sorted(set(self.validation_subjects) - subjects):
+            raise ValueError(
+                f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))}"
+            )
+        held_out = [one for one in segments if one.subject in self.validation_subjects]
+        train = [one for one in segments if one.subject not in self.validation_subjects]
+        if not train or not held_out:
+            missing = "training" if not train else "validation"
+            raise ValueError(f"no subject is left for {missing}: of {sorted(subjects)} validate some and train others")
+        split_subjects(
+            sorted({one.subject for one in train}),
+            sorted({one.subject for one in held_out}),
+            allow_duplicates=self.allow_duplicates,
+        )
+        (span, shared), (held_out_span, held_out_shared) = self._spans()
+        self.training = SpanDataset(_long(train, span, "training"), span, window=shared)
+        held_out = _long(held_out, held_out_span, "validation")
+        self.validation = SpanDataset(held_out, held_out_span, window=held_out_shared)
+
+    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Length of a span, and of the windows that all lie in some span, for training and for validation."""
+        # The references reach two minutes past the window; each segment is predicted once.
+        return (self.context + self.windows, self.context + 1), (self.context + TWO_MINUTES, TWO_MINUTES + 1)
+
+    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
+        """Which spans count as ictal for balance."""
+        return dataset.ictal
+
+    def _recordings(self) -> Iterator[Recording]:
+        from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording, warn_of_shared_names
+
+        if self.simulation is not None:
+            yield from self.simulation.recordings()
+            return
+        found: list[Path | Recording] = []
+        for given in self.given or ():
+            there = [given] if isinstance(given, Recording) else find_recordings(given)
+            if not there:
+                raise FileNotFoundError(f"there is no recording in {given}")
+            found += [one for one in there if one not in found]  # a folder and a file in it, say
+        files = [one for one in found if isinstance(one, Path)]
+        if self.subjects is None:
+            warn_of_shared_names(files)
+        subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
+        for one in found:
+            yield one if isinstance(one, Recording) else read_recording(one, subject=subjects.get(one))
+
+    def _segments(self, recording: Recording) -> Segments:
+        from mvpa_ts.ieeg.preprocessing.selection import select_channels
+
+        segments = Segments(recording)
+        if self.channels != "all" and len(segments.channel_names) > self.channels:
+            segments = Segments(recording, channels=select_channels(segments, self.channels))
+        return HeldSegments(segments) if self.in_memory else segments
+
+    def train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """Batches without end; training stops at a number of steps."""
+        assert self.training is not None
+        sampler = self._sampler(self.training)
+        if self._state is not None:
+            sampler.load_state_dict(self._state["sampler"])
+        return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
+
+    def val_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """Spans of the validation subjects in an order that is always the same."""
+        assert self.validation is not None
+        rank, world_size = self._process()
+        sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
+        # A recording's last span is padded to the length of the others, so that the batch's others do not matter to it.
+        (_, (span, _)) = self._spans()
+        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), span)
+
+    def _loader(
+        self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
+    ) -> DataLoader[dict[str, Any]]:
+        return DataLoader(
+            dataset,
+            batch_sampler=batches,
+            num_workers=self.workers,
+            collate_fn=partial(collate, segments=segments),
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
+            persistent_workers=self.workers > 0,
+        )
+
+    def _sampler(self, dataset: SpanDataset) -> SpanSampler:
+        rank, world_size = self._process()
+        return SpanSampler(
+            [identity(subject) for subject in dataset.subjects],  # who is in SWEC twice is drawn as one
+            self._ictal(dataset),
+            balance=self.balance,
+            seed=self.seed,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def _batches_done(self) -> int:
+        if self.trainer is not None:
+            return self.trainer.lightning_module.batches_done
+        return 0 if self._state is None else self._state["batches"]
+
+    def _process(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides the order of the data, and the number of batches that training is done with."""
+        assert self.trainer is not None
+        assert self.training is not None
+        return {
+            "sampler": self._sampler(self.training).state_dict(),
+            "batches": self._batches_done(),
+            "settings": self._settings(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on after the batches of a checkpoint; a ValueError where training would go on with other data."""
+        own, theirs = self._settings(), state_dict["settings"]
+        different = [name for name in {**own, **theirs} if theirs.get(name) != own.get(name)]
+        if different and (self.trainer is None or self.trainer.training):
+            changes = [f"{name}: {theirs.get(name)!r} there, {own.get(name)!r} here" for name in different]
+            rest = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{rest})")
+        self._state = dict(state_dict)
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("context", "windows", "batch_size", "channels")
+        settings = {name: getattr(self, name) for name in names}
+        simulation = None if self.simulation is None else {**asdict(self.simulation)}
+        if simulation is not None:
+            simulation["channels"] = list(simulation["channels"])
+        settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
+        if self.subjects is not None:
+            assert self.training is not None
+            settings["subjects of the table"] = [one.subject for one in self.training.segments]
+        # By number, because the order of the recordings decides what an index of the sampler means.
+        for use, dataset in (("training", self.training), ("validation", self.validation)):
+            assert dataset is not None
+            for number, one in enumerate(dataset.segments, 1):
+                size = f"{one.num_segments} segments of {len(one.channel_names)} channels"
+                settings[f"{use} recording {number}"] = f"{one.recording.name}, {size}"
+        return settings
+
+
+class SeizureDataModule(RecordingDataModule):
+    """Spans for finetuning: `context` + `windows` − 1 segments hold `windows` windows, whose ends are labelled.
+
+    As `RecordingDataModule`, but every window lies in one span alone, and "ictal" balances spans by the last segments
+    of their windows. The first `context` − 1 segments of a recording end no window here; `Detector` scores them too.
+    """
+
+    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        span = self.context + self.windows - 1
+        return (span, self.context), (span, self.context)
+
+    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
+        labels = [one.labels() for one in dataset.segments]
+        return np.array([labels[s.recording][s.first + self.context - 1 : s.last].any() for s in dataset.spans])
+
+
+class EndlessBatches(Sampler[list[int]]):
+    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before.
+
+    Parameters
+    ----------
+    sampler : SpanSampler
+    batch_size : int
+    done : int or function
+        Batches that training is done with. A function is asked whenever the batches are begun: `limit_train_batches`
+        begins them several times in a run, and workers draw ahead, so what was drawn does not tell.
+    """
+
+    def __init__(self, sampler: SpanSampler, batch_size: int, done: int | Callable[[], int] = 0) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.done = done
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Lists of `batch_size` indices; a batch may reach into the next epoch."""
+        done = self.done if isinstance(self.done, int) else self.done()
+        epoch, position = divmod(done * self.batch_size, len(self.sampler))
+        batch: list[int] = []
+        while True:
+            self.sampler.epoch, self.sampler.position = epoch, position
+            for index in self.sampler:
+                batch.append(index)
+                if len(batch) == self.batch_size:
+                    yield batch
+                    batch = []
+            epoch, position = epoch + 1, 0
+
+
+class FixedBatches(Sampler[list[int]]):
+    """The batches of a sampler's first epoch, every time; the last may be smaller, and none is dropped."""
+
+    def __init__(self, sampler: SpanSampler, batch_size: int) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        """Batches of this process."""
+        return -(-len(self.sampler) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Lists of at most `batch_size` indices."""
+        self.sampler.epoch, self.sampler.position = 0, 0
+        indices = list(self.sampler)
+        yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
+
+
+class HeldSegments(Segments):
+    """Segments of a recording that are preprocessed once, when first read, and kept in memory."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.__dict__.update(segments.__dict__)
+        self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
+
+    def read(
+        self, first: int, last: int, again: int = 0, memory: Memory | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """See `Segments.read`."""
+        if self._held is None:
+            self._held = super().read(0, self.num_segments)
+        signal, valid = self._held
+        size = self.segment_samples
+        return signal[:, first * size : last * size].copy(), valid[first:last].copy()
+
+
+def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
+    """The recordings long enough for one span; a warning names the others, a ValueError says that none is."""
+    short = [one for one in segments if one.num_segments < span]
+    if short:
+        names = ", ".join(f"{one.recording.name} ({one.num_segments})" for one in short[:5])
+        message = f"{use} needs {span} segments of 5 s of a recording; {len(short)} have fewer, such as {names}"
+        if len(short) == len(segments):
+            raise ValueError(f"{message}: choose a shorter context")
+        warnings.warn(f"{message}: they are left out", stacklevel=2)
+    return [one for one in segments if one.num_segments >= span]

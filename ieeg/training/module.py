@@ -1,0 +1,171 @@
+"""What pretraining and finetuning share: optimizer, schedule, random streams, checkpoints that know their run."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+
+from mvpa_ts.ieeg.random_streams import stream_seed
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule
+from mvpa_ts.ieeg.training.seen_subjects import refuse_seen, subject_hash
+
+RECORD = "mvpformer"
+"""Key under which a checkpoint says how it was trained."""
+
+
+class TrainingModule(pl.LightningModule):
+    """A training that continues after a stop as if there had been none.
+
+    What is random in a batch is drawn from (`seed`, number of the batch, rank) alone, not from the state of a generator
+    that runs through the training.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Of AdamW, at its highest.
+    weight_decay : float
+        Of matrices; gains, biases and codebooks are not decayed.
+    schedule : {"cosine", "constant"}
+        After the warm-up: down to `final_rate` over the trainer's steps, or the same to the end.
+    warmup_steps : int
+        Steps of a linear rise from zero.
+    final_rate : float
+        Share of the learning rate at which "cosine" ends.
+    seed : int
+    """
+
+    task: ClassVar[str]
+    """The command that trains so."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float,
+        schedule: Literal["cosine", "constant"],
+        warmup_steps: int,
+        final_rate: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        if schedule not in ("cosine", "constant"):
+            raise ValueError(f"schedule must be 'cosine' or 'constant', got {schedule!r}")
+        if warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be at least 0, got {warmup_steps}")
+        if not 0.0 <= final_rate <= 1.0:
+            raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+        self.final_rate = final_rate
+        self.seed = seed
+        self.batches_done = 0
+        self.base_subjects: frozenset[str] = frozenset()  # hashes of those that the model's weights have seen before
+
+    def setup(self, stage: str) -> None:
+        """Refuse validation subjects that the base of the model was trained on."""
+        data = self.trainer.datamodule
+        if isinstance(data, RecordingDataModule):
+            refuse_seen(data.validation_subjects, self.base_subjects, allow_duplicates=data.allow_duplicates)
+
+    def training_subjects(self) -> frozenset[str]:
+        """Hashes of the subjects that the weights have seen: of this training, and of the base's."""
+        data = self.trainer.datamodule
+        trained = data.training.subjects if isinstance(data, RecordingDataModule) and data.training is not None else ()
+        return self.base_subjects | {subject_hash(subject) for subject in trained}
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Settings as JSON values that a continued run must share."""
+
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write what the run was for into its folder, as safetensors."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Seed dropout by the number of the batch."""
+        torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """AdamW, fused where the device has it, and the schedule by steps."""
+        decayed = {id(module.weight) for module in self.modules() if isinstance(module, nn.Linear)}
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if id(p) in decayed], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
+        ]
+        fused = self.device.type in ("cpu", "cuda", "mps")
+        optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        # Fused steps could undo a loss scale by themselves, so Lightning refuses to clip. Without the mark the scale,
+        # if there is one, is undone before clipping, as for any optimizer.
+        optimizer._step_supports_amp_scaling = False
+        steps = self.trainer.estimated_stepping_batches
+        # Batches never end, so epochs do not either: Lightning then says inf, or passes on the -1 of "no limit".
+        if self.schedule == "cosine" and not 0 <= steps < math.inf:
+            raise ValueError("schedule='cosine' needs a number of steps: set trainer.max_steps")
+        scale = learning_rate_scale(self.schedule, self.warmup_steps, self.final_rate, steps)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the whole norm also where a model is divided (FSDP), which Lightning leaves to the root module."""
+        divided = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
+        if divided is not None and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+            divided(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what a resumed run needs and must agree with."""
+        checkpoint[RECORD] = self._settings() | {"task": self.task, "batches_done": self.batches_done}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another architecture or of other settings."""
+        record = dict(checkpoint.get(RECORD) or {})
+        if record.get("task") != self.task:
+            raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
+        self.batches_done = record.pop("batches_done")
+        own = self._settings()
+        different = [name for name in own if record.get(name) != own[name]]
+        if different and self.trainer.training:
+            changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
+            raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
+
+    def _settings(self) -> dict[str, Any]:
+        """The module's record, and the trainer's settings that decide what a step does."""
+        names = ("accumulate_grad_batches", "gradient_clip_val", "precision")
+        return self.record() | {f"trainer.{name}": getattr(self.trainer, name) for name in names}
+
+    def generator(self, *stream: object) -> torch.Generator:
+        """Random numbers of one named stream, such as ("negatives", batch, rank)."""
+        return torch.Generator(self.device).manual_seed(stream_seed(self.seed, *stream))
+
+
+def learning_rate_scale(schedule: str, warmup_steps: int, final_rate: float, steps: float) -> Any:
+    """The factor of the learning rate as a function of the step: linear rise, then cosine or constant.
+
+    >>> scale = learning_rate_scale("cosine", warmup_steps=10, final_rate=0.1, steps=110)
+    >>> [round(scale(step), 2) for step in (0, 9, 10, 60, 110, 500)]
+    [0.1, 1.0, 1.0, 0.55, 0.1, 0.1]
+    """
+
+    def scale(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        if schedule == "constant":
+            return 1.0
+        progress = min(1.0, (step - warmup_steps) / max(1.0, steps - warmup_steps))
+        return final_rate + (1.0 - final_rate) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+    return scale

@@ -1,0 +1,296 @@
+"""Contrastive pretraining of MVPFormer as a Lightning module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.datasets.cohort import identity
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.random_streams import stream_seed
+from mvpa_ts.ieeg.training.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
+from mvpa_ts.ieeg.training.module import RECORD, TrainingModule
+from mvpa_ts.ieeg.training.similarity import (
+    REFERENCES,
+    STATES,
+    TWO_MINUTES,
+    Rows,
+    Similarity,
+    rows_of,
+    three_reference_similarity,
+)
+from mvpa_ts.ieeg.training.spans import unfold_windows
+
+__all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
+
+_TINY = mvpformer_tiny()
+
+
+class PretrainingModule(TrainingModule):
+    """Next-segment prediction by InfoNCE, see `mvpa_ts.ieeg.training.contrastive.info_nce`.
+
+    A batch holds spans of S consecutive segments; each is encoded once and its W = S − T windows are cut from the
+    embeddings, T being ``architecture.context``. Prediction t of a window is compared with segment t + 1, the last one
+    with the segment after the window.
+
+    Dropout and negatives are drawn from (`seed`, batch, rank) alone, not from the state of a generator that runs
+    through the training: a run continued from a checkpoint is the same run.
+
+    Parameters
+    ----------
+    architecture : MVPFormerConfig
+    learning_rate : float, default 1e-4
+        Of AdamW, at its highest. The paper's.
+    weight_decay : float, default 0.1
+        Of matrices; gains, biases and codebooks are not decayed. The paper's; the released code has 0.01.
+    schedule : {"cosine", "constant"}, default "cosine"
+        After the warm-up: down to `final_rate` over the trainer's steps, or the same to the end.
+    warmup_steps : int, default 1000
+        Steps of a linear rise from zero.
+    final_rate : float, default 0.1
+        Share of the learning rate at which "cosine" ends.
+    num_negatives : int, default 30
+    temperature : float, default 0.1
+    shared_negatives : int, default 0
+        Segments of each process's batch, at random, that make a pool for all processes, so that variety grows with
+        their number; 0: each process draws from its own batch. A step receives 4·D bytes for each of them.
+    gradient_checkpointing : bool, default False
+        Recompute each block in the backward pass: memory for some 30 % more time.
+    seed : int, default 0
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
+    >>> from mvpa_ts.ieeg.training.pretraining import PretrainingModule
+    >>> module = PretrainingModule(mvpformer_tiny(context=4), warmup_steps=10)
+    >>> batch = {"signal": torch.randn(2, 3, 5 * 2560), "subject": ["a", "b"], "start": torch.zeros(2)}
+    >>> module.loss_and_accuracy(batch, torch.Generator().manual_seed(0))[0].shape
+    torch.Size([])
+    """
+
+    task = "pretrain"
+
+    def __init__(
+        self,
+        architecture: MVPFormerConfig = _TINY,
+        learning_rate: float = 1e-4,
+        weight_decay: float = 0.1,
+        schedule: Literal["cosine", "constant"] = "cosine",
+        warmup_steps: int = 1000,
+        final_rate: float = 0.1,
+        num_negatives: int = 30,
+        temperature: float = 0.1,
+        shared_negatives: int = 0,
+        gradient_checkpointing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
+        self.architecture = architecture
+        if not self.architecture.prediction_head:
+            raise ValueError("pretraining needs an architecture with prediction_head=True")
+        self.num_negatives = num_negatives
+        self.temperature = temperature
+        self.shared_negatives = shared_negatives
+        # The initial weights, too, follow from the seed alone.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(seed, "initialisation"))
+            self.model = MVPFormer(self.architecture)
+        self.model.set_gradient_checkpointing(gradient_checkpointing)
+        self._rows: list[Rows] = []
+        self.similarity: Similarity | None = None
+
+    def loss_and_accuracy(
+        self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
+        windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
+        return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
+
+    def _contrast(
+        self,
+        batch: Mapping[str, Any],
+        embeddings: Tensor,
+        prediction: Tensor,
+        real: Tensor,
+        generator: torch.Generator,
+        shared: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        S = sum(prediction.shape[1:3])
+        embeddings, real = embeddings[:, :S], real[:, :S]
+        spans = Spans.of(_recordings(batch), batch["start"].to(embeddings.device), S)
+        pool = Pool.of(embeddings, real, spans)
+        if shared:
+            pool = pool.sample(shared, generator).gathered()
+        logits = contrastive_logits(
+            prediction,
+            embeddings,
+            real=real,
+            spans=spans,
+            pool=pool,
+            num_negatives=self.num_negatives,
+            temperature=self.temperature,
+            generator=generator,
+        )
+        right = logits[:, 0] > logits[:, 1:].amax(1)
+        return mean_loss(logits, prediction), right.sum() / max(1, len(right))
+
+    def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
+        """Loss of a batch; logs ``train/loss`` and ``train/accuracy``."""
+        generator = self.generator("negatives", self.batches_done, self.global_rank)
+        loss, accuracy = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
+        size = batch["signal"].shape[0]
+        self.log("train/loss", loss, prog_bar=True, batch_size=size)
+        self.log("train/accuracy", accuracy, batch_size=size)
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)
+        self.batches_done += 1
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget the similarities of the validation before."""
+        self._rows = []
+
+    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        """Loss and three-reference similarity of the first window of each span."""
+        embeddings, prediction, real = _predict_with_references(self.model, batch)
+        generator = self.generator("validation", batch_idx, self.global_rank)
+        loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
+        size = len(embeddings)
+        self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
+        self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
+        similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log mean similarities over all processes; `similarity` holds them by segment."""
+        rows = self._rows
+        if self.trainer.world_size > 1:
+            gathered: list[Any] = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(gathered, rows)
+            rows = [part for of_rank in gathered for part in of_rank]
+        self.similarity = Similarity(rows)
+        overall = self.similarity.overall().set_index("state")
+        for state in ("all", *STATES):
+            for reference in REFERENCES:
+                if state in overall.index:
+                    name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
+                    self.log(name, overall[reference][state], rank_zero_only=True)
+
+    def record(self) -> dict[str, Any]:
+        """Settings that a continued run must share."""
+        names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "num_negatives")
+        settings = {name: getattr(self, name) for name in (*names, "temperature", "shared_negatives", "seed")}
+        return {"architecture": self.architecture.to_dict(), **settings}
+
+    def export(self, folder: Path) -> None:
+        """Write the model to ``folder/model``, from the run's last checkpoint."""
+        load_pretrained(folder / "checkpoints" / "last.ckpt").save_pretrained(folder / "model")
+
+
+def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Predictions in the first windows of a batch of spans, each segment being encoded once.
+
+    Returns
+    -------
+    embeddings : Tensor, shape (B, S, C, D)
+    prediction : Tensor, shape (B, W, T, C, D)
+        Made at segment w + t for segment w + t + 1.
+    real : bool Tensor, shape (B, S, C)
+        Tokens that are real under all masks of the batch.
+    """
+    T = model.config.context
+    B, C, samples = batch["signal"].shape
+    S = samples // SEGMENT_SAMPLES
+    if not 1 <= windows <= S - T:
+        raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
+    real = torch.ones(B, S, C, dtype=torch.bool, device=batch["signal"].device)
+    for name, spread in (("token_mask", ()), ("channel_mask", (slice(None), None)), ("segment_mask", (..., None))):
+        if name in batch:
+            real = real & batch[name][spread]
+    token_mask = None if bool(real.all()) else real
+    embeddings = model.encode(batch["signal"], token_mask)
+    inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
+    features = model.decode(inputs, token_mask=None if token_mask is None else masks)
+    return embeddings, model.predict(features).unflatten(0, (B, windows)), real
+
+
+def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> Similarity:
+    """Three-reference similarity of a model over batches such as those of `RecordingDataModule.val_dataloader`.
+
+    With the same batches and seed, all models are compared with the same random references.
+
+    Raises
+    ------
+    ValueError
+        A batch has spans too short for two minutes after each prediction.
+    """
+    rows = []
+    training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for number, batch in enumerate(batches):
+            rows.append(_similarity_rows(model, batch, stream_seed(seed, "references", number)))
+    model.train(training)
+    return Similarity(rows)
+
+
+def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """As `predict_windows`, of the first window; two whole minutes follow each of its segments."""
+    needed = model.config.context + TWO_MINUTES
+    if (S := batch["signal"].shape[2] // SEGMENT_SAMPLES) < needed:
+        raise ValueError(
+            f"spans must hold the context and two minutes, {needed} segments, to be compared with what follows, got "
+            f"{S}: read them by RecordingDataModule.val_dataloader, or pad them by collate(items, segments={needed})"
+        )
+    return predict_windows(model, batch, 1)
+
+
+def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> Rows:
+    embeddings, prediction, real = _predict_with_references(model, batch)
+    generator = torch.Generator(embeddings.device).manual_seed(seed)
+    similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+    return rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"])
+
+
+def load_pretrained(checkpoint: str | Path) -> MVPFormer:
+    """The model in a training checkpoint of one file, to be saved by `save_pretrained`.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, no checkpoint of pretraining, or does not fit the architecture it names.
+    """
+    from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
+
+    content = AtomicCheckpointIO().load_checkpoint(checkpoint)
+    if RECORD not in content:
+        raise ValueError(f"{checkpoint} was not written by `mvpformer pretrain`")
+    model = MVPFormer(MVPFormerConfig.from_dict(content[RECORD]["architecture"]))
+    weights = {name.removeprefix("model."): tensor for name, tensor in content["state_dict"].items()}
+    try:
+        model.load_state_dict(weights, strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{checkpoint} does not hold the model it names: {error}") from error
+    return model.eval()
+
+
+def _names(batch: Mapping[str, Any]) -> list[str]:
+    """The name of each span's recording; the subject's where the batch has no other."""
+    return list(batch.get("recording", batch["subject"]))
+
+
+def _recordings(batch: Mapping[str, Any]) -> list[str]:
+    """What tells the recordings of a batch apart; the same for both folders of one that SWEC holds twice."""
+    recordings = []
+    for subject, name in zip(batch["subject"], _names(batch), strict=True):
+        person = identity(subject)
+        # A SWEC recording is named after its folder: "ID20", or "ID20_part_1".
+        place = person + name.removeprefix(subject) if name.startswith(subject) else name
+        recordings.append(f"{person}/{place}")
+    return recordings

@@ -1,0 +1,159 @@
+"""What a training run writes into its folder, and its progress bar."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from mvpa_ts.files import replaced
+from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
+from mvpa_ts.ieeg.training.seen_subjects import save_training_subjects
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from mvpa_ts.ieeg.training.module import TrainingModule
+
+LAST = "last"
+
+
+class TrainingFiles:
+    """The folder of a run: checkpoints/last.ckpt, csv/ and tensorboard/ by start of the run, and at the end model/.
+
+    Parameters
+    ----------
+    folder : Path
+    checkpoint_every : int
+        Steps from checkpoint to checkpoint; the last step always has one.
+    """
+
+    def __init__(self, folder: Path, checkpoint_every: int) -> None:
+        if checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
+        self.folder = folder
+        self.checkpoint_every = checkpoint_every
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the last checkpoint is."""
+        return self.folder / "checkpoints" / f"{LAST}.ckpt"
+
+    def check(self, subcommand: str, ckpt_path: str | None) -> None:
+        """Refuse to score weights that nobody trained, to continue from nothing, and to overwrite an earlier run.
+
+        Raises
+        ------
+        FileNotFoundError
+            The last checkpoint is asked for and is not there.
+        ValueError
+            No checkpoint is asked for where one is needed, or would be overwritten.
+        """
+        # Lightning would begin with random weights, and only hint at it.
+        if ckpt_path == LAST and not self.checkpoint.exists():
+            raise FileNotFoundError(
+                f"--ckpt_path {LAST}: there is no checkpoint {self.checkpoint}; check --output, or leave --ckpt_path "
+                "out to begin a new training"
+            )
+        if ckpt_path is None and subcommand == "validate":
+            raise ValueError(f"validate needs --ckpt_path, {LAST} or a file: without one it would score random weights")
+        if ckpt_path is None and self.checkpoint.exists():
+            raise ValueError(
+                f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
+                "another --output"
+            )
+
+    def resumption(self) -> str:
+        """From where a stopped run goes on, in words."""
+        if not self.checkpoint.exists():
+            return f"{self.checkpoint} does not exist yet, start again (--checkpoint_every is {self.checkpoint_every})"
+        step = ""
+        if self.checkpoint.is_file():  # not in parts, one a process; mmap, as only a number is read
+            step = f" holds step {torch.load(self.checkpoint, mmap=True, weights_only=True)['global_step']}"
+        return f"{self.checkpoint}{step}, go on with --ckpt_path {LAST}"
+
+    def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
+        """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""
+        # The name is the one that `ckpt_path="last"` looks for; overwritten in place, which is a rename.
+        checkpoint = ModelCheckpoint(
+            self.checkpoint.parent,
+            filename=LAST,
+            every_n_train_steps=self.checkpoint_every,
+            save_on_train_epoch_end=False,
+            enable_version_counter=False,
+        )
+        losses = CSVLogger(self.folder, name="csv", flush_logs_every_n_steps=1)
+        return {
+            "callbacks": [
+                checkpoint,
+                FinalFiles(self.folder, self.checkpoint),
+                *([StepProgressBar()] if progress else []),
+            ],
+            "logger": [losses, TensorBoardLogger(self.folder, name="tensorboard")],
+            "plugins": [AtomicCheckpointIO()],
+        }
+
+
+class StepProgressBar(TQDMProgressBar):
+    """Counts the steps of the whole training, so that its remaining time is that of the training."""
+
+    @property
+    def total_train_batches(self) -> int | float:
+        """Batches to the last step."""
+        steps = self.trainer.max_steps
+        return steps * self.trainer.accumulate_grad_batches if steps > 0 else super().total_train_batches
+
+    def on_train_start(self, trainer: Trainer, *arguments: Any) -> None:
+        """A continued run begins within an epoch, whose start is not announced again."""
+        super().on_train_start(trainer, *arguments)
+        self._place(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, *arguments: Any) -> None:
+        """Begin the bar; the total stays that of the training."""
+        super().on_train_epoch_start(trainer, *arguments)
+        self._place(trainer)
+
+    def _place(self, trainer: Trainer) -> None:
+        """At the step that a checkpoint was written at."""
+        bar: tqdm[Any] = self.train_progress_bar
+        total = self.total_train_batches
+        bar.total = None if total == float("inf") else total
+        bar.initial = bar.n = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        bar.set_description(getattr(trainer.lightning_module, "task", "training"))
+
+
+class FinalFiles(Callback):
+    """Writes model/ after training, and similarity.csv and similarity.png after validation."""
+
+    def __init__(self, folder: Path, checkpoint: Path) -> None:
+        self.folder = folder
+        self.checkpoint = checkpoint
+
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Table and plot of the three-reference similarity, see `mvpa_ts.ieeg.training.similarity`."""
+        similarity = getattr(module, "similarity", None)
+        if trainer.sanity_checking or not trainer.is_global_zero or similarity is None or similarity.segments.empty:
+            return
+        with replaced(self.folder / "similarity.csv") as table:
+            similarity.table().to_csv(table, index=False)
+        similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
+
+    def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
+        """Last checkpoint, and the weights as safetensors."""
+        trainer.save_checkpoint(self.checkpoint)
+        if not trainer.is_global_zero:
+            return
+        if self.checkpoint.is_dir():
+            warnings.warn(
+                f"{self.checkpoint} is in parts, one a process, and no model/ is written: docs/scaling.md says how to "
+                "merge them",
+                stacklevel=2,
+            )
+            return
+        module.export(self.folder)
+        save_training_subjects(self.folder / "model", module.training_subjects())

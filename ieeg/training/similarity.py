@@ -1,0 +1,336 @@
+"""How like the true next segment a prediction is: three references, by seizure state, per subject, with tests.
+
+The prediction o[t] is compared with the embedding of the true next segment e[t+1], of the segment after it e[t+2]
+("two-step") and of a random later one within two minutes, always of the same channel. Above both others, the true
+similarity shows that the model predicts this segment and not merely this subject, channel or minute.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvpa_ts.files import replaced
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REFERENCES = ("true", "two_step", "random")
+STATES = ("interictal", "boundary", "ictal")
+TWO_MINUTES = 24
+"""Segments of 5 s; the random reference is 3 … 24 segments ahead, so that it never is one of the other two."""
+
+
+def three_reference_similarity(
+    prediction: Tensor, embeddings: Tensor, *, real: Tensor | None = None, generator: torch.Generator | None = None
+) -> Tensor:
+    """Cosine similarity of predictions with the next segment, the one after it, and a random later one.
+
+    Parameters
+    ----------
+    prediction : Tensor, shape (B, W, T, C, D)
+        Made at segment w + t of a span, for segment w + t + 1.
+    embeddings : Tensor, shape (B, S, C, D)
+        Embeddings of the span, S ≥ W + T; what lies beyond the windows serves as later references.
+    real : bool Tensor, shape (B, S, C), optional
+        False for missing segments and channels.
+    generator : torch.Generator, optional
+        Draws the random reference, uniformly from the real segments 3 to 24 ahead (two minutes); one for each segment
+        and channel, the same for all windows.
+
+    Returns
+    -------
+    Tensor, shape (B, W, T, C, 3)
+        In the order of `REFERENCES`; NaN in all three where the segment or any of the references is missing, so that
+        the three are means over the same predictions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg.training.similarity import three_reference_similarity
+    >>> embeddings = torch.randn(1, 8, 2, 16)
+    >>> perfect = embeddings[:, None, 1:5]  # one window of four segments
+    >>> three_reference_similarity(perfect, embeddings)[0, 0, :, 0, 0]
+    tensor([1.0000, 1.0000, 1.0000, 1.0000])
+    """
+    if prediction.ndim != 5 or embeddings.ndim != 4 or embeddings.shape[1] < sum(prediction.shape[1:3]):
+        raise ValueError(
+            "prediction must be [B, W, T, C, D] and embeddings [B, S, C, D] with S ≥ W + T, "
+            f"got {tuple(prediction.shape)} and {tuple(embeddings.shape)}"
+        )
+    B, S, C, _ = embeddings.shape
+    W, T = prediction.shape[1:3]
+    if real is None:
+        real = torch.ones(B, S, C, dtype=torch.bool, device=embeddings.device)
+    positions = W + T - 1  # segments at which a prediction is made
+    ahead = F.pad(real, (0, 0, 0, TWO_MINUTES))  # nothing is real after the span
+    later = ahead[:, 3 : positions + TWO_MINUTES].unfold(1, TWO_MINUTES - 2, 1)  # [B, positions, C, lags 3 … 24]
+    draw = torch.rand(later.shape, device=later.device, generator=generator)
+    lag = draw.masked_fill(~later, -1.0).argmax(-1) + 3
+    here = torch.arange(positions, device=lag.device)[:, None]
+    targets = torch.stack([(here + 1).expand_as(lag), (here + 2).expand_as(lag), here + lag], dim=-1)
+    known = real[:, :positions] & ahead[:, 1 : positions + 1] & ahead[:, 2 : positions + 2] & later.any(-1)
+
+    samples = torch.arange(B, device=lag.device)[:, None, None]
+    channels = torch.arange(C, device=lag.device)
+    unit = F.normalize(prediction.float(), dim=-1)
+    normed = F.normalize(embeddings.float(), dim=-1)
+    similarities = []
+    for target in targets.clamp(max=S - 1).unbind(-1):
+        reference = normed[samples, target, channels].unfold(1, T, 1)  # [B, W, C, D, T]
+        similarities.append(torch.einsum("bwtcd,bwcdt->bwtc", unit, reference))
+    seen = known.unfold(1, T, 1).transpose(2, 3)
+    return torch.stack(similarities, dim=-1).masked_fill(~seen[..., None], torch.nan)
+
+
+class Rows(NamedTuple):
+    """Similarities of single segments, mean over windows and channels; what `Similarity` is made of."""
+
+    subject: list[str]
+    recording: list[str]
+    start: list[float]
+    state: list[int]
+    values: list[list[float]]
+
+
+def rows_of(
+    similarity: Tensor,
+    ictal: Tensor,
+    subject: Sequence[str],
+    recording: Sequence[str],
+    start: Tensor,
+    *,
+    seconds: float = 5.0,
+) -> Rows:
+    """Mean over windows and channels for each segment of a batch at which anything could be compared.
+
+    Parameters
+    ----------
+    similarity : Tensor, shape (B, W, T, C, 3)
+        From `three_reference_similarity`.
+    ictal : bool Tensor, shape (B, S)
+        A prediction is ictal where its segment and its target are, interictal where neither is, else at the boundary.
+    subject, recording : sequences of str, length B
+    start : Tensor, shape (B,)
+        Seconds at which the spans begin.
+    """
+    B, W, T, _, _ = similarity.shape
+    positions = W + T - 1
+    number = torch.zeros(B, positions, dtype=torch.float64, device=similarity.device)
+    total = torch.zeros(B, positions, len(REFERENCES), dtype=torch.float64, device=similarity.device)
+    for w in range(W):
+        number[:, w : w + T] += (~similarity[:, w, ..., 0].isnan()).sum(-1)
+        total[:, w : w + T] += similarity[:, w].nan_to_num().double().sum(2)
+    state = ictal[:, :positions].long() + ictal[:, 1 : positions + 1].long()
+    where = number.nonzero().tolist()
+    mean = (total / number[..., None])[number > 0]
+    return Rows(
+        [subject[b] for b, _ in where],
+        [recording[b] for b, _ in where],
+        [float(start[b]) + seconds * p for b, p in where],
+        state[number > 0].tolist(),
+        mean.tolist(),
+    )
+
+
+@dataclass(frozen=True)
+class SignedRank:
+    """A paired Wilcoxon signed-rank test with subjects as units; `n` subjects have both values.
+
+    `smallest_p` is what n subjects can reach at best, 2/2ⁿ: five subjects never reach 0.05.
+    """
+
+    median_difference: float
+    statistic: float
+    p_value: float
+    n: int
+    smallest_p: float
+
+    def __str__(self) -> str:
+        if self.n == 0:
+            return "no subject has both"
+        reach = f" (n = {self.n} cannot go below {self.smallest_p:.2g})" if self.smallest_p > 0.05 else ""
+        return f"median difference {self.median_difference:+.3f}, n = {self.n}, p = {self.p_value:.2g}{reach}"
+
+
+class Similarity:
+    """Three-reference similarities of a model, segment by segment.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg.training.similarity import Rows, Similarity
+    >>> rows = Rows(["a", "a", "b"], ["r", "r", "s"], [0.0, 5.0, 0.0], [0, 2, 0],
+    ...             [[0.9, 0.5, 0.4], [0.7, 0.6, 0.5], [0.8, 0.6, 0.2]])
+    >>> Similarity([rows]).table().round(2)[["subject", "state", "segments", "true", "random"]]
+      subject       state  segments  true  random
+    0       a       ictal         1   0.7     0.5
+    1       a  interictal         1   0.9     0.4
+    2       b  interictal         1   0.8     0.2
+    """
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        import pandas as pd
+
+        values = [value for part in rows for value in part.values]
+        frame = pd.DataFrame(values, columns=[*REFERENCES], dtype=float)
+        frame.insert(0, "state", [STATES[state] for part in rows for state in part.state])
+        frame.insert(0, "start", [start for part in rows for start in part.start])
+        frame.insert(0, "recording", [name for part in rows for name in part.recording])
+        frame.insert(0, "subject", [name for part in rows for name in part.subject])
+        # A distributed sampler may repeat a span to fill the last batch.
+        frame = frame.drop_duplicates(["subject", "recording", "start"], ignore_index=True)
+        self.segments: pd.DataFrame = frame
+
+    def table(self) -> pd.DataFrame:
+        """Mean of each subject in each state: subject, state, segments, true, two_step, random."""
+        grouped = self.segments.groupby(["subject", "state"])[[*REFERENCES]]
+        means = grouped.mean()
+        means.insert(0, "segments", grouped.size())
+        return means.reset_index()
+
+    def overall(self) -> pd.DataFrame:
+        """Mean over subjects for each state, and for all segments of a subject together (state "all")."""
+        import pandas as pd
+
+        each = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
+        both = pd.concat([each, self.table()])
+        grouped = both.groupby("state")[[*REFERENCES]]
+        result = grouped.mean()
+        result.insert(0, "subjects", grouped.size())
+        return result.reindex([state for state in ("all", *STATES) if state in result.index]).reset_index()
+
+    def ictal_test(self, reference: str = "true") -> SignedRank:
+        """Ictal against interictal similarity: subjects' means, paired, Wilcoxon's signed ranks, two-sided.
+
+        Segments of a subject are not independent, subjects are: the test has one pair for each subject that has both
+        states. Ranks, because similarities are bounded and their spread differs between subjects.
+        """
+        means = self.table().pivot(index="subject", columns="state", values=reference)
+        if not {"ictal", "interictal"} <= set(means):
+            return signed_rank([], [])
+        pairs = means[["ictal", "interictal"]].dropna()
+        return signed_rank(pairs["ictal"].tolist(), pairs["interictal"].tolist())
+
+    def plot(self, path: str | Path, title: str = "") -> None:
+        """Bars of the three references by state, a dot for each subject; beside it the subjects one by one."""
+        plot_similarity(self, path, title)
+
+
+def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
+    """Wilcoxon's signed-rank test of first − second, two-sided; exact up to 50 pairs without ties."""
+    import numpy as np
+    from scipy import stats
+
+    difference = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
+    n = len(difference)
+    if n == 0:
+        return SignedRank(math.nan, math.nan, math.nan, 0, 1.0)
+    median, smallest = float(np.median(difference)), 2.0 ** (1 - n)
+    if not difference.any():
+        return SignedRank(median, 0.0, 1.0, n, smallest)
+    result = stats.wilcoxon(difference)
+    return SignedRank(median, float(result.statistic), float(result.pvalue), n, smallest)
+
+
+def compare_models(models: Mapping[str, Similarity], against: str | None = None) -> pd.DataFrame:
+    """Pairs of models, paired by subject: the margin of the true over the random reference, signed ranks, Holm.
+
+    All pairs, or those with the model named `against` alone, which are fewer tests.
+
+    Cosines of two models live in two embedding spaces, and an encoder that maps everything to nearly one direction
+    has high ones; the margin over the random reference is what can be compared. p-values are Holm's, over the pairs.
+
+    Returns
+    -------
+    DataFrame
+        model, other, subjects, margin, other_margin, median_difference, p_value, p_holm, smallest_p.
+
+    Raises
+    ------
+    ValueError
+        There are fewer than two models, or none of them is `against`.
+    """
+    import pandas as pd
+
+    if len(models) < 2:
+        raise ValueError(f"models must be two or more, as they are compared in pairs, got {[*models]}")
+    margins = {}
+    for name, similarity in models.items():
+        means = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
+        margins[name] = means["true"] - means["random"]
+    rows = []
+    if against is not None and against not in margins:
+        raise ValueError(f"against must be one of {', '.join(margins)}, got {against!r}")
+    pairs = itertools.combinations(margins, 2)
+    for name, other in pairs if against is None else [(against, other) for other in margins if other != against]:
+        pair = pd.concat([margins[name], margins[other]], axis=1, keys=["first", "second"]).dropna()
+        test = signed_rank(pair["first"].tolist(), pair["second"].tolist())
+        rows.append(
+            {
+                "model": name,
+                "other": other,
+                "subjects": test.n,
+                "margin": pair["first"].mean(),
+                "other_margin": pair["second"].mean(),
+                "median_difference": test.median_difference,
+                "p_value": test.p_value,
+                "smallest_p": test.smallest_p,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame.insert(7, "p_holm", _holm(frame["p_value"].tolist()))
+    return frame
+
+
+def _holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment; NaN stays and counts as no test."""
+    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    adjusted = [math.nan] * len(p_values)
+    highest = 0.0
+    for rank, (p, i) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - rank)))
+        adjusted[i] = highest
+    return adjusted
+
+
+def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -> None:
+    """Write the plot of `Similarity.plot`; the file type is that of the path."""
+    import matplotlib.pyplot as plt
+
+    colours = dict(zip(REFERENCES, ("#1b6ca8", "#e08e45", "#9a9a9a"), strict=True))
+    table, overall = similarity.table(), similarity.overall().set_index("state")
+    states = [state for state in STATES if state in overall.index]
+    subjects = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(6 + 0.35 * len(subjects), 4), sharey=True, width_ratios=(4, max(3, len(subjects)))
+    )
+    for position, reference in enumerate(REFERENCES):
+        at = [index + 0.27 * (position - 1) for index in range(len(states))]
+        label = reference.replace("_", "-")
+        left.bar(at, overall.loc[states, reference], 0.25, color=colours[reference], alpha=0.6, label=label)
+        for x, state in zip(at, states, strict=True):
+            dots = table.loc[table["state"] == state, reference]
+            left.plot([x] * len(dots), dots, ".", color=colours[reference], markersize=5)
+        right.plot(range(len(subjects)), subjects[reference], "o", color=colours[reference], label=label)
+    left.set_xticks(range(len(states)), states)
+    left.set_ylabel("cosine similarity")
+    left.set_title("mean over subjects")
+    right.set_xticks(range(len(subjects)), subjects.index, rotation=90 if len(subjects) > 6 else 0)
+    right.set_title("each subject")
+    right.legend(title="reference", fontsize="small")
+    if title:
+        figure.suptitle(title)
+    figure.tight_layout()
+    try:
+        with replaced(path) as written:
+            figure.savefig(written, dpi=120)
+    finally:
+        plt.close(figure)

@@ -1,0 +1,239 @@
+"""Spans of segments, cut into overlapping windows after encoding, and batches of ragged spans by masks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.preprocessing.memory import Memory
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+OPEN_RECORDINGS = 4
+"""Recordings of a data set whose buffers and file handles a process keeps at a time."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Segments [first, last) of one recording of a data set."""
+
+    recording: int
+    first: int
+    last: int
+
+
+def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, int]]:
+    """Spans [first, last) of at most `length` segments with every window of `window` segments in exactly one of them.
+
+    Neighbouring spans share `window` − 1 segments, so ``length`` = 4 × ``window`` encodes a third of the segments
+    twice. A recording shorter than a window is one span.
+
+    Examples
+    --------
+    >>> cover(10, length=4, window=2)
+    [(0, 4), (3, 7), (6, 10)]
+    >>> cover(9, length=4)
+    [(0, 4), (4, 8), (8, 9)]
+    """
+    if not 1 <= window <= length:
+        raise ValueError(f"length ({length}) must be at least window ({window}), and that at least 1")
+    if num_segments <= window:
+        return [(0, num_segments)]
+    step = length - window + 1
+    return [(first, min(first + length, num_segments)) for first in range(0, num_segments - window + 1, step)]
+
+
+def unfold_windows(embeddings: Tensor, window: int) -> Tensor:
+    """All windows at stride 1 of encoded spans, without copying.
+
+    Parameters
+    ----------
+    embeddings : Tensor, shape (B, S, …)
+        One row a segment: embeddings [B, S, C, D] or a mask [B, S] or [B, S, C].
+    window : int
+        T segments.
+
+    Returns
+    -------
+    Tensor, shape (B, S − T + 1, T, …)
+
+    Examples
+    --------
+    >>> unfold_windows(torch.arange(4)[None], 3)
+    tensor([[[0, 1, 2],
+             [1, 2, 3]]])
+    """
+    if not 1 <= window <= embeddings.shape[1]:
+        raise ValueError(f"window must lie between 1 and the span's {embeddings.shape[1]} segments, got {window}")
+    return embeddings.unfold(1, window, 1).movedim(-1, 2)
+
+
+class SpanDataset(Dataset[dict[str, Any]]):
+    """Spans of several recordings; each item is read once from its file and holds all windows within it.
+
+    Parameters
+    ----------
+    segments : sequence of Segments
+        One a recording.
+    length : int
+        S, segments in a span.
+    window : int
+        T, segments in a window; spans overlap so that no window is lost. 1 gives spans side by side.
+    rule : {"any", "half"}
+        Label of a segment, see `Segments.labels`.
+    tail : bool
+        Keep the last segment where it overlaps the one before it; off for training, where time must be even.
+
+    Attributes
+    ----------
+    spans : tuple of Span
+    subjects : tuple of str
+        Of each span.
+    ictal : ndarray of bool, shape (len,)
+        Whether a span holds an ictal segment.
+
+    Notes
+    -----
+    Files are opened in the process that reads, so workers never share a handle, and only `OPEN_RECORDINGS` recordings
+    are kept open.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segments],
+        length: int,
+        window: int = 1,
+        *,
+        rule: Literal["any", "half"] = "any",
+        tail: bool = False,
+    ) -> None:
+        if not segments:
+            raise ValueError("segments is empty: give at least one recording")
+        self.segments, self.window = list(segments), window
+        self._labels = [s.labels(rule) for s in self.segments]
+        self._names = _distinct_names(self.segments)
+        spans = []
+        for index, one in enumerate(self.segments):
+            uneven = one.num_segments > 1 and one.starts[-1] - one.starts[-2] < SEGMENT_SECONDS
+            count = one.num_segments - (uneven and not tail)
+            spans += [Span(index, first, last) for first, last in cover(count, length, window)]
+        self.spans = tuple(spans)
+        self.subjects = tuple(self.segments[span.recording].subject for span in spans)
+        self.ictal: NDArray[np.bool_] = np.array([self._labels[s.recording][s.first : s.last].any() for s in spans])
+        self._used: OrderedDict[int, None] = OrderedDict()
+        self._memory = Memory()
+        self._following = 0
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples.
+
+        Subject and recording together are one recording: of several with one name, such as files in folders by day,
+        the later ones are called "ieeg (2)", "ieeg (3)", ….
+        """
+        span = self.spans[index]
+        segments = self.segments[span.recording]
+        self._used[span.recording] = None
+        self._used.move_to_end(span.recording)
+        while len(self._used) > OPEN_RECORDINGS:
+            self.segments[self._used.popitem(last=False)[0]].release()
+        # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
+        again = self.window - 1 if index in (0, self._following) else 0
+        self._following = index + 1
+        signal, valid = segments.read(span.first, span.last, again, self._memory)
+        return {
+            "signal": torch.from_numpy(signal),
+            "token_mask": torch.from_numpy(valid),
+            "ictal": torch.from_numpy(self._labels[span.recording][span.first : span.last].copy()),
+            "subject": segments.subject,
+            "recording": self._names[span.recording],
+            "start": float(segments.starts[span.first]),
+            "segment_samples": segments.segment_samples,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
+
+
+def _distinct_names(segments: Sequence[Segments]) -> list[str]:
+    """Names of the recordings, numbered where a subject has several of one name."""
+    names: list[str] = []
+    taken: set[tuple[str, str]] = set()
+    for one in segments:
+        name, number = one.recording.name, 1
+        while (one.subject, name) in taken:
+            number += 1
+            name = f"{one.recording.name} ({number})"
+        taken.add((one.subject, name))
+        names.append(name)
+    return names
+
+
+def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any]:
+    """A batch of spans with different numbers of channels and segments.
+
+    Channels are padded at the end, segments at the start: windows end where their label is.
+
+    Parameters
+    ----------
+    items : sequence of dict
+        From `SpanDataset`.
+    segments : int, default 1
+        Pad to at least so many segments, for what needs the same span whatever else is in the batch.
+
+    Returns
+    -------
+    dict
+        ``signal`` float32 [B, C, S·2560], ``channel_mask`` [B, C], ``token_mask`` [B, S, C], ``segment_mask`` [B, S]
+        (True = real), ``ictal`` [B, S], ``subject`` and ``recording`` (lists of str), ``start`` float64 [B]: seconds
+        at which the first row begins, before the recording where it is padding.
+    """
+    sizes = {item["segment_samples"] for item in items}
+    if len(sizes) != 1:
+        raise ValueError(f"the spans of a batch must have the same rate, got segments of {sorted(sizes)} samples")
+    size = sizes.pop()
+    B = len(items)
+    shapes = [item["token_mask"].shape for item in items]
+    S, C = map(max, zip(*shapes, (segments, 1), strict=True))
+    if B == 1 and shapes[0] == (S, C):  # fresh memory for a copy would cost more than reading the file
+        (item,) = items
+        return {
+            "signal": item["signal"][None],
+            "channel_mask": torch.ones(1, C, dtype=torch.bool),
+            "token_mask": item["token_mask"][None],
+            "segment_mask": torch.ones(1, S, dtype=torch.bool),
+            "ictal": item["ictal"][None],
+            "subject": [item["subject"]],
+            "recording": [item["recording"]],
+            "start": torch.full((1,), item["start"], dtype=torch.float64),
+        }
+    padded = any(shape != (S, C) for shape in shapes)
+    batch: dict[str, Any] = {
+        "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
+        "channel_mask": torch.zeros(B, C, dtype=torch.bool),
+        "token_mask": torch.zeros(B, S, C, dtype=torch.bool),
+        "segment_mask": torch.zeros(B, S, dtype=torch.bool),
+        "ictal": torch.zeros(B, S, dtype=torch.bool),
+        "subject": [item["subject"] for item in items],
+        "recording": [item["recording"] for item in items],
+        "start": torch.zeros(B, dtype=torch.float64),
+    }
+    for b, (item, (own, channels)) in enumerate(zip(items, shapes, strict=True)):
+        first = S - own
+        batch["signal"][b, :channels, first * size :] = item["signal"]
+        batch["channel_mask"][b, :channels] = True
+        batch["token_mask"][b, first:, :channels] = item["token_mask"]
+        batch["segment_mask"][b, first:] = True
+        batch["ictal"][b, first:] = item["ictal"]
+        batch["start"][b] = item["start"] - first * SEGMENT_SECONDS
+    return batch

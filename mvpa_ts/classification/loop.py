@@ -1,0 +1,237 @@
+"""Train one classification network on a part of a panel."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.classification.augmentation import Augmentation, mixed
+from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.weight_averaging import WeightAverage
+
+_AUGMENTATION = Augmentation()
+_KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
+# Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
+_KERNEL_ROWS = 1024
+_STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
+# Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
+Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
+
+
+@dataclass(frozen=True)
+class ClassificationTraining:
+    """How `fit_classifier` trains; the defaults serve every dataset.
+
+    Attributes
+    ----------
+    steps : int or None
+        Most optimiser steps of a network. None: 300, or as many as show each series 8 times where that is more.
+    batch_size : int
+    learning_rate, weight_decay : float
+        Of AdamW with a one-cycle schedule.
+    label_smoothing, mixup : float
+        Share of the target given to all classes; parameter of the Beta distribution that mixes pairs of series, 0: no
+        mixing.
+    weight_averaging : float
+        Decay of the exponential average of weights that is validated and kept.
+    clip : float
+        Largest norm of the gradient.
+    augmentation : Augmentation
+    validation : float
+        Share of the training series, drawn from each class, that the number of steps is chosen on; 0: all steps.
+    evaluate_every, patience : int
+        Steps between two validations, and validations without a smaller loss before training stops.
+    num_networks : int
+        Networks whose probabilities are averaged.
+    refit : bool
+        The first network holds out the validation part, and the others are trained on all series for the number of
+        steps that was best for it. Otherwise each network holds out a part of its own.
+    kernel_augmentation, kernel_copies : Augmentation, int
+        Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
+    class_weights : {"balanced"}, tuple of float or None
+        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+    """
+
+    steps: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.05
+    label_smoothing: float = 0.1
+    mixup: float = 0.0
+    weight_averaging: float = 0.98
+    clip: float = 1.0
+    augmentation: Augmentation = _AUGMENTATION
+    validation: float = 0.2
+    evaluate_every: int = 25
+    patience: int = 6
+    num_networks: int = 2
+    refit: bool = True
+    kernel_augmentation: Augmentation = _KERNEL_AUGMENTATION
+    kernel_copies: int = 4
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
+        keep_whole(self, 0, "kernel_copies")
+        if self.learning_rate <= 0 or self.clip <= 0:
+            raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
+        keep_shares(self, "label_smoothing", "validation", "weight_averaging")
+        for name in ("weight_decay", "mixup"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if isinstance(self.class_weights, tuple):
+            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
+                raise ValueError(
+                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
+                )
+        elif self.class_weights not in (None, "balanced"):
+            raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
+
+    def for_panel(self, size: int) -> ClassificationTraining:
+        """These settings for a panel of that many series: the steps are set, and validations are not too many."""
+        if self.steps is not None:
+            return self
+        steps = max(_STEPS, math.ceil(_EPOCHS * size / self.batch_size))
+        return replace(self, steps=steps, evaluate_every=max(self.evaluate_every, steps // _EVALUATIONS))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
+
+    x: Tensor
+    mask: Tensor
+    labels: Tensor
+    num_classes: int
+
+    def rows(self, rows: np.ndarray) -> Part:
+        """Some of the series."""
+        return Part(self.x[rows], self.mask[rows], self.labels[rows], self.num_classes)
+
+    def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
+        """What a series of each class counts; "balanced": the classes count the same."""
+        if kind is None:
+            return torch.ones(self.num_classes)
+        if isinstance(kind, tuple):
+            return torch.tensor(kind, dtype=torch.float32)
+        return (
+            len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
+        )
+
+
+def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> Tensor:
+    """Fit the fixed-kernel path to a part and to changed copies of it; returns what `KernelPath.fit` does."""
+    generator = torch.Generator().manual_seed(seed)
+    copies = max(0, min(training.kernel_copies, _KERNEL_ROWS // len(part.labels) - 1))
+    forms = [(part.x, part.mask)]
+    forms += [training.kernel_augmentation(part.x, part.mask, generator) for _ in range(copies)]
+    device = path.weight.device
+    x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
+    weights = part.class_weights(training.class_weights)[part.labels]
+    return path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
+
+
+def train_network(
+    network: nn.Module,
+    part: Part,
+    held: Part | None,
+    training: ClassificationTraining,
+    *,
+    steps: int,
+    seed: int,
+    report: Report | None = None,
+) -> int:
+    """Train in place and return the step whose averaged weights the network then holds.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Maps x [B, L, C] and mask [B, L, C] to logits [B, K].
+    part, held : Part
+        What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
+    training : ClassificationTraining
+        Its schedule spans `training.steps` (None: `steps`), so that fewer `steps` repeat the beginning of a longer run.
+    steps : int
+    seed : int
+        For batches and augmentation; dropout follows torch's global random state.
+    report : callable, optional
+        Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    device = next(network.parameters()).device
+    class_weights = part.class_weights(training.class_weights)
+    parameters = list(network.parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [one for one in parameters if one.ndim > 1], "weight_decay": training.weight_decay},
+            {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
+        ],
+        training.learning_rate,
+    )
+    total = (training.steps or steps) + 1
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        training.learning_rate,
+        total_steps=total,
+        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
+    )
+    average = WeightAverage(network, training.weight_averaging or None)
+    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
+    order = torch.empty(0, dtype=torch.long)
+    for step in range(1, steps + 1):
+        while len(order) < training.batch_size:
+            order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
+        rows, order = order[: training.batch_size], order[training.batch_size :]
+        x, mask = training.augmentation(part.x[rows], part.mask[rows], generator)
+        target = F.one_hot(part.labels[rows], part.num_classes).float()
+        if training.mixup:
+            x, target = mixed(x, mask, target, training.mixup, generator)
+        target = target * (1 - training.label_smoothing) + training.label_smoothing / part.num_classes
+        log_probability = network.train()(x.to(device), mask.to(device)).log_softmax(-1)
+        losses = -(target.to(device) * log_probability).sum(1)
+        loss = (losses * class_weights[part.labels[rows]].to(device)).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, training.clip)
+        optimizer.step()
+        schedule.step()
+        average.update()
+        if step % training.evaluate_every and step != steps:
+            continue
+        with average.in_place():
+            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
+            if report is not None:
+                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
+            if validation_loss is not None and validation_loss < best_loss:
+                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
+        if held is not None and step - best_step >= training.patience * training.evaluate_every:
+            break
+    average.keep()
+    if best_state is not None:
+        network.load_state_dict(best_state)
+    network.eval()
+    return best_step or steps
+
+
+def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
+    """Cross-entropy and accuracy."""
+    outputs = logits(network, part)
+    loss = F.cross_entropy(outputs, part.labels, class_weights).item()
+    return loss, (outputs.argmax(1) == part.labels).double().mean().item()
+
+
+@torch.no_grad()
+def logits(network: nn.Module, part: Part) -> Tensor:
+    """What a network says of every series of a part, [n, K], on the CPU."""
+    device = next(network.parameters()).device
+    parts = zip(part.x.split(64), part.mask.split(64), strict=True)
+    return torch.cat([network(x.to(device), mask.to(device)).cpu() for x, mask in parts])

@@ -1,0 +1,1 @@
+"""Public benchmark data: forecasting series and the UEA archive."""

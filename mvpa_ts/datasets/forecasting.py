@@ -1,0 +1,209 @@
+"""Public forecasting benchmarks with the borders and the scaling that published tables use.
+
+Files are looked for in the folder that the environment variable ``MVPA_TS_DATA`` names, then in the user's cache, then
+downloaded from their public address; a checksum decides whether a cached or downloaded file is the right one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mvpa_ts.forecasting.network import observed_range
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ETT = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small"
+_WEATHER = "https://huggingface.co/datasets/thuml/Time-Series-Library/resolve/main/weather/weather.csv"
+# name: (path below the data folder, public address, SHA-256)
+_FILES = {
+    "ETTh1": (
+        "ETT-small/ETTh1.csv",
+        f"{_ETT}/ETTh1.csv",
+        "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
+    ),
+    "ETTh2": (
+        "ETT-small/ETTh2.csv",
+        f"{_ETT}/ETTh2.csv",
+        "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b",
+    ),
+    "Weather": ("weather/weather.csv", _WEATHER, "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63"),
+}
+FORECASTING_DATASETS = tuple(_FILES)
+# What stands in a file for a value that was not measured; published tables take it as a value.
+_MISSING_CODE = {"Weather": -9999.0}
+
+
+def dataset_path(name: str) -> Path:
+    """Where the file of a dataset lies, after a download if need be.
+
+    Parameters
+    ----------
+    name : {"ETTh1", "ETTh2", "Weather"}
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+    OSError
+        The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
+    """
+    if name not in _FILES:
+        raise ValueError(f"name must be one of {FORECASTING_DATASETS}, got {name!r}")
+    relative, url, checksum = _FILES[name]
+    if folder := os.environ.get("MVPA_TS_DATA"):
+        local = Path(folder).expanduser() / relative
+        if local.is_file():
+            return local
+    try:
+        import pooch
+    except ImportError as error:
+        raise OSError(
+            f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put {relative} there, "
+            'or install "mvpa-ts[neuralforecast]" to download it'
+        ) from error
+    cache = Path(pooch.os_cache("mvpa-ts")) / relative
+    try:
+        return Path(pooch.retrieve(url, f"sha256:{checksum}", fname=cache.name, path=cache.parent, progressbar=True))
+    except (OSError, ValueError) as error:  # requests raises an OSError; a wrong checksum is a ValueError
+        raise OSError(f"{name} could not be downloaded from {url}: {error}") from error
+
+
+def load_forecasting_frame(name: str) -> pd.DataFrame:
+    """The dataset as published: a `date` column and one column a channel, channels sorted by name.
+
+    Sorted, because MVPA depends on the order of channels and neuralforecast sorts series by name.
+    """
+    import pandas as pd
+
+    frame = pd.read_csv(dataset_path(name), parse_dates=["date"], encoding_errors="replace")
+    return frame[["date", *sorted(frame.columns.drop("date"))]]
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Rows [start, stop) whose values are forecast in each part; every part may look back before its start."""
+
+    train: tuple[int, int]
+    validation: tuple[int, int]
+    test: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, rows: int) -> Borders:
+        """The borders of a dataset with that many rows.
+
+        ETT: 12, 4 and 4 months of 30 days, what follows is unused. Weather: 70 % train, 20 % test, the rest between.
+        """
+        if name.startswith("ETTh"):
+            month = 30 * 24
+            train, validation, test = 12 * month, 16 * month, 20 * month
+        else:
+            train, test = int(0.7 * rows), rows
+            validation = rows - int(0.2 * rows)
+        return cls((0, train), (train, validation), (validation, test))
+
+
+@dataclass(frozen=True)
+class WindowSet:
+    """All windows of one part at stride 1; none is dropped.
+
+    Attributes
+    ----------
+    values : Tensor, shape (rows, C)
+        The whole scaled series; windows are cut from it when they are asked for.
+    starts : Tensor, shape (windows,)
+        First look-back row of each window, which is also its phase in a cycle counted from row 0.
+    lookback, horizon : int
+    missing : Tensor, shape (C,), optional
+        The scaled number that stands in `values` where nothing was measured. Windows are cut as they are, for published
+        tables count it as a value; a model may know better.
+    """
+
+    values: Tensor
+    starts: Tensor
+    lookback: int
+    horizon: int
+    missing: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def complete(self) -> WindowSet:
+        """The windows without a missing value."""
+        if self.missing is None:
+            return self
+        before = torch.zeros(len(self.values) + 1, dtype=torch.long, device=self.values.device)
+        before[1:] = (self.values == self.missing).any(1).cumsum(0)
+        stops = self.starts + self.lookback + self.horizon
+        return replace(self, starts=self.starts[before[stops] == before[self.starts]])
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest value of each channel that was measured in a row of the windows, [C] each."""
+        # Windows that begin at a row, less those that have ended there.
+        change, one = self.starts.new_zeros(len(self.values) + 1), torch.ones_like(self.starts)
+        change.index_add_(0, self.starts, one).index_add_(0, self.starts + self.lookback + self.horizon, -one)
+        values = self.values[change.cumsum(0)[:-1] > 0]
+        observed = torch.ones_like(values, dtype=torch.bool) if self.missing is None else values != self.missing
+        return observed_range(values, observed)
+
+    def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Look-back [B, L, C], horizon [B, h, C] and first row [B]; shuffled if a generator is given."""
+        order = torch.randperm(len(self), generator=generator) if generator else torch.arange(len(self))
+        steps = torch.arange(self.lookback + self.horizon, device=self.values.device)
+        for rows in order.to(self.values.device).split(size):
+            starts = self.starts[rows]
+            windows = self.values[starts[:, None] + steps]
+            yield windows[:, : self.lookback], windows[:, self.lookback :], starts
+
+
+def forecasting_windows(
+    frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu"
+) -> dict[str, WindowSet]:
+    """Scaled windows of the parts "train", "validation" and "test".
+
+    The scaler (mean and population standard deviation of each channel) is fitted on the train rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `date` and one column a channel, as `load_forecasting_frame` gives it.
+    name : str
+        Sets the borders; see `Borders.of`.
+    lookback, horizon : int
+        Steps.
+
+    Raises
+    ------
+    ValueError
+        The frame is too short for the borders, or a part for look-back and horizon.
+    """
+    values = frame.drop(columns="date").to_numpy(np.float64)
+    borders = Borders.of(name, len(values))
+    if len(values) < borders.test[1]:
+        raise ValueError(f"{name} needs {borders.test[1]} rows, frame has {len(values)}")
+    train = values[slice(*borders.train)]
+    scale = train.std(0)
+    scale[scale == 0.0] = 1.0
+    tensor = torch.tensor((values - train.mean(0)) / scale, dtype=torch.float32, device=device)
+    missing = None
+    if name in _MISSING_CODE:
+        missing = torch.tensor((_MISSING_CODE[name] - train.mean(0)) / scale, dtype=torch.float32, device=device)
+    windows = {}
+    for part in ("train", "validation", "test"):
+        start, stop = getattr(borders, part)
+        first = max(start - lookback, 0)
+        count = stop - lookback - horizon - first + 1
+        if count < 1:
+            raise ValueError(
+                f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
+            )
+        windows[part] = WindowSet(tensor, torch.arange(first, first + count, device=device), lookback, horizon, missing)
+    return windows

@@ -1,0 +1,1 @@
+"""The forecasting network, its training and its files."""

@@ -1,0 +1,142 @@
+"""Sizes and options of the forecasting network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from mvpa_ts.attention.functional import COMPONENTS, checked_components
+from mvpa_ts.checks import keep_shares, keep_whole
+
+
+@dataclass(frozen=True)
+class ForecastingConfig:
+    """Sizes and options of a `ForecastingNetwork`.
+
+    The number of parameters depends on no number of channels, except through `cycle_channels` and
+    `individual_channels` when those are set.
+
+    Attributes
+    ----------
+    horizon, lookback : int
+        Steps to forecast (h) and steps to look at (L).
+    patch_length, patch_stride : int
+        Steps in a token and between the starts of two tokens. When the look-back is no whole number of strides, the
+        first patch is padded with missing values.
+    dim, num_heads, mlp_dim, num_layers : int
+        Width D, heads, hidden width of the gated MLP, and blocks. No layer leaves the linear path alone.
+    components : tuple of {"content", "time", "channel"}
+        Terms of the attention score.
+    channel_distance : {"absolute", "signed"}
+    max_channels : int
+        Rows of the channel codebook; channels further apart share the last row.
+    dropout : float
+        On tokens, on the attention's output and inside the MLP.
+    attention_dropout : float
+        Structured dropout of whole segments and channels.
+    head_dropout : float
+        On the features before the output head.
+    num_outputs : int
+        Numbers per forecast step: quantiles, or parameters of a distribution.
+    cycle_length : int or None
+        Steps of a learnable cycle that is taken from the input and added to the output (CycleNet); needs `phase`.
+    cycle_channels : int or None
+        Channels with a cycle of their own; None shares one cycle among all.
+    phase_weights : bool
+        Weigh each step that the linear path reads by a learnt factor of its phase, the same for all channels; needs
+        `cycle_length`. Some hours of a day tell more about what comes than others, and one matrix for all phases cannot
+        know which step is which hour.
+    individual_channels : int or None
+        Number of channels, if each gets parameters of its own: a correction of the linear path's matrix and a vector
+        that is added to its tokens. Needed where channels are different things, as in weather data. None keeps the
+        network free of channel identities, so that it runs on any number of channels.
+    future_size, historic_size, static_size : int
+        Exogenous features known ahead, known in the past only, and constant.
+    normalise : bool
+        Instance normalisation per window and channel, undone on the output.
+    level_reversion : bool
+        Learn how far each step of the forecast returns from the window's mean towards zero, which instance
+        normalisation alone rules out. For series that were standardised as a whole, so that zero is their mean.
+    shuffle_channels : bool
+        Train on random channel orders.
+    bounded_channels : int or None
+        Number of channels, if forecasts shall stay between bounds, one pair a channel, that
+        `ForecastingNetwork.set_bounds` sets. For what cannot pass a limit and often lies on it: rain, sunshine, sales.
+    location_outputs : tuple of int or None
+        Outputs that the cycle is added to, for distributions whose other parameters do not move with it; None is all.
+    """
+
+    horizon: int
+    lookback: int
+    patch_length: int = 48
+    patch_stride: int = 24
+    dim: int = 32
+    num_heads: int = 4
+    mlp_dim: int = 64
+    num_layers: int = 1
+    components: tuple[str, ...] = COMPONENTS
+    channel_distance: Literal["absolute", "signed"] = "absolute"
+    max_channels: int = 32
+    dropout: float = 0.3
+    attention_dropout: float = 0.0
+    head_dropout: float = 0.5
+    num_outputs: int = 1
+    cycle_length: int | None = None
+    cycle_channels: int | None = None
+    phase_weights: bool = False
+    individual_channels: int | None = None
+    future_size: int = 0
+    historic_size: int = 0
+    static_size: int = 0
+    normalise: bool = True
+    level_reversion: bool = False
+    shuffle_channels: bool = False
+    bounded_channels: int | None = None
+    location_outputs: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        keep_whole(
+            self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
+            "max_channels", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
+            "bounded_channels",
+        )  # fmt: skip
+        keep_whole(self, 0, "num_layers", "future_size", "historic_size", "static_size")
+        if not self.num_layers and self.future_size + self.historic_size + self.static_size:
+            raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
+        if self.num_layers and self.patch_length > self.lookback:
+            raise ValueError(f"patch_length ({self.patch_length}) must not exceed lookback ({self.lookback})")
+        if self.patch_stride > self.patch_length:
+            raise ValueError(
+                f"patch_stride ({self.patch_stride}) must not exceed patch_length ({self.patch_length}): "
+                "steps between patches would be lost"
+            )
+        if self.num_layers and self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+        keep_shares(self, "dropout", "attention_dropout", "head_dropout")
+        if self.cycle_channels is not None and self.cycle_length is None:
+            raise ValueError("cycle_channels needs cycle_length")
+        if self.phase_weights and self.cycle_length is None:
+            raise ValueError("phase_weights needs cycle_length")
+        if self.level_reversion and not self.normalise:
+            raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
+        if self.bounded_channels is not None and self.location_outputs is not None:
+            raise ValueError("bounded_channels needs location_outputs = None: not every output is a level to bound")
+        if self.channel_distance not in ("absolute", "signed"):
+            raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
+        if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):
+            raise ValueError(
+                f"location_outputs must be None or numbers of the {self.num_outputs} outputs (num_outputs), counted "
+                f"from 0, got {self.location_outputs}"
+            )
+        object.__setattr__(self, "components", checked_components(self.components))
+
+    @property
+    def segments(self) -> int:
+        """Tokens per channel over the look-back."""
+        return 1 + math.ceil((self.lookback - self.patch_length) / self.patch_stride)
+
+    @property
+    def future_segments(self) -> int:
+        """Tokens per channel over the horizon; none without future exogenous features."""
+        return math.ceil(self.horizon / self.patch_stride) if self.future_size else 0

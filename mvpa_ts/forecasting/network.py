@@ -1,0 +1,385 @@
+"""The forecasting network: a linear path from look-back to horizon, and an MVPA path over patch tokens added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.attention.module import MVPAttention
+from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+
+
+class ForecastingNetwork(nn.Module):
+    """Forecast all channels of a window at once.
+
+    The window is normalised per channel; a linear map from look-back to horizon, shared by the channels, gives the
+    base forecast. An encoder of bidirectional MVPA blocks over patch tokens (segments × channels) adds to it. Both
+    start at zero, so that training departs from the window's mean.
+
+    Parameters
+    ----------
+    config : ForecastingConfig
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts import ForecastingConfig, ForecastingNetwork
+    >>> network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96))
+    >>> network(torch.randn(8, 96, 7)).shape  # 7 channels; any number will do
+    torch.Size([8, 24, 7, 1])
+    """
+
+    lower: Tensor
+    upper: Tensor
+
+    def __init__(self, config: ForecastingConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.linear = nn.Linear(config.lookback, config.horizon * config.num_outputs)
+        # From zero (the window's mean) rather than at random: the noise of a random start outlives a short training.
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        if config.individual_channels is not None:
+            self.corrections = nn.Parameter(
+                torch.zeros(config.individual_channels, config.lookback, config.horizon * config.num_outputs)
+            )
+        if config.cycle_length is not None:
+            self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
+            if config.phase_weights:
+                self.phase_weights = nn.Parameter(torch.zeros(config.cycle_length, 1))
+        if config.level_reversion:
+            self.reversion = nn.Parameter(torch.zeros(config.horizon))
+        if config.bounded_channels is not None:
+            widest = torch.full((config.bounded_channels,), torch.finfo().max)
+            self.register_buffer("lower", -widest)
+            self.register_buffer("upper", widest)
+        self.encoder = PatchEncoder(config) if config.num_layers else None
+
+    @torch.no_grad()
+    def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
+        """Keep the forecasts of each channel between two numbers; a new network has the widest bounds.
+
+        Parameters
+        ----------
+        lower, upper : Tensor, shape (C,)
+            In the units of the windows; infinite is no bound.
+
+        Raises
+        ------
+        ValueError
+            The network has no bounds, or these are not C pairs of which the first is the smaller.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from mvpa_ts import ForecastingConfig, ForecastingNetwork
+        >>> network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, bounded_channels=2))
+        >>> network.set_bounds(torch.zeros(2), torch.tensor([1.0, torch.inf]))
+        >>> forecast = network(torch.randn(8, 96, 2))
+        >>> bool(forecast.min() >= 0), bool(forecast[:, :, 0].max() <= 1)
+        (True, True)
+        """
+        if self.config.bounded_channels is None:
+            raise ValueError("set_bounds needs a network with bounded_channels, this one has none")
+        expected = (self.config.bounded_channels,)
+        lower, upper = torch.as_tensor(lower).to(self.lower), torch.as_tensor(upper).to(self.upper)
+        if lower.shape != expected or upper.shape != expected or not bool((lower <= upper).all()):
+            raise ValueError(
+                f"lower and upper must have shape {expected} and lower <= upper, got {lower.tolist()} "
+                f"and {upper.tolist()}"
+            )
+        # An average of buffers would make NaN of infinite ones.
+        limit = torch.finfo(self.lower.dtype).max
+        self.lower.copy_(lower.clamp(-limit, limit))
+        self.upper.copy_(upper.clamp(-limit, limit))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        phase: Tensor | None = None,
+        future: Tensor | None = None,
+        historic: Tensor | None = None,
+        static: Tensor | None = None,
+    ) -> Tensor:
+        """Forecast the horizon of each window.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, L, C)
+            Look-back windows.
+        mask : bool Tensor, shape (B, L, C), optional
+            True = observed. What is stored elsewhere does not matter.
+        phase : integer Tensor, shape (B,), optional
+            Position of the first step in the cycle; taken modulo `cycle_length`.
+        future : Tensor, shape (B, L + h, C, F), optional
+        historic : Tensor, shape (B, L, C, X), optional
+        static : Tensor, shape (C, S), optional
+            Exogenous features known ahead, of the past, and constant.
+
+        Returns
+        -------
+        Tensor, shape (B, h, C, m)
+
+        Raises
+        ------
+        ValueError
+            The window length, the features or the phase do not fit the configuration.
+        """
+        self._check(x, mask, phase, future, historic, static)
+        config = self.config
+        # Looked at where that is quick: a GPU would have to be waited for, and a compiled graph holds for any mask.
+        quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if mask is not None and quick and bool(mask.all()):
+            mask = None
+        if mask is not None:
+            x = x.masked_fill(~mask, 0.0)
+        location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
+        x = (x - location) / scale
+        cycle, phases = None, None
+        if config.cycle_length is not None and phase is not None:
+            steps = torch.arange(config.lookback + config.horizon, device=x.device)
+            phases = (phase[:, None] + steps) % config.cycle_length
+            cycle = self.cycle[phases]  # [B, L + h, C or 1]
+            x = x - cycle[:, : config.lookback]
+        if mask is not None:
+            x = x.masked_fill(~mask, 0.0)  # a missing step is read as the window's mean
+
+        read = x
+        if phases is not None and config.phase_weights:
+            # A tenth, for an optimiser shall move them that much slower than the matrix.
+            read = x * (1.0 + 0.1 * self.phase_weights[phases[:, : config.lookback]])
+        forecast = self.linear(read.mT)
+        if config.individual_channels is not None:
+            forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
+        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
+        if self.encoder is not None:
+            forecast = forecast + self.encoder(x, mask, future, historic, static)
+        moving = range(config.num_outputs) if config.location_outputs is None else config.location_outputs
+        shifts = forecast.new_tensor([float(output in moving) for output in range(config.num_outputs)])
+        if cycle is not None:
+            forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
+        forecast = forecast * scale[..., None] + location[..., None]
+        if config.level_reversion:
+            forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
+        if config.bounded_channels is not None:
+            forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
+        return forecast
+
+    def _check(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        phase: Tensor | None,
+        future: Tensor | None,
+        historic: Tensor | None,
+        static: Tensor | None,
+    ) -> None:
+        config = self.config
+        if x.ndim != 3 or x.shape[1] != config.lookback:
+            raise ValueError(f"x must be [B, L, C] with L = lookback = {config.lookback}, got shape {tuple(x.shape)}")
+        B, L, C = x.shape
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
+            raise ValueError(
+                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
+            )
+        if config.cycle_length is not None:
+            if phase is None:
+                raise ValueError(f"phase is needed: the network has a cycle of {config.cycle_length} steps")
+            if phase.shape != (B,) or phase.is_floating_point():
+                raise ValueError(
+                    f"phase must be an integer tensor of shape {(B,)}, got {phase.dtype} of {tuple(phase.shape)}"
+                )
+        for name in ("cycle_channels", "individual_channels", "bounded_channels"):
+            if getattr(config, name) not in (None, C):
+                raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
+        for name, tensor, shape in (
+            ("future", future, (B, L + config.horizon, C, config.future_size)),
+            ("historic", historic, (B, L, C, config.historic_size)),
+            ("static", static, (C, config.static_size)),
+        ):
+            found = None if tensor is None else tuple(tensor.shape)
+            if found != shape and (shape[-1] or found is not None):
+                raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
+
+
+def parameter_groups(
+    network: ForecastingNetwork, *, learning_rate: float, linear_rate: float, others: Iterable[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
+    """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
+
+    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path.
+    """
+    paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
+    for name, parameter in network.named_parameters():
+        paths[not name.startswith("encoder.")].append(parameter)
+    groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
+    return [group for group in groups if group["params"]]
+
+
+class _Bounded(torch.autograd.Function):
+    """A clamp whose gradient passes, but for what would push a forecast further past its bound.
+
+    With no gradient at all, a forecast past a bound would never come back; with all of it, a low quantile of what lies
+    on the bound would go further down without end.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(forecast: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        return forecast.clamp(lower, upper)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        forecast, lower, upper = inputs
+        ctx.save_for_backward(forecast < lower, forecast > upper)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        below, above = ctx.saved_tensors
+        return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
+
+
+class PatchEncoder(nn.Module):
+    """Patches to tokens, bidirectional MVPA over segments × channels, features to the horizon.
+
+    A token is the sum of its patch and of its channel's whole look-back, each through a linear map: validation errors
+    on ETTh1 and ETTh2 are smaller than with patches alone.
+
+    Steps ahead with known features become tokens of their own: they attend with the others and each adds its
+    stretch of the horizon.
+    """
+
+    def __init__(self, config: ForecastingConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, P, m = config.dim, config.patch_length, config.num_outputs
+        self.embed = nn.Linear(P, D)
+        self.embed_lookback = nn.Linear(config.lookback, D, bias=False)
+        self.embed_missing = nn.Linear(P, D, bias=False)
+        if config.historic_size:
+            self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
+        if config.individual_channels is not None:
+            self.embed_channel = nn.Parameter(torch.randn(config.individual_channels, D) / D**0.5)
+        if config.static_size:
+            self.embed_static = nn.Linear(config.static_size, D, bias=False)
+        if config.future_size:
+            self.embed_future = nn.Linear(P * config.future_size, D, bias=False)
+            self.future_token = nn.Parameter(torch.randn(D) * 0.02)
+            self.future_head = nn.Linear(D, config.patch_stride * m)
+            nn.init.zeros_(self.future_head.weight)
+            nn.init.zeros_(self.future_head.bias)
+        blocks = [
+            ParallelBlock(
+                MVPAttention(
+                    D,
+                    config.num_heads,
+                    causal=False,
+                    components=config.components,
+                    dropout=config.attention_dropout,
+                    channel_distance=config.channel_distance,
+                    beyond="clamp",
+                ),
+                SwiGLU(D, config.mlp_dim, config.dropout),
+                D,
+                config.dropout,
+            )
+            for _ in range(config.num_layers)
+        ]
+        segments = config.segments + config.future_segments
+        channel_rows = config.max_channels if config.channel_distance == "absolute" else 2 * config.max_channels - 1
+        self.stack = MVPAStack(blocks, D, time_rows=2 * segments - 1, channel_rows=channel_rows)
+        self.dropout = nn.Dropout(config.dropout)
+        self.head_dropout = nn.Dropout(config.head_dropout)
+        self.head = nn.Linear(config.segments * D, config.horizon * m)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
+    ) -> Tensor:
+        """Map normalised windows [B, L, C] to an addition to the forecast, [B, h, C, m]."""
+        config = self.config
+        tokens, token_mask = self._tokens(x, mask, future, historic, static)
+        order = torch.randperm(x.shape[2], device=x.device) if config.shuffle_channels and self.training else None
+        if order is not None:
+            tokens = tokens[:, :, order]
+            token_mask = None if token_mask is None else token_mask[:, :, order]
+        features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
+        if order is not None:
+            features = features[:, :, order.argsort()]
+        past, ahead = features.split([config.segments, config.future_segments], dim=1)
+        forecast = self.head(rearrange(past, "b t c d -> b c (t d)"))
+        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
+        if config.future_size:
+            steps = rearrange(self.future_head(ahead), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
+            forecast = forecast + steps[:, : config.horizon]
+        return forecast
+
+    def _tokens(
+        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
+        config = self.config
+        ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
+        whole = self.embed_lookback(x.mT)[:, None]
+        tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
+        token_mask = None
+        if mask is not None or ahead:
+            observed = torch.ones_like(x) if mask is None else mask.to(x.dtype)
+            observed = self._patches(observed[..., None], ahead, config.segments)
+            tokens = tokens + self.embed_missing(1.0 - observed)
+            token_mask = None if mask is None else observed.any(-1)
+        else:
+            # A gradient of zero instead of none: data-parallel training waits for that of every parameter.
+            tokens = tokens + 0.0 * self.embed_missing.weight.sum()
+        if historic is not None and config.historic_size:
+            tokens = tokens + self.embed_historic(self._patches(historic, ahead, config.segments))
+        if future is not None and config.future_size:
+            known = self._patches(future[:, : config.lookback], ahead, config.segments)
+            coming = self._patches(future[:, config.lookback :], 0, config.future_segments)
+            later = self.embed_future(coming) + self.future_token + whole
+            tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
+            if token_mask is not None:
+                token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)
+        if config.individual_channels is not None:
+            tokens = tokens + self.embed_channel
+        if static is not None and config.static_size:
+            tokens = tokens + self.embed_static(static)
+        return tokens, token_mask
+
+    def _patches(self, x: Tensor, ahead: int, count: int) -> Tensor:
+        """Cut [B, L, C, F] into `count` patches after padding `ahead` zeros: [B, T, C, P·F]."""
+        config = self.config
+        length = config.patch_length + (count - 1) * config.patch_stride
+        x = F.pad(x, (0, 0, 0, 0, ahead, max(0, length - ahead - x.shape[1])))
+        patches = x[:, :length].unfold(1, config.patch_length, config.patch_stride)
+        return rearrange(patches, "b t c f p -> b t c (p f)")
+
+
+def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest observed value of each column of [n, C], [C] each; infinite for a column without any."""
+    empty = ~observed.any(0)
+    lower = values.masked_fill(~observed, torch.inf).amin(0)
+    upper = values.masked_fill(~observed, -torch.inf).amax(0)
+    return torch.where(empty, upper, lower), torch.where(empty, lower, upper)
+
+
+def location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over the observed steps, [B, 1, C]; x holds zeros at the others."""
+    if mask is None:
+        location = x.mean(1, keepdim=True)
+        variance = (x - location).square().mean(1, keepdim=True)
+    else:
+        count = mask.sum(1, keepdim=True).clamp(min=1)
+        location = x.sum(1, keepdim=True) / count
+        variance = ((x - location).masked_fill(~mask, 0.0)).square().sum(1, keepdim=True) / count
+    return location.detach(), (variance + 1e-5).sqrt().detach()

@@ -1,0 +1,103 @@
+"""Quantile forecasts: their loss, their order, and any quantile from the few that a network gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """The levels as a tuple.
+
+    Raises
+    ------
+    ValueError
+        They are not increasing numbers within (0, 1), or the median is not among them.
+    """
+    values = tuple(float(level) for level in levels)
+    rising = all(low < high for low, high in itertools.pairwise(values))
+    if not values or not rising or values[0] <= 0.0 or values[-1] >= 1.0:
+        raise ValueError(f"levels must be increasing numbers within (0, 1), got {values}")
+    if 0.5 not in values:
+        raise ValueError(f"levels must hold 0.5, the point forecast, got {values}")
+    return values
+
+
+def pinball_loss(forecast: Tensor, target: Tensor, levels: Tensor) -> Tensor:
+    """Loss of each quantile (Koenker and Bassett 1978): ``max(a·e, (a − 1)·e)`` with ``e = target − forecast``.
+
+    Parameters
+    ----------
+    forecast : Tensor, shape (..., Q)
+    target : Tensor, shape (...)
+    levels : Tensor, shape (Q,)
+
+    Returns
+    -------
+    Tensor, shape (..., Q)
+    """
+    error = target[..., None] - forecast
+    return torch.maximum(levels * error, (levels - 1.0) * error)
+
+
+def in_order(forecast: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles [..., Q] sorted so that no two cross, whatever order the levels [Q] come in."""
+    order = levels.argsort()
+    # By level first: of quantiles that are equal, each keeps its own gradient.
+    return forecast[..., order].sort(dim=-1, stable=True).values[..., order.argsort()]
+
+
+def start_in_order(outputs: nn.Linear, levels: Tensor) -> None:
+    """Start the quantiles at those of a normal distribution around the window's mean.
+
+    Started together they cross, and sorting then hands each of them the errors of another. The last axis of the
+    layer's output must be the quantile.
+    """
+    offsets = torch.special.ndtri(levels.detach().double())
+    with torch.no_grad():
+        outputs.bias.copy_(offsets.repeat(len(outputs.bias) // len(offsets)))
+
+
+def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[float]) -> Tensor:
+    """Any quantiles from those at hand.
+
+    The quantile function is taken as piecewise linear in the normal score of the level: exact for a normal
+    distribution, with normal tails beyond the outermost levels, and increasing, so that nothing crosses.
+
+    Parameters
+    ----------
+    forecast : Tensor, shape (..., Q)
+        In order, see `in_order`.
+    levels, wanted : sequence of float
+        Increasing levels of `forecast`; levels to return. From one level, only that one can be returned.
+
+    Returns
+    -------
+    Tensor, shape (..., len(wanted))
+
+    Raises
+    ------
+    ValueError
+        There is one level and another is wanted.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.forecasting.quantiles import quantiles_at
+    >>> quantiles_at(torch.tensor([-1.0, 0.0, 1.0]), (0.1587, 0.5, 0.8413), (0.5, 0.9772)).round(decimals=2)
+    tensor([0., 2.])
+    """
+    if len(levels) == 1:
+        if others := [level for level in wanted if level != levels[0]]:
+            others = [round(level, 6) for level in others]
+            raise ValueError(f"quantiles {others} need at least two levels to lie between, got {tuple(levels)}")
+        return forecast.expand(*forecast.shape[:-1], len(wanted))
+    known = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+    scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
+    left = (torch.searchsorted(known, scores, right=True) - 1).clamp(0, len(known) - 2)
+    share = ((scores - known[left]) / (known[left + 1] - known[left])).to(forecast)
+    low, high = forecast[..., left], forecast[..., left + 1]
+    return low + share * (high - low)

@@ -1,0 +1,359 @@
+"""MVPA does what every model of the host does: fit, predict, cross-validate, save, load, explain, simulate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("neuralforecast")
+from neuralforecast import NeuralForecast
+from neuralforecast.core import MODEL_FILENAME_DICT
+from neuralforecast.losses.pytorch import MAE, MSE, DistributionLoss, HuberIQLoss, MQLoss
+from neuralforecast.utils import PredictionIntervals
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast.model import register
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"h": 0}, "h must be a whole number of at least 1, got 0"),
+        ({"h": 2.5}, "h must be a whole number of at least 1, got 2.5"),
+        ({"n_series": None}, "n_series must be a whole number of at least 1, got None"),
+        ({"input_size": -1}, "input_size must be a whole number of at least 1, got -1"),
+        ({"input_size": 3}, r"patch_len \(4\) must not exceed input_size \(3\)"),
+        ({"components": ["content", "space"]}, "components .*space"),
+        ({"hidden_size": 10, "n_heads": 4}, r"hidden_size \(10\) must be a multiple of n_heads \(4\)"),
+        ({"stride": 5}, r"stride \(5\) must not exceed patch_len \(4\)"),
+        ({"attn_dropout": 1.0}, r"attn_dropout must be in \[0, 1\), got 1.0"),
+        ({"channel_distance": "squared"}, "channel_distance"),
+        ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
+        ({"phase_weights": True}, "phase_weights needs cycle_length"),
+        ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
+        ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
+        ({"bounded": True, "exclude_insample_y": True}, "bounded needs windows .*exclude_insample_y=True"),
+        ({"bounded": True, "loss": DistributionLoss("Normal")}, "bounded needs .*loss=DistributionLoss"),
+    ],
+)
+def test_bad_arguments_are_named(options: dict, message: str, tiny: Callable):
+    with pytest.raises(ValueError, match=message):
+        tiny(**options)
+
+
+def test_defaults_come_from_the_network(panel: Callable):
+    defaults = {field.name: field.default for field in fields(ForecastingConfig)}
+    config = MVPA(h=6, input_size=96, n_series=4).network.config
+    for name in ("patch_length", "patch_stride", "dim", "num_layers", "dropout", "head_dropout", "components"):
+        assert getattr(config, name) == defaults[name], name
+    assert MVPA(h=6, input_size=10, n_series=4).network.config.patch_length == 10
+
+
+@pytest.mark.parametrize("integer", [False, True], ids=["dates", "integers"])
+def test_fit_and_predict(integer: bool, tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(), freq=1 if integer else "h")
+    fitted.fit(panel(4, integer=integer), val_size=6)
+    forecast = fitted.predict()
+    assert list(forecast.columns) == ["unique_id", "ds", "MVPA"]
+    assert forecast.groupby("unique_id")["ds"].min().nunique() == 1
+    np.testing.assert_allclose(forecast.groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
+
+
+@pytest.mark.parametrize("refit", [False, True, 2])
+def test_cross_validation(refit: bool | int, tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    result = forecaster(tiny()).cross_validation(frame, n_windows=3, step_size=6, refit=refit, val_size=6)
+    assert result["cutoff"].nunique() == 3
+    merged = result.merge(frame, on=["unique_id", "ds"])
+    np.testing.assert_allclose(merged["y_x"], merged["y_y"])
+    np.testing.assert_allclose(result["MVPA"], result["y"], rtol=0.35)
+
+
+def test_same_seed_same_forecast(tiny: Callable, panel: Callable, forecaster: Callable):
+    forecasts = []
+    for _ in range(2):
+        fitted = forecaster(tiny(dropout=0.3))
+        fitted.fit(panel(4))
+        forecasts.append(fitted.predict())
+    pd.testing.assert_frame_equal(*forecasts)
+
+
+LOADS = """
+import sys
+import pandas as pd
+import mvpa_ts.adapters.neuralforecast
+from neuralforecast import NeuralForecast
+forecaster = NeuralForecast.load(sys.argv[1])
+forecaster.predict(pd.read_pickle(sys.argv[1] + ".past"), futr_df=pd.read_pickle(sys.argv[1] + ".future")).to_pickle(
+    sys.argv[1] + ".forecast"
+)
+"""
+
+
+def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    frame["phase"] = frame.groupby("unique_id").cumcount()
+    frame["day"] = np.where(frame["phase"] % 5 < 2, "rest", "work")
+    model = tiny(
+        loss=MQLoss(level=[80]),
+        valid_loss=MQLoss(level=[80]),
+        components=("time", "channel"),
+        channel_order=["s02", "s00", "s03", "s01"],
+        cycle_length=12,
+        cycle_column="phase",
+        phase_weights=True,
+        futr_exog_list=["phase", "day"],
+        cat_exog_list=["day"],
+        categorical_cardinalities={"day": 2},
+        weight_averaging=0.9,
+        linear_learning_rate=0.01,
+        bounded=True,
+        alias="mine",
+        optimizer=torch.optim.AdamW,
+        gradient_clip_val=1.0,
+    )
+    fitted = forecaster(model)
+    fitted.fit(frame)
+    future = fitted.make_future_dataframe().assign(phase=60, day="work")
+    future["phase"] += future.groupby("unique_id").cumcount()
+    expected = fitted.predict(frame, futr_df=future)
+    saved = str(tmp_path / "saved")
+    fitted.save(saved)
+    frame.to_pickle(f"{saved}.past")
+    future.to_pickle(f"{saved}.future")
+    subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200
+    )
+    loaded = pd.read_pickle(f"{saved}.forecast")
+    assert "mine-median" in loaded
+    pd.testing.assert_frame_equal(loaded, expected)
+
+
+@pytest.mark.parametrize("predicted", [False, True])
+@pytest.mark.parametrize("name", ["NegativeBinomial", "Normal"])
+def test_distributions_are_saved_and_loaded(
+    name: str, predicted: bool, tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    """Straight after training the host keeps a tensor with its graph in the loss, which it cannot save."""
+    frame = panel(4)
+    frame["y"] = frame["y"].round()
+    fitted = forecaster(tiny(loss=DistributionLoss(name, num_samples=20)))
+    fitted.fit(frame)
+    if predicted:
+        fitted.predict()
+    fitted.save(str(tmp_path / "saved"))
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+    loaded.fit(frame)
+
+
+def test_subclasses_are_saved_and_loaded(tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable):
+    class Shallow(MVPA):
+        pass
+
+    try:
+        fitted = forecaster(tiny(model=Shallow))
+        fitted.fit(panel(4))
+        fitted.save(str(tmp_path / "saved"))
+        assert type(NeuralForecast.load(str(tmp_path / "saved")).models[0]) is Shallow
+    finally:
+        MODEL_FILENAME_DICT.pop("shallow")
+    with pytest.raises(ValueError, match="neuralforecast has a model 'NHITS' already"):
+        register("NHITS", MVPA)
+    assert not issubclass(MODEL_FILENAME_DICT["nhits"], MVPA)
+
+
+def test_training_goes_on_after_loading(tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(weight_averaging=0.5))
+    fitted.fit(panel(4))
+    fitted.save(str(tmp_path / "saved"))
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    before = loaded.predict()["MVPA"]
+    loaded.fit(panel(4))
+    assert not np.allclose(before, loaded.predict()["MVPA"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("monitor", ["ptl/val_loss", "valid_loss", "train_loss"])
+def test_early_stopping(monitor: str, tiny: Callable, panel: Callable, forecaster: Callable):
+    model = tiny(
+        max_steps=40, val_check_steps=1, early_stop_patience_steps=2, learning_rate=5.0, val_monitor=monitor,
+        weight_averaging=0.9 if monitor == "valid_loss" else None,
+    )  # fmt: skip
+    fitted = forecaster(model)
+    for _ in range(2):  # also the second time
+        fitted.fit(panel(4), val_size=6)
+        assert 0 < len(fitted.models[0].valid_trajectories) < 40
+        fitted.models[0].valid_trajectories.clear()
+
+
+def test_bf16(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(precision="bf16-mixed", loss=MQLoss(level=[80])))
+    fitted.fit(panel(4), val_size=6)
+    forecast = fitted.predict().groupby("unique_id")["MVPA-median"].mean()
+    np.testing.assert_allclose(forecast, [100, 200, 300, 400], rtol=0.1)
+
+
+@pytest.mark.parametrize("method", ["conformal_distribution", "conformal_error"])
+def test_prediction_intervals(method: str, tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny())
+    fitted.fit(panel(4), prediction_intervals=PredictionIntervals(n_windows=2, method=method))
+    forecast = fitted.predict(level=[80])
+    assert (forecast["MVPA-lo-80"] <= forecast["MVPA-hi-80"]).all()
+    assert fitted.simulate(n_paths=3, seed=1).shape == (4 * 6 * 3, 4)
+
+
+@pytest.mark.parametrize(
+    "loss", [MQLoss(level=[80]), DistributionLoss("Normal", num_samples=20), HuberIQLoss()], ids=["MQ", "Normal", "IQ"]
+)
+def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(loss=loss))
+    fitted.fit(panel(4))
+    paths = fitted.simulate(n_paths=5, seed=1)
+    level = paths.groupby("unique_id")["MVPA"].mean()
+    np.testing.assert_allclose(level, [100, 200, 300, 400], rtol=0.3)
+
+
+@pytest.mark.parametrize("explainer", ["IntegratedGradients", "ShapleyValueSampling", "InputXGradient"])
+def test_explain(explainer: str, tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
+    pytest.importorskip("captum")
+    frame = panel(2, rows=40).assign(z=1.0)
+    model = tiny(2, input_size=4, h=2, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
+    fitted = forecaster(model)
+    frame["w"] = np.random.default_rng(0).normal(size=len(frame))
+    static = pd.DataFrame({"unique_id": ["s00", "s01"], "kind": [1.0, 2.0]})
+    fitted.fit(frame, static_df=static)
+    awaken(fitted.models[0])
+    future = fitted.make_future_dataframe().assign(z=2.0)
+    _, explanations = fitted.explain(horizons=[1], series=[0], futr_df=future, explainer=explainer)
+    for kind in ("insample", "futr_exog", "hist_exog", "stat_exog"):
+        values = explanations["MVPA"][kind].detach().numpy()
+        assert np.isfinite(values).all(), kind
+        assert np.abs(values).max() > 0, kind
+
+
+def test_explain_with_a_cycle(tiny: Callable, panel: Callable, forecaster: Callable):
+    """The phase is a whole number that no gradient passes through, and here the only future column."""
+    pytest.importorskip("captum")
+    frame = panel(2, rows=40)
+    frame["phase"] = frame.groupby("unique_id").cumcount()
+    model = tiny(2, input_size=6, h=2, patch_len=3, futr_exog_list=["phase"], cycle_length=12, cycle_column="phase")
+    fitted = forecaster(model)
+    fitted.fit(frame)
+    future = fitted.make_future_dataframe().assign(phase=[40, 41] * 2)
+    _, explanations = fitted.explain(horizons=[0], series=[0], futr_df=future)
+    assert (explanations["MVPA"]["futr_exog"] == 0).all()
+    assert torch.isfinite(explanations["MVPA"]["insample"]).all()
+
+
+@pytest.mark.parametrize(
+    "loss", [MAE(), MQLoss(level=[80]), DistributionLoss("Normal", num_samples=20)], ids=["MAE", "MQ", "Normal"]
+)
+def test_a_longer_horizon_than_fitted(loss: Any, tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    frame["phase"] = frame.groupby("unique_id").cumcount()
+    model = tiny(loss=loss, futr_exog_list=["phase"], cycle_length=12, cycle_column="phase")
+    fitted = forecaster(model)
+    fitted.fit(frame)
+    future = fitted.make_future_dataframe(h=15).assign(phase=60)
+    future["phase"] += future.groupby("unique_id").cumcount()
+    forecast = fitted.predict(futr_df=future, h=15)
+    assert len(forecast) == 60
+    column = "MVPA" if "MVPA" in forecast else "MVPA-median"
+    np.testing.assert_allclose(forecast.groupby("unique_id")[column].mean(), [100, 200, 300, 400], rtol=0.15)
+    short = fitted.predict(futr_df=future[future.groupby("unique_id").cumcount() < 6])
+    assert np.allclose(short[column], forecast[forecast.groupby("unique_id").cumcount() < 6][column])
+
+
+def test_short_series_are_padded(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    row = frame.groupby("unique_id").cumcount()
+    frame = frame[(frame["unique_id"] != "s00") | (row >= 55)]  # five rows; a window has twelve
+    with pytest.raises(ValueError, match="requires at least 12 training"):
+        forecaster(tiny()).fit(frame)
+    fitted = forecaster(tiny(start_padding_enabled=True, max_steps=5))
+    fitted.fit(frame)
+    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
+
+
+def test_training_and_validation_losses_may_differ(tiny: Callable, panel: Callable, dataset: Callable):
+    model, frame = tiny(loss=MAE(), valid_loss=MSE()), panel(4)
+    model.fit(dataset(frame), val_size=6)
+    model.test_size = 6
+    forecast = model.predict(dataset(frame)).reshape(4, 6)
+    error = np.square(forecast - frame["y"].to_numpy().reshape(4, 60)[:, -6:]).mean()
+    assert float(model.metrics["ptl/val_loss"]) == pytest.approx(error, rel=1e-4)
+
+
+def test_validation_frame(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    row = frame.groupby("unique_id").cumcount()
+    fitted = forecaster(tiny())
+    fitted.fit(frame[row < 50], val_df=frame[row >= 50])
+    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
+
+
+def test_local_scaler(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(), local_scaler_type="standard")
+    fitted.fit(panel(4))
+    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
+
+
+def test_trainer_arguments_reach_the_trainer(tiny: Callable, panel: Callable, dataset: Callable):
+    class Watched(MVPA):
+        seen: Any = None
+
+        def on_train_start(self) -> None:
+            super().on_train_start()
+            Watched.seen = (self.trainer.gradient_clip_val, self.trainer.accumulate_grad_batches)
+
+    try:
+        tiny(model=Watched, gradient_clip_val=0.5, accumulate_grad_batches=3).fit(dataset(panel(4)))
+        assert Watched.seen == (0.5, 3)
+    finally:
+        MODEL_FILENAME_DICT.pop("watched")
+
+
+def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel: Callable, dataset: Callable):
+    trained, validated = [], []
+
+    class Watched(MVPA):
+        def on_train_batch_end(self, *event: Any) -> None:
+            trained.append(self.network.linear.weight.detach().clone())
+            super().on_train_batch_end(*event)
+
+        def validation_step(self, *event: Any) -> Any:
+            validated.append(self.network.linear.weight.detach().clone())
+            return super().validation_step(*event)
+
+    try:
+        model = tiny(
+            model=Watched,
+            max_steps=6,
+            val_check_steps=3,
+            weight_averaging=0.5,
+            learning_rate=0.1,
+            num_sanity_val_steps=0,
+        )
+        for refit in range(2):
+            trained.clear(), validated.clear()
+            average = model.network.linear.weight.detach().clone()
+            averages = []
+            model.fit(dataset(panel(4)), val_size=6)
+            for step, weight in enumerate(trained, start=1):
+                decay = min(0.5, (1 + step) / (10 + step))
+                average = decay * average + (1 - decay) * weight
+                averages.append(average)
+            torch.testing.assert_close(validated, [averages[2], averages[5]], msg=f"fit {refit}")
+            torch.testing.assert_close(model.network.linear.weight.detach(), averages[-1])
+    finally:
+        MODEL_FILENAME_DICT.pop("watched")

@@ -1,0 +1,316 @@
+"""Benchmark data sets: window counts, borders, scaling, and where files come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import http.server
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pooch
+import pytest
+import torch
+
+from mvpa_ts.datasets import forecasting as datasets
+from mvpa_ts.datasets.forecasting import (
+    FORECASTING_DATASETS,
+    Borders,
+    WindowSet,
+    dataset_path,
+    forecasting_windows,
+    load_forecasting_frame,
+)
+
+ETT_ROWS, WEATHER_ROWS = 17420, 52696
+
+
+def make_frame(rows: int, channels: int = 2) -> pd.DataFrame:
+    values = np.random.default_rng(0).normal(3.0, 2.0, (rows, channels)).cumsum(0)
+    frame = pd.DataFrame(values, columns=[f"channel {index}" for index in range(channels)])
+    frame.insert(0, "date", pd.date_range("2020-01-01", periods=rows, freq="h"))
+    return frame
+
+
+@functools.cache
+def frame_of(name: str) -> pd.DataFrame:
+    return make_frame(WEATHER_ROWS if name == "Weather" else ETT_ROWS)
+
+
+# The counts of the published protocol, with no window dropped.
+COUNTS = {
+    ("ETTh1", 96): (8449, 2785, 2785),
+    ("ETTh1", 192): (8353, 2689, 2689),
+    ("ETTh1", 336): (8209, 2545, 2545),
+    ("ETTh1", 720): (7825, 2161, 2161),
+    ("Weather", 96): (36696, 5175, 10444),
+    ("Weather", 192): (36600, 5079, 10348),
+    ("Weather", 336): (36456, 4935, 10204),
+    ("Weather", 720): (36072, 4551, 9820),
+}
+
+
+@pytest.mark.parametrize(("name", "horizon"), COUNTS)
+def test_window_counts(name, horizon):
+    windows = forecasting_windows(frame_of(name), name, lookback=96, horizon=horizon)
+    assert tuple(len(windows[part]) for part in ("train", "validation", "test")) == COUNTS[name, horizon]
+
+
+def test_both_ett_sets_share_their_borders():
+    assert Borders.of("ETTh1", ETT_ROWS) == Borders.of("ETTh2", ETT_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "borders"),
+    [
+        ("ETTh1", ETT_ROWS, ((0, 8640), (8640, 11520), (11520, 14400))),
+        ("Weather", WEATHER_ROWS, ((0, 36887), (36887, 42157), (42157, 52696))),
+    ],
+)
+def test_borders(name, rows, borders):
+    found = Borders.of(name, rows)
+    assert (found.train, found.validation, found.test) == borders
+
+
+@pytest.mark.parametrize("name", ["ETTh1", "Weather"])
+def test_forecast_rows_are_those_of_the_part(name):
+    # The horizons of a part start at its first row (training: after its first look-back) and end at its last.
+    lookback, horizon = 96, 192
+    frame = frame_of(name)
+    windows = forecasting_windows(frame, name, lookback=lookback, horizon=horizon)
+    borders = Borders.of(name, len(frame))
+    for part in ("train", "validation", "test"):
+        start, stop = getattr(borders, part)
+        first, last = int(windows[part].starts[0]), int(windows[part].starts[-1])
+        assert first + lookback == max(start, lookback)
+        assert last + lookback + horizon == stop
+        assert torch.equal(windows[part].starts, torch.arange(first, last + 1))
+
+
+def test_scaler_sees_train_rows_only():
+    frame = frame_of("ETTh1").copy()
+    reference = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)["train"].values
+    train = frame.drop(columns="date").to_numpy()[:8640]
+    expected = (frame.drop(columns="date").to_numpy() - train.mean(0)) / train.std(0, ddof=0)
+    np.testing.assert_allclose(reference, expected, rtol=1e-4, atol=1e-5)
+
+    frame.iloc[8640:, 1:] = 1e6
+    changed = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)["train"].values
+    assert torch.equal(changed[:8640], reference[:8640])
+
+
+def test_constant_channel_stays_finite():
+    frame = frame_of("ETTh1").assign(constant=5.0)
+    values = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)["train"].values
+    assert torch.equal(values[:, -1], torch.zeros(ETT_ROWS))
+
+
+def numbered(rows: int = 50, lookback: int = 4, horizon: int = 3) -> WindowSet:
+    """Windows over 0, 1, 2, … in two channels, starting at row 5."""
+    values = torch.arange(rows, dtype=torch.float32)[:, None] + torch.tensor([0.0, 0.5])
+    return WindowSet(values, torch.arange(5, rows - lookback - horizon + 1), lookback, horizon)
+
+
+@pytest.mark.parametrize("size", [1, 7, 39, 1000])
+def test_no_window_is_dropped_in_batches(size):
+    windows = numbered()
+    batches = list(windows.batches(size))
+    assert sum(len(starts) for *_, starts in batches) == len(windows) == 39
+    past, future, starts = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert torch.equal(starts, windows.starts)
+    steps = starts[:, None] + torch.arange(4 + 3)
+    both = torch.cat([past, future], dim=1)
+    assert both.shape == (39, 7, 2)
+    assert torch.equal(both, steps[..., None] + torch.tensor([0.0, 0.5]))
+
+
+def test_shuffled_batches_are_a_permutation_that_the_seed_decides():
+    windows = numbered()
+    first, again, other = (
+        torch.cat([starts for *_, starts in windows.batches(8, torch.Generator().manual_seed(seed))])
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(first.sort().values, windows.starts)
+
+
+def test_complete_windows_hold_no_missing_value():
+    windows = numbered()
+    windows.values[20, 1] = windows.values[33, 0] = -7.0
+    complete = dataclasses.replace(windows, missing=torch.tensor([-7.0, -7.0])).complete()
+    clean = [start for start in range(5, 44) if not {20, 33} & set(range(start, start + 7))]
+    assert complete.starts.tolist() == clean
+    assert windows.complete() is windows  # no code for missing values is known
+
+
+def test_value_range_is_that_of_the_rows_of_the_windows():
+    windows = numbered()  # rows 5 to 49
+    windows.values[:5] = 999.0
+    windows.values[20] = torch.tensor([-7.0, 70.0])
+    assert [bound.tolist() for bound in windows.value_range()] == [[-7.0, 5.5], [49.0, 70.0]]
+    coded = dataclasses.replace(windows, missing=torch.tensor([-7.0, 70.0]))
+    assert [bound.tolist() for bound in coded.value_range()] == [[5.0, 5.5], [49.0, 49.5]]
+    parted = dataclasses.replace(windows, starts=torch.tensor([6, 7, 21, 30]))  # rows 6 to 13, 21 to 27, 30 to 36
+    assert [bound.tolist() for bound in parted.value_range()] == [[6.0, 6.5], [36.0, 36.5]]
+    unseen = dataclasses.replace(windows, starts=torch.tensor([0]), values=torch.full((9, 2), -7.0))
+    unseen = dataclasses.replace(unseen, missing=torch.tensor([-7.0, 7.0]))
+    assert [bound.tolist() for bound in unseen.value_range()] == [[-torch.inf, -7.0], [torch.inf, -7.0]]
+
+
+def test_missing_values_of_weather_are_known_and_left_in():
+    frame = frame_of("Weather").copy()
+    frame.iloc[40, 2] = -9999.0
+    windows = forecasting_windows(frame, "Weather", lookback=96, horizon=24)["train"]
+    assert windows.missing is not None
+    assert (windows.values == windows.missing).nonzero().tolist() == [[40, 1]]
+    assert len(windows.complete()) == len(windows) - 41
+    assert forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=24)["train"].missing is None
+
+
+def test_first_row_is_the_phase_of_a_daily_cycle():
+    windows = forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=96)["test"]
+    _, _, starts = next(windows.batches(3))
+    assert frame_of("ETTh1")["date"].dt.hour[starts.numpy()].tolist() == (starts % 24).tolist()
+
+
+def test_too_long_a_horizon_names_the_part():
+    with pytest.raises(ValueError, match=r"lookback \(96\) \+ horizon \(2881\) leave no validation window"):
+        forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=2881)
+
+
+def test_too_few_rows_are_named():
+    with pytest.raises(ValueError, match="ETTh1 needs 14400 rows, frame has 14399"):
+        forecasting_windows(make_frame(14399), "ETTh1", lookback=96, horizon=96)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, and no data folder."""
+    monkeypatch.delenv("MVPA_TS_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    return tmp_path / "cache" / "mvpa-ts"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """ETTh1 is published on this machine, as a small file; gives the file and the requests that came."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    file = folder / "ETTh1.csv"
+    file.write_text("date,b,a\n2020-01-01,1,2\n")
+    requests = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(folder))
+
+        def log_message(self, message, *arguments):
+            requests.append(message % arguments)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as host:
+        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+        url = f"http://127.0.0.1:{host.server_port}/ETTh1.csv"
+        monkeypatch.setitem(datasets._FILES, "ETTh1", ("ETT-small/ETTh1.csv", url, checksum))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        thread = threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield file, requests
+        host.shutdown()
+        thread.join()
+
+
+def test_data_folder_comes_first(server, cache, tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "ETT-small"
+    folder.mkdir(parents=True)
+    (folder / "ETTh1.csv").touch()
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "data"))
+    assert dataset_path("ETTh1") == folder / "ETTh1.csv"
+    assert not cache.exists()
+
+
+def test_download_goes_to_the_cache_once(server, cache, tmp_path, monkeypatch):
+    _, requests = server
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "folder without the file"))
+    for _ in range(2):
+        assert dataset_path("ETTh1") == cache / "ETT-small" / "ETTh1.csv"
+    assert len(requests) == 1
+    frame = load_forecasting_frame("ETTh1")
+    assert list(frame.columns) == ["date", "a", "b"]  # channels by name, as neuralforecast sorts series
+    assert frame["date"].dtype.kind == "M"
+
+
+def test_corrupted_cache_is_replaced(server, cache):
+    file, _ = server
+    corrupted = cache / "ETT-small" / "ETTh1.csv"
+    corrupted.parent.mkdir(parents=True)
+    corrupted.write_text("date,a\n")
+    assert dataset_path("ETTh1").read_bytes() == file.read_bytes()
+
+
+def test_wrong_download_is_refused(server, cache):
+    file, _ = server
+    file.write_text("not what was published")
+    with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http.*SHA256"):
+        dataset_path("ETTh1")
+    assert not (cache / "ETT-small" / "ETTh1.csv").exists()
+
+
+def test_corrupted_cache_without_network_is_an_error(cache, monkeypatch):
+    corrupted = cache / "ETT-small" / "ETTh1.csv"
+    corrupted.parent.mkdir(parents=True)
+    corrupted.write_text("date,a\n")
+    nobody = "http://127.0.0.1:1/ETTh1.csv"
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setitem(datasets._FILES, "ETTh1", ("ETT-small/ETTh1.csv", nobody, "0" * 64))
+    with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http://127.0.0.1:1"):
+        dataset_path("ETTh1")
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match=r"name must be one of .*'ETTh1'.* got 'ETTm1'"):
+        dataset_path("ETTm1")
+
+
+def published(name: str) -> pd.DataFrame:
+    folder = os.environ.get("MVPA_TS_DATA")
+    if not folder or not (Path(folder).expanduser() / datasets._FILES[name][0]).is_file():
+        pytest.skip(f"{name} is not in MVPA_TS_DATA ({folder or 'unset'})")
+    return load_forecasting_frame(name)
+
+
+@pytest.mark.parametrize("name", FORECASTING_DATASETS)
+def test_published_file_has_its_checksum(name):
+    published(name)
+    assert hashlib.sha256(dataset_path(name).read_bytes()).hexdigest() == datasets._FILES[name][2]
+
+
+@pytest.mark.parametrize("name", ["ETTh1", "ETTh2"])
+def test_published_ett(name):
+    frame = published(name)
+    assert list(frame.columns) == ["date", "HUFL", "HULL", "LUFL", "LULL", "MUFL", "MULL", "OT"]
+    assert len(frame) == ETT_ROWS
+    assert frame["date"].iloc[0] == pd.Timestamp("2016-07-01")
+    assert (frame["date"].diff().dropna() == pd.Timedelta("1h")).all()
+    assert not frame.isna().any(axis=None)
+
+
+def test_published_weather_keeps_its_sentinels():
+    frame = published("Weather")
+    assert frame.shape == (WEATHER_ROWS, 22)
+    assert sum("\N{REPLACEMENT CHARACTER}" in column for column in frame.columns) == 3
+    channels = frame.drop(columns="date")
+    assert list(channels.columns) == sorted(channels.columns)
+    sentinels = (channels == -9999.0).sum()
+    assert sentinels[sentinels > 0].to_dict() == {
+        "OT": 50,
+        "max. PAR (\N{REPLACEMENT CHARACTER}mol/m\N{REPLACEMENT CHARACTER}/s)": 30,
+        "wv (m/s)": 1,
+    }
+    windows = forecasting_windows(frame, "Weather", lookback=96, horizon=720)
+    assert len(windows["test"]) == 9820
+    assert windows["test"].values.isfinite().all()

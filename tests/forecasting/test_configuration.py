@@ -1,0 +1,55 @@
+"""A configuration is checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support.made_up_networks import make_config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 0}, "horizon must be at least 1, got 0"),
+        ({"lookback": 0}, "lookback must be at least 1, got 0"),
+        ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
+        ({"patch_stride": 0}, "patch_stride must be at least 1, got 0"),
+        ({"dim": 0}, "dim must be at least 1, got 0"),
+        ({"num_heads": 0}, "num_heads must be at least 1, got 0"),
+        ({"mlp_dim": 0}, "mlp_dim must be at least 1, got 0"),
+        ({"max_channels": 0}, "max_channels must be at least 1, got 0"),
+        ({"num_outputs": 0}, "num_outputs must be at least 1, got 0"),
+        ({"num_layers": -1}, "num_layers must be at least 0, got -1"),
+        ({"lookback": 24.0}, r"lookback must be a whole number, got 24\.0"),
+        ({"future_size": -1}, "future_size must be at least 0, got -1"),
+        ({"historic_size": -1}, "historic_size must be at least 0, got -1"),
+        ({"static_size": -1}, "static_size must be at least 0, got -1"),
+        ({"patch_length": 25}, r"patch_length \(25\) must not exceed lookback \(24\)"),
+        ({"patch_stride": 9}, r"patch_stride \(9\) must not exceed patch_length \(8\)"),
+        ({"num_heads": 3}, r"dim \(16\) must be a multiple of num_heads \(3\)"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"attention_dropout": -0.1}, r"attention_dropout must be in \[0, 1\), got -0.1"),
+        ({"head_dropout": float("nan")}, r"head_dropout must be in \[0, 1\), got nan"),
+        ({"cycle_length": 0}, "cycle_length must be at least 1, got 0"),
+        ({"cycle_length": 7, "cycle_channels": 0}, "cycle_channels must be at least 1, got 0"),
+        ({"cycle_channels": 7}, "cycle_channels needs cycle_length"),
+        ({"phase_weights": True}, "phase_weights needs cycle_length"),
+        ({"num_layers": 0, "static_size": 1}, "num_layers must be at least 1 with exogenous features, got 0"),
+        ({"location_outputs": (0, 1)}, r"location_outputs must be .* the 1 outputs .*got \(0, 1\)"),
+        ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
+        ({"bounded_channels": 0}, "bounded_channels must be at least 1, got 0"),
+        ({"bounded_channels": 2, "location_outputs": (0,)}, "bounded_channels needs location_outputs = None"),
+        ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
+        ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
+    ],
+    ids=str,
+)
+def test_bad_configuration(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(**options)
+
+
+def test_configuration_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_config().horizon = 3

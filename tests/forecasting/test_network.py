@@ -1,0 +1,305 @@
+"""The forecasting network: what it starts from, what it must not depend on, and what each input does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.made_up_networks import (
+    BATCH,
+    CHANNELS,
+    HORIZON,
+    LOOKBACK,
+    make_config,
+    make_mask,
+    make_network,
+    make_windows,
+)
+from torch import Tensor, nn
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"horizon": 1},
+        {"lookback": 25, "patch_length": 7, "patch_stride": 3},
+        {"lookback": 8},
+        {"lookback": 1, "patch_length": 1, "patch_stride": 1},
+        {"num_layers": 0},
+        {"num_layers": 2, "num_heads": 2},
+        {"num_outputs": 3},
+        {"components": ()},
+        {"components": ("time",)},
+        {"channel_distance": "signed"},
+        {"normalise": False},
+    ],
+    ids=str,
+)
+def test_output_shape(options, channels):
+    network = make_network(**options)
+    config = network.config
+    output = network(make_windows(channels, config.lookback))
+    assert output.shape == (BATCH, config.horizon, channels, config.num_outputs)
+    assert output.isfinite().all()
+
+
+@pytest.mark.parametrize(("lookback", "length", "stride", "segments"), [(24, 8, 4, 5), (25, 8, 4, 6), (8, 8, 8, 1)])
+def test_number_of_segments(lookback, length, stride, segments):
+    config = make_config(lookback=lookback, patch_length=length, patch_stride=stride)
+    assert config.segments == segments
+    assert config.future_segments == 0
+    assert make_config(future_size=2).future_segments == math.ceil(HORIZON / 4)
+
+
+def test_parameter_count_does_not_know_the_channels():
+    network = make_network(fresh=True)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    for channels in (1, 7, 50):
+        network(make_windows(channels))
+    assert count == sum(parameter.numel() for parameter in network.parameters())
+    assert network(make_windows(50)).shape[2] > network.config.max_channels
+
+
+def test_channels_beyond_the_codebook_share_its_last_row():
+    network, longer = make_network(max_channels=3), make_network(max_channels=20)
+    weights = network.state_dict()
+    codebook = weights["encoder.stack.channel_codebook"]
+    weights["encoder.stack.channel_codebook"] = torch.cat([codebook, codebook[-1:].expand(17, -1)])
+    longer.load_state_dict(weights)
+    x = make_windows(20)
+    torch.testing.assert_close(network(x), longer(x))
+
+
+def test_a_new_network_forecasts_the_mean():
+    x = make_windows()
+    output = ForecastingNetwork(make_config())(x)[..., 0]
+    torch.testing.assert_close(output, x.mean(1, keepdim=True).expand_as(output))
+
+
+def test_starts_as_the_linear_model():
+    network, linear = make_network(fresh=True), make_network(fresh=True, num_layers=0)
+    assert linear.encoder is None
+    linear.load_state_dict({name: value for name, value in network.state_dict().items() if "encoder" not in name})
+    x = make_windows()
+    assert torch.equal(network(x), linear(x))
+    assert torch.equal(network.train()(x), linear(x)), "dropout must not touch the linear path"
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3])
+@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "phase_weights"])
+def test_linear_path_against_numpy(weighted, with_mask, num_outputs):
+    network = make_network(num_layers=0, num_outputs=num_outputs, cycle_length=7, phase_weights=weighted)
+    factor = 1.0 + 0.1 * network.phase_weights.detach().double().numpy()[:, 0] if weighted else np.ones(7)
+    x, mask, phase = make_windows(), make_mask(), torch.tensor([0, 5, 100])
+    output = network(x, mask if with_mask else None, phase=phase).detach().numpy()
+
+    weight, bias, cycle = (
+        parameter.detach().double().numpy() for parameter in (network.linear.weight, network.linear.bias, network.cycle)
+    )
+    for sample in range(BATCH):
+        for channel in range(CHANNELS):
+            series = x[sample, :, channel].double().numpy()
+            observed = mask[sample, :, channel].numpy() if with_mask else np.ones(LOOKBACK, bool)
+            mean = series[observed].mean() if observed.any() else 0.0
+            deviation = np.sqrt((np.var(series[observed]) if observed.any() else 0.0) + 1e-5)
+            phases = (int(phase[sample]) + np.arange(LOOKBACK + HORIZON)) % 7
+            template = cycle[phases, 0]
+            normed = np.where(observed, (series - mean) / deviation - template[:LOOKBACK], 0.0)
+            forecast = (weight @ (factor[phases[:LOOKBACK]] * normed) + bias).reshape(HORIZON, num_outputs) + template[
+                LOOKBACK:, None
+            ]
+            expected = forecast * deviation + mean
+            np.testing.assert_allclose(output[sample, :, channel], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_instance_normalisation_makes_it_equivariant():
+    network = make_network()
+    x = 100.0 * make_windows()  # so that the floor of the variance plays no part
+    factor, shift = torch.tensor([2.0, 0.5, 1.0, 30.0, 7.0]), torch.tensor([0.0, 300.0, -900.0, 5.0, 40.0])
+    torch.testing.assert_close(
+        network(x * factor + shift),
+        network(x) * factor[:, None] + shift[:, None],
+        rtol=1e-4,
+        atol=1e-2,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"num_outputs": 3, "location_outputs": (0, 2)}], ids=str)
+def test_level_reversion_takes_a_share_of_the_mean_off_each_step(options):
+    plain, network = make_network(**options), make_network(level_reversion=True, **options)
+    network.load_state_dict(plain.state_dict(), strict=False)
+    x, mask = make_windows(), make_mask()
+    with torch.no_grad():
+        network.reversion.copy_(torch.linspace(0.0, 0.9, HORIZON))
+    expected = plain(x, mask).detach().clone()
+    for sample in range(BATCH):
+        for channel in range(CHANNELS):
+            seen = x[sample, :, channel][mask[sample, :, channel]]
+            mean = seen.mean().item() if len(seen) else 0.0
+            for step in range(HORIZON):
+                for output in network.config.location_outputs or range(network.config.num_outputs):
+                    expected[sample, step, channel, output] -= network.reversion[step].item() * mean
+    torch.testing.assert_close(network(x, mask), expected, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        network.reversion.zero_()
+    torch.testing.assert_close(network(x, mask), plain(x, mask))
+
+
+def test_constant_series_stay_finite():
+    network = make_network()
+    x = torch.full((BATCH, LOOKBACK, CHANNELS), 7.0, requires_grad=True)
+    output = network(x)
+    output.sum().backward()
+    assert output.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30], ids=str)
+@pytest.mark.parametrize("options", [{}, {"cycle_length": 7}, {"lookback": LOOKBACK, "patch_stride": 5}], ids=str)
+def test_masked_values_do_not_matter(options, poison):
+    network = make_network(**options)
+    phase = torch.zeros(BATCH, dtype=torch.long) if network.config.cycle_length else None
+    mask = make_mask()
+    results = []
+    for stored in (0.0, poison):
+        network.zero_grad()
+        x = make_windows().masked_fill(~mask, stored).requires_grad_()
+        output = network(x, mask, phase=phase)
+        output.square().mean().backward()
+        gradients = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+        results.append([output.detach(), x.grad, *gradients])
+        assert not x.grad[~mask].any()
+    for clean, poisoned in zip(*results, strict=True):
+        assert clean.isfinite().all()
+        assert torch.equal(clean, poisoned)
+
+
+def test_full_mask_is_no_mask():
+    network, x = make_network(), make_windows()
+    assert torch.equal(network(x, torch.ones_like(x, dtype=torch.bool)), network(x))
+
+
+def test_exported_with_a_mask_it_takes_any_mask():
+    network, x, mask = make_network(), make_windows(), make_mask()
+    exported = torch.export.export(network, (x, mask)).module()
+    for one in (mask, torch.ones_like(mask)):
+        torch.testing.assert_close(exported(x, one), network(x, one))
+
+
+def test_a_missing_step_differs_from_a_mean_one():
+    network, x = make_network(), make_windows()
+    mask = torch.ones_like(x, dtype=torch.bool)
+    mask[:, 3] = False
+    location = x.masked_fill(~mask, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+    assert not torch.allclose(network(x, mask), network(torch.where(mask, x, location)), atol=1e-3)
+
+
+def test_first_patch_is_padded_as_missing():
+    # 22 steps in patches of 8 with stride 4: two steps are lacking. A look-back of 24 whose first two steps are
+    # masked cuts the same patches.
+    short, long = make_network(lookback=22), make_network(lookback=24)
+    assert short.config.segments == long.config.segments
+    weights = short.state_dict()
+    for name in ("linear.weight", "encoder.embed_lookback.weight"):  # one column a step of the look-back
+        weights[name] = nn.functional.pad(weights[name], (2, 0))
+    long.load_state_dict(weights)
+    x = make_windows()
+    mask = torch.ones_like(x, dtype=torch.bool)
+    mask[:, :2] = False
+    torch.testing.assert_close(short(x[:, 2:]), long(x, mask), rtol=1e-4, atol=1e-4)
+
+
+def test_reversing_the_channels_reverses_the_forecasts():
+    network, x = make_network(), make_windows()
+    torch.testing.assert_close(network(x.flip(2)), network(x).flip(2), rtol=1e-4, atol=1e-4)
+
+
+def test_signed_distances_know_the_direction():
+    network, x = make_network(channel_distance="signed"), make_windows()
+    assert not torch.allclose(network(x.flip(2)), network(x).flip(2), atol=1e-3)
+
+
+@pytest.mark.parametrize("components", [("content", "time"), ("content",), ("time",), ()], ids=str)
+def test_permutation_without_the_channel_term(components):
+    network, x = make_network(components=components), make_windows()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(network(x[:, :, order]), network(x)[:, :, order], rtol=1e-4, atol=1e-4)
+
+
+def test_the_channel_term_knows_the_order():
+    network, x = make_network(), make_windows()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    assert not torch.allclose(network(x[:, :, order]), network(x)[:, :, order], atol=1e-3)
+
+
+def test_channels_are_mixed():
+    network, x = make_network(), make_windows()
+    changed = x.clone()
+    changed[:, :, 4] += torch.randn(BATCH, LOOKBACK)
+    assert not torch.allclose(network(changed)[:, :, 0], network(x)[:, :, 0], atol=1e-4)
+
+
+def test_shuffled_channels_in_training_only():
+    network, x = make_network(shuffle_channels=True, dropout=0.0, head_dropout=0.0), make_windows()
+    plain = make_network(dropout=0.0, head_dropout=0.0)
+    assert torch.equal(network(x), plain(x))
+    network.train()
+    drawn = [network(x) for _ in range(4)]
+    assert any(not torch.allclose(one, drawn[0], atol=1e-3) for one in drawn[1:])
+
+    torch.manual_seed(5)
+    output = network(x)
+    torch.manual_seed(5)
+    order = torch.randperm(CHANNELS)
+    torch.testing.assert_close(output, plain(x[:, :, order])[:, :, order.argsort()], rtol=1e-4, atol=1e-4)
+
+
+def test_learns_what_the_linear_path_cannot():
+    # Channel 0 follows the product of two other channels: only attention over channels can tell.
+    torch.manual_seed(0)
+    config = make_config(horizon=1, lookback=8, dim=32, normalise=False, dropout=0.0, head_dropout=0.0)
+    network = ForecastingNetwork(config)
+    optimiser = torch.optim.Adam(network.parameters(), lr=5e-3)
+
+    def draw(count: int) -> tuple[Tensor, Tensor]:
+        x = torch.randn(count, 8, 3)
+        x[:, :, 1:] = x[:, :1, 1:].sign()
+        return x, x[:, 0, 1] * x[:, 0, 2]
+
+    for _ in range(200):
+        x, target = draw(64)
+        loss = (network(x)[:, 0, 0, 0] - target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    x, target = draw(500)
+    assert (network.eval()(x)[:, 0, 0, 0] - target).square().mean() < 0.3
+
+
+def test_individual_channels_have_a_matrix_and_a_vector_of_their_own() -> None:
+    torch.manual_seed(0)
+    network = ForecastingNetwork(ForecastingConfig(6, 12, 4, 4, 8, 2, 8, individual_channels=3)).eval()
+    x = torch.randn(1, 12, 1).expand(2, 12, 3)
+    with torch.no_grad():
+        network.encoder.head.weight.normal_()
+        same = network(x)
+        assert (same[:, :, 0] - same[:, :, 1]).abs().max() > 1e-3  # the vectors tell channels apart
+        network.encoder.embed_channel.zero_()
+        network.encoder.stack.channel_codebook.zero_()
+        same = network(x)
+        torch.testing.assert_close(same[:, :, 0], same[:, :, 1])
+        network.corrections[1] += 0.1
+        moved = network(x)
+        torch.testing.assert_close(moved[:, :, [0, 2]], same[:, :, [0, 2]])
+        location, scale = x[:, :, 0].mean(1), (x[:, :, 0].var(1, correction=0) + 1e-5).sqrt()
+        correction = (((x[:, :, 1] - location[:, None]) / scale[:, None]) @ network.corrections[1]) * scale[:, None]
+        torch.testing.assert_close(moved[:, :, 1, 0], same[:, :, 1, 0] + correction, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="individual_channels = 3 channels, got 2"):
+        network(torch.randn(1, 12, 2))

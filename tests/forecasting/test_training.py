@@ -1,0 +1,285 @@
+"""Training on masked windows: which rows are read, learned and held out, against loops over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.training import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecasting.windows import Part, Scaling, Series, Windows
+
+L, H = 8, 3
+
+
+def config(**changes: Any) -> ForecastingConfig:
+    small = {"patch_length": 4, "patch_stride": 2, "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_outputs": len(LEVELS)}
+    return ForecastingConfig(H, L, **{**small, **changes})
+
+
+def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0, seed: int = 0) -> Series:
+    generator = np.random.default_rng(seed)
+    values = np.sin(np.arange(rows)[:, None] / 3 + np.arange(channels)) + 0.05 * generator.normal(size=(rows, channels))
+    return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
+
+
+def fit(given: list[Series], training: ForecasterTraining | None = None, **options: Any) -> FittedForecaster:
+    features = 0 if given[0].features is None else given[0].features.shape[1]
+    return fit_forecaster(given, config(future_size=features), training or ForecasterTraining(steps=3), **options)
+
+
+def weights(fitted: FittedForecaster) -> torch.Tensor:
+    return torch.cat([weight.detach().flatten() for weight in fitted.network.parameters()])
+
+
+def bounds(fitted: FittedForecaster) -> np.ndarray:
+    return np.stack([fitted.network.lower.numpy(), fitted.network.upper.numpy()])
+
+
+def identity(channels: int) -> Scaling:
+    return Scaling(np.zeros(channels), np.ones(channels))
+
+
+class TestWindows:
+    def test_hold_the_rows_they_should(self):
+        """Each window of two series of different length, row by row."""
+        given = [series(13, features=2), series(5, features=2, ahead=2, seed=1)]
+        given[0].values[4, 1] = np.nan
+        windows = Windows(given, [identity(2)] * 2, config(future_size=2), identity(2))
+        for i, one in enumerate(given):
+            n, known = len(one.values), len(one.features)
+            for target in range(1, n):
+                start = torch.tensor([windows.first_rows[i] + target - L])
+                inputs, ahead, observed = windows.at(start)
+                x, mask, future = inputs["x"][0], inputs["mask"][0], inputs["future"][0, :, 0]
+                assert inputs["phase"].item() == target - L
+                seen = [one.features[row] for row in range(target - L, target) if row >= 0]
+                for step in range(L + H):
+                    row = target - L + step
+                    here = (x if step < L else ahead[0])[step if step < L else step - L]
+                    there = (mask if step < L else observed[0])[step if step < L else step - L]
+                    expected = one.values[row] if 0 <= row < n else np.full(2, np.nan)
+                    assert there.tolist() == (~np.isnan(expected)).tolist()
+                    np.testing.assert_allclose(here, np.nan_to_num(expected), rtol=1e-6)
+                    feature = one.features[row] - np.mean(seen, axis=0) if 0 <= row < known else np.zeros(2)
+                    np.testing.assert_allclose(future[step], feature if row < n + H else 0, atol=1e-6)
+
+    def test_targets_count_within_limits_only(self):
+        given = series(20)
+        given.values[15:] = np.nan
+        part = Part(Windows([given], [identity(2)], config(), None))
+        part.add(0, 5, 20, 7, 17)
+        counted = {}
+        for inputs, _, counts in part.batches(4):
+            for phase, rows in zip(inputs["phase"].tolist(), counts[..., 0].tolist(), strict=True):
+                counted[phase + L] = rows
+        expected = {first: [7 <= first + step < 15 for step in range(H)] for first in range(5, 15)}
+        assert counted == expected
+
+    def test_shuffled_batches_hold_each_window_once(self):
+        part = Part(Windows([series(), series(25)], [identity(2)] * 2, config(), None))
+        part.add(0, 8, 40, 0, 40)
+        part.add(1, 8, 25, 0, 25)
+        shuffled = list(part.batches(10, torch.Generator().manual_seed(0)))
+        sums = torch.cat([inputs["x"].sum((1, 2)) for inputs, _, _ in shuffled])
+        plain = torch.cat([inputs["x"].sum((1, 2)) for inputs, _, _ in part.batches(100)])
+        assert len(part) == len(sums) == 32 + 17
+        assert not torch.equal(sums, plain)
+        assert torch.equal(sums.sort().values, plain.sort().values)
+
+
+class TestTraining:
+    def test_learns(self):
+        given = series(200)
+        fitted = fit([Series(given.values[:-H])], ForecasterTraining(steps=150, learning_rate=0.02))
+        error = abs(fitted.predict(Series(given.values[:-H]))[..., 4] - given.values[-H:]).mean()
+        assert error < 0.3
+
+    def test_held_out_rows_are_not_learned(self):
+        """Weights that are kept at the end differ only by which validation is best, so look at a single step."""
+        given, other = series(), series()
+        other.values[-8:] += 5
+        scaling = [Scaling.of(given.values)]
+        training = ForecasterTraining(steps=1, validation_fraction=0.2)
+        first, second = (fit([one], training, scalings=scaling) for one in (given, other))
+        assert torch.equal(weights(first), weights(second))
+        without = ForecasterTraining(steps=1)
+        first, second = (fit([one], without, scalings=scaling) for one in (given, other))
+        assert not torch.equal(weights(first), weights(second))
+
+    def test_the_best_validated_weights_are_kept(self):
+        given = Series(np.random.default_rng(0).normal(size=(60, 1)))  # nothing to learn: the last weights are bad
+        training, scaling = ForecasterTraining(steps=60, learning_rate=0.3), [Scaling.of(given.values)]
+        last = fit([Series(given.values[:42])], training, scalings=scaling)
+        best = fit([given], replace(training, validation_fraction=0.3), scalings=scaling)
+
+        def error(fitted: FittedForecaster) -> float:
+            forecasts = [fitted.predict(Series(given.values[:end]), *scaling)[0, 0, 4] for end in range(42, 60)]
+            return float(abs(np.array(forecasts) - given.values[42:, 0]).mean())
+
+        assert error(best) < error(last)
+
+    def test_patience_stops(self):
+        told: list[int] = []
+        given = Series(np.random.default_rng(0).normal(size=(60, 1)))
+        training = ForecasterTraining(steps=100, learning_rate=0.3, validation_fraction=0.3, patience=2)
+        fit([given], training, progress=lambda step, loss: told.append(step))
+        assert told == list(range(1, len(told) + 1))
+        assert len(told) < 100
+
+    @pytest.mark.parametrize("steps", range(0, 9))
+    def test_any_number_of_steps(self, steps):
+        told: list[int] = []
+        fit([series()], ForecasterTraining(steps=steps), progress=lambda step, loss: told.append(step))
+        assert len(told) == steps
+
+    def test_the_linear_path_has_its_own_learning_rate(self):
+        """Adam's first step moves every weight by the learning rate, whatever its gradient."""
+        training = ForecasterTraining(steps=1, weight_averaging=None, learning_rate=1e-3)
+        networks = [fit([series()], replace(training, linear_learning_rate=rate)).network for rate in (None, 2e-2)]
+        linear, further = (network.linear.weight.abs().mean().item() for network in networks)
+        assert further == pytest.approx(20 * linear, rel=1e-3)
+        head, same = (network.encoder.head.weight for network in networks)
+        torch.testing.assert_close(head, same)
+        with pytest.raises(ValueError, match="linear_learning_rate must be positive or None, got 0"):
+            ForecasterTraining(linear_learning_rate=0)
+
+    def test_missing_values_do_not_matter_whatever_they_were(self):
+        given = series()
+        given.values[10:14, 1] = np.nan
+        assert np.isfinite(fit([given]).predict(given)).all()
+
+    def test_goes_on_from_a_start_without_touching_it(self):
+        start = fit([series()])
+        before = weights(start).clone()
+        further = fit([series(seed=1)], start=start)
+        assert torch.equal(weights(start), before)
+        assert not torch.equal(weights(further), before)
+        same = fit([series(seed=1)], ForecasterTraining(steps=0), start=start)
+        assert torch.equal(weights(same), before)
+
+
+class TestPrediction:
+    def test_order_and_scale(self):
+        given = series()
+        fitted = fit([given])
+        quantiles = fitted.predict(given)
+        assert quantiles.shape == (H, 2, len(LEVELS))
+        assert (np.diff(quantiles, axis=-1) >= 0).all()
+        moved = fitted.predict(Series(1e4 + 50 * given.values))
+        np.testing.assert_allclose(moved, 1e4 + 50 * quantiles, atol=0.01)
+
+    def test_rows_before_the_look_back_do_not_matter(self):
+        given = series(features=1, ahead=H)
+        fitted, scaling = fit([given]), Scaling.of(given.values)
+        short = Series(given.values[-L:], given.features[-L - H :])
+        np.testing.assert_array_equal(fitted.predict(given, scaling), fitted.predict(short, scaling))
+
+    def test_a_series_shorter_than_the_look_back(self):
+        assert np.isfinite(fit([series()]).predict(series(1))).all()
+
+    def test_needs_its_features(self):
+        fitted = fit([series(features=1)])
+        with pytest.raises(ValueError, match=r"features must reach horizon \(3\) rows past the values"):
+            fitted.predict(series(features=1, ahead=2))
+
+
+def test_scaling_of_constant_and_empty_columns():
+    scaling = Scaling.of(np.array([[5.0, np.nan, 1e9], [5.0, np.nan, 1e9 + 1]]))
+    assert scaling.location.tolist() == [5.0, 0.0, 1e9 + 0.5]
+    assert scaling.scale.tolist() == [1.0, 1.0, 0.5]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("values", "features", "message"),
+        [
+            (np.zeros(3), None, "values must be"),
+            (np.zeros((0, 2)), None, "values must be"),
+            (np.array([[np.inf]]), None, "values must be finite"),
+            (np.zeros((3, 1)), np.zeros((2, 1)), "features must be finite"),
+            (np.zeros((1, 1)), np.array([[np.nan]]), "features must be finite"),
+        ],
+    )
+    def test_series(self, values, features, message):
+        with pytest.raises(ValueError, match=message):
+            Series(values, features)
+
+    def test_what_does_not_fit_together(self):
+        with pytest.raises(ValueError, match="at least one series"):
+            fit_forecaster([], config(), ForecasterTraining())
+        with pytest.raises(ValueError, match=r"one number of channels, got \[1, 2\]"):
+            fit([series(channels=1), series()])
+        with pytest.raises(ValueError, match="future_size = 1 columns"):
+            fit_forecaster([series()], config(future_size=1), ForecasterTraining())
+        with pytest.raises(ValueError, match=r"num_outputs \(9\) must be the number of levels \(1\)"):
+            fit([series()], levels=[0.5])
+        with pytest.raises(ValueError, match="start must have the same config"):
+            fit_forecaster([series()], config(dim=16), ForecasterTraining(), start=fit([series()]))
+
+    def test_nothing_to_learn(self):
+        given = series()
+        given.values[3:] = np.nan
+        with pytest.raises(ValueError, match=r"leave no training window with an observed target"):
+            fit([given])
+
+    @pytest.mark.parametrize(
+        "change", [{"steps": -1}, {"batch_size": 0}, {"learning_rate": 0.0}, {"weight_averaging": 1.0},
+                   {"validation_fraction": 1.0}, {"patience": 1}, {"weight_decay": -1.0}],
+    )  # fmt: skip
+    def test_training(self, change):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            ForecasterTraining(**change)
+
+
+def test_bounds_are_the_range_of_the_series(tmp_path):
+    given = series(channels=3)
+    given.values[:, 0] = np.maximum(given.values[:, 0], 0.0)  # half of them are zero
+    given.values[5:9, 1] = np.nan
+    given.values[:, 2] = np.nan
+    options = {"learning_rate": 0.1, "weight_averaging": None}
+    scaling = Scaling.of(given.values)
+    fits = [
+        fit_forecaster([given], config(bounded_channels=channels), ForecasterTraining(steps=30, **options))
+        for channels in (None, 3)
+    ]
+    low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
+    forecasts = []
+    for rows in range(10, 40, 3):
+        forecasts.append([one.predict(Series(given.values[:rows]), scaling)[:, :2] for one in fits])
+    free, bounded = map(np.stack, zip(*forecasts, strict=True))
+    assert ((free < low - 0.01) | (free > high + 0.01)).any()
+    assert ((bounded >= low - 1e-6) & (bounded <= high + 1e-6)).all()
+    assert (np.abs(bounded[:, :, 0]) < 1e-6).any()
+    assert bounds(fits[1])[0, 2] < -1e38
+    assert bounds(fits[1])[1, 2] > 1e38
+    fits[1].to_files(tmp_path)
+    again = FittedForecaster.from_files(tmp_path)
+    np.testing.assert_array_equal(again.predict(given, scaling), fits[1].predict(given, scaling))
+    # Another series, another range.
+    other = Series(10.0 + 3.0 * series(channels=3, seed=1).values)
+    moved = fit_forecaster([other], fits[1].config, ForecasterTraining(steps=0), start=fits[1])
+    scaled = Scaling.of(other.values).apply(other.values)
+    np.testing.assert_allclose(bounds(moved), [scaled.min(0), scaled.max(0)], rtol=1e-6)
+    np.testing.assert_array_equal(bounds(fits[1]), bounds(again))  # those it started from
+
+
+def test_files(tmp_path):
+    given = series(features=2, ahead=H)
+    fitted = fit([given])
+    fitted.to_files(tmp_path)
+    again = FittedForecaster.from_files(tmp_path)
+    assert again.config == fitted.config
+    np.testing.assert_array_equal(again.predict(given), fitted.predict(given))
+    other = fit_forecaster([series()], config(dim=16), ForecasterTraining(steps=0))
+    other.to_files(tmp_path / "other")
+    weights = (tmp_path / "other" / "forecaster.safetensors").rename(tmp_path / "forecaster.safetensors")
+    with pytest.raises(ValueError, match="do not fit"):
+        FittedForecaster.from_files(tmp_path)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"forecaster\.safetensors is damaged"):
+        FittedForecaster.from_files(tmp_path)

@@ -1,0 +1,270 @@
+"""`mvpformer detect` on files: what it writes, kills and resumes, privacy, errors, the real recordings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
+from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
+from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+from mvpa_ts.ieeg.simulation.writing import write_swec
+
+REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MVPFormer(mvpformer_tiny(num_classes=2, context=8)).save_pretrained(folder)
+    return folder
+
+
+def write_edf(path, duration=63.0, subject="S01", num_channels=4, **patient):
+    """A simulated recording as EDF with a patient in its header."""
+    recording = simulate_recording(
+        subject, num_channels=num_channels, duration=duration, num_seizures=int(duration >= 30)
+    )
+    samples = recording.read(0, recording.num_samples).astype(np.float64)
+    samples = samples[:, : int(duration) * 512]
+    signals = [
+        edfio.EdfSignal(x, 512.0, label=name, physical_dimension="uV", physical_range=(-5000.0, 5000.0))
+        for x, name in zip(np.clip(samples, -5000, 5000), recording.channel_names, strict=True)
+    ]
+    annotations = [edfio.EdfAnnotation(on, off - on, "seizure") for on, off in recording.seizures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    edfio.Edf(signals, patient=edfio.Patient(**patient), annotations=annotations).write(path)
+    return recording
+
+
+def run(*arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return main([str(argument) for argument in arguments])
+
+
+def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
+    recording = write_edf(tmp_path / "in" / "sub" / "a.edf")
+    write_edf(tmp_path / "in" / "b.edf", duration=31.0, subject="S02")
+    status = run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder, "--threshold", 0.4)
+    assert status == 0
+    captured = capsys.readouterr()
+    assert RESEARCH_USE in captured.err
+    assert "100%" in captured.err  # the progress bar
+    assert captured.out.count(" in ") == 2
+
+    folder = tmp_path / "out" / "sub" / "a"
+    assert {path.name for path in folder.iterdir()} == {
+        *(EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN),
+        "probabilities.store",
+    }
+    table = pd.read_csv(folder / PROBABILITIES, sep="\t")
+    assert len(table) == 13
+    assert table["onset"].tolist()[-2:] == [55.0, 58.0]
+    assert table["probability"].between(0, 1).all()
+    assert (table["positive"] == (table["probability"] > 0.4)).all()
+    assert tuple(pd.read_csv(folder / EVENTS, sep="\t").columns) == COLUMNS
+    assert pd.read_csv(folder / REFERENCE, sep="\t")["recordingDuration"].tolist() == [63.0]
+    reference = read_seizures(folder / REFERENCE, 63.0)
+    np.testing.assert_allclose(reference, recording.seizures, atol=2e-3)
+
+    about = json.loads((folder / RUN).read_text())
+    assert about["notice"] == RESEARCH_USE
+    assert len(about["model"]["weights"]) == 64
+    assert about["preprocessing"]["band"] == [0.5, 120.0]
+    assert about["versions"]["mvpa-ts"]
+    assert about["skipped"] == []
+    page = (folder / REPORT).read_text()
+    assert page.count("data:image/png;base64,") >= 3
+    assert RESEARCH_USE in page
+    assert "http" not in page.replace("data:image", "")
+
+
+def test_swec_and_bids_in_one_folder(tmp_path, model_folder):
+    write_swec(simulate_recording("ID19", num_channels=3, duration=40.0, num_seizures=1), tmp_path / "in")
+    bids = tmp_path / "in" / "bids"
+    write_edf(bids / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg.edf", duration=21.0)
+    (bids / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    (bids / "sub-01" / "ieeg" / "sub-01_task-rest_channels.tsv").write_text(
+        "name\ttype\tunits\tstatus\nA1\tSEEG\tuV\tgood\nA2\tSEEG\tuV\tbad\nA3\tSEEG\tuV\tgood\nA4\tSEEG\tuV\tgood\n"
+    )
+    (bids / "sub-01" / "ieeg" / "sub-01_space-ACPC_electrodes.tsv").write_text(
+        "name\tx\ty\tz\nA1\t0\t1\t2\nA3\t1\t1\t2\nA4\t2\t1\tn/a\n"
+    )
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 0
+    swec = json.loads((tmp_path / "out" / "ID19" / RUN).read_text())
+    assert swec["recording"]["subject"] == "ID19"
+    assert swec["preprocessing"] == {**swec["preprocessing"], "band": None, "notch": None, "reference": None}
+    folder = tmp_path / "out" / "bids" / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg"
+    about = json.loads((folder / RUN).read_text())
+    assert about["recording"]["subject"] == "sub-01"
+    assert about["channels"]["used"] == ["A1", "A3", "A4"]
+    assert about["channels"]["dropped"] == {"A2": "marked bad"}
+    positions = electrode_positions(bids / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg.edf")
+    assert positions == {"A1": (0.0, 1.0, 2.0), "A3": (1.0, 1.0, 2.0)}
+
+
+def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder):
+    for name in ("sub-01_task-rest_ieeg.edf", "sub-02_task-rest_ieeg.edf"):
+        write_edf(tmp_path / "in" / name, duration=21.0)
+    (tmp_path / "in" / "sub-01_electrodes.tsv").write_text("label\tx\ty\tz\nA1\t0\t1\t2\n")
+    arguments = ["detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder]
+    with pytest.warns(UserWarning, match=r"no positions of electrodes: .*sub-01_electrodes\.tsv has no column 'name'"):
+        assert main([str(argument) for argument in arguments]) == 0
+    assert len(list((tmp_path / "out").rglob(RUN))) == 2
+
+
+def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
+    import datetime
+
+    write_edf(
+        tmp_path / "x.edf",
+        duration=21.0,
+        name="Jane_Doe",
+        code="MRN-778899",
+        birthdate=datetime.date(1951, 5, 2),
+        sex="F",
+    )
+    header = (tmp_path / "x.edf").read_bytes()[:256]
+    assert b"Jane_Doe" in header
+    assert b"1951" in header
+    assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder) == 0
+    written = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    captured = capsys.readouterr()
+    for text in [*written, captured.out.encode(), captured.err.encode()]:
+        for secret in (b"Jane", b"Doe", b"MRN-778899", b"1951"):
+            assert secret not in text
+
+
+def test_kill_and_resume(tmp_path, model_folder):
+    write_edf(tmp_path / "x.edf", duration=900.0)
+    code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    options = ["detect", str(tmp_path / "x.edf"), "--model", str(model_folder), "--batch_size", "2"]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code, *options]
+    store = tmp_path / "out" / "x" / "probabilities.store"
+    process = subprocess.Popen([*command, "-o", str(tmp_path / "out")], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (store.exists() and store.read_bytes().count(b"\n") > 20):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    stored = store.read_bytes().count(b"\n") - 1
+    assert 20 <= stored < 180
+    assert not (tmp_path / "out" / "x" / RUN).exists()
+
+    torn = store.read_bytes() + b"9999\t1.0"
+    store.write_bytes(torn)
+    assert run(*options, "-o", tmp_path / "out") == 0
+    assert run(*options, "-o", tmp_path / "whole") == 0
+    resumed, whole = (pd.read_csv(tmp_path / name / "x" / PROBABILITIES, sep="\t") for name in ("out", "whole"))
+    assert resumed["onset"].tolist() == [5.0 * i for i in range(180)]
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_damaged_file_does_not_stop_the_others(tmp_path, model_folder, capsys):
+    write_edf(tmp_path / "in" / "good.edf", duration=11.0)
+    whole = (tmp_path / "in" / "good.edf").read_bytes()
+    (tmp_path / "in" / "bad.edf").write_bytes(whole[: len(whole) // 2])
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 1
+    captured = capsys.readouterr()
+    assert "bad.edf is truncated" in captured.err
+    assert "1 of 2 recordings failed: bad.edf" in captured.err
+    assert (tmp_path / "out" / "good" / RUN).is_file()
+
+
+def test_preprocessing_changes_each_recordings_default(tmp_path, model_folder):
+    write_swec(simulate_recording("ID19", num_channels=3, duration=11.0, num_seizures=0), tmp_path / "in")
+    write_edf(tmp_path / "in" / "raw.edf", duration=11.0)
+    changes = '{"max_bad_share": 0.3}'
+    options = ["-o", tmp_path / "out", "--model", model_folder, "--preprocessing", changes]
+    assert run("detect", tmp_path / "in", *options) == 0
+    swec, raw = (json.loads((tmp_path / "out" / n / RUN).read_text())["preprocessing"] for n in ("ID19", "raw"))
+    assert (swec["max_bad_share"], swec["band"], swec["reference"]) == (0.3, None, None)
+    assert (raw["max_bad_share"], raw["band"], raw["reference"]) == (0.3, [0.5, 120.0], "median")
+
+
+def test_warnings_are_one_line(tmp_path, model_folder):
+    recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
+    x = recording.read(0, recording.num_samples).astype(np.float64)
+    signals = [edfio.EdfSignal(row, 512.0, label=n, physical_dimension="uV") for n, row in zip("ABCD", x, strict=True)]
+    edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(tmp_path / "x.edf")
+    code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main())"
+    options = ["detect", tmp_path / "x.edf", "--model", model_folder, "-o", tmp_path / "out"]
+    result = subprocess.run([sys.executable, "-P", "-c", code, *options], capture_output=True, text=True, check=True)
+    assert "\nmvpformer: x: the seizure at 3 s has no end; it is taken to last 8 s\n" in result.stderr
+    assert "UserWarning" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rules", "strict"], "rules must be an EventRules or one of szcore, paper, none, got 'strict'"),
+        (["--channels", "Z9"], "Z9"),
+        (["--online", "two"], "--online must look like 1of2, got 'two'"),
+        (["--preprocessing", "{band"], "--preprocessing must be JSON"),
+        (["--preprocessing", "[1, 2]"], "--preprocessing must be JSON"),
+        (["--preprocessing", '{"sfreq": 1024}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"sfreq": 256}'], "preprocessing.sfreq must be 512 Hz"),
+        (["--preprocessing", '{"band": [0.5]}'], "band must be (low, high) in Hz with 0 ≤ low < high, got [0.5]"),
+        (["--device", "gpu"], "device must be one of cpu"),
+        (["--threshold", "2"], "threshold must be between 0 and 1, got 2.0"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path, model_folder, capsys, options, message):
+    write_edf(tmp_path / "x.edf", duration=11.0)
+    assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, *options) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_missing_file_short_recording_and_headless_model(tmp_path, model_folder, capsys):
+    assert run("detect", tmp_path / "none.edf", "-o", tmp_path, "--model", model_folder) == 1
+    assert "no file or folder" in capsys.readouterr().err
+    write_edf(tmp_path / "short.edf", duration=4.0)
+    assert run("detect", tmp_path / "short.edf", "-o", tmp_path / "o", "--model", model_folder) == 1
+    assert "shorter than one segment of 5 s" in capsys.readouterr().err
+    MVPFormer(mvpformer_tiny()).save_pretrained(tmp_path / "headless")
+    assert run("detect", tmp_path / "short.edf", "-o", tmp_path / "o", "--model", tmp_path / "headless") == 1
+    assert "finetune it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "channels", "segments"), [("sample_ecog", 76, 5), ("sample_seeg", 88, 4)])
+@pytest.mark.skipif(not REAL.is_dir(), reason="MVPA_TS_DATA/ieeg is not there: no real recording")
+def test_real_recordings_go_through_whole(tmp_path, model_folder, name, channels, segments):
+    options = ["--model", model_folder, "--channels", "all", "--threshold", "0.3"]
+    assert run("detect", REAL / f"{name}.edf", "-o", tmp_path, *options) == 0
+    about = json.loads((tmp_path / name / RUN).read_text())
+    assert len(about["channels"]["used"]) == channels
+    assert about["segments"] == segments
+    assert about["skipped"] == []
+    assert all(reason for reason in about["channels"]["dropped"].values())
+    assert any("EKG" in channel for channel in about["channels"]["dropped"])
+    table = pd.read_csv(tmp_path / name / PROBABILITIES, sep="\t")
+    assert table["onset"].iloc[-1] + 5 == pytest.approx(about["recording"]["duration"], abs=2e-3)
+    assert (tmp_path / name / REPORT).stat().st_size > 100_000
+
+
+def test_run_says_why_a_channel_was_not_used(tmp_path, model_folder):
+    write_edf(tmp_path / "in" / "patient.edf", duration=21.0)
+    options = ["--model", model_folder, "--channels", "A3,A1"]
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", *options) == 0
+    about = json.loads((tmp_path / "out" / "patient" / RUN).read_text())
+    assert about["channels"]["used"] == ["A1", "A3"]
+    assert set(about["channels"]["dropped"].values()) == {"not selected: not in the list of channels"}

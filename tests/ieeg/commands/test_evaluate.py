@@ -1,0 +1,265 @@
+"""`mvpformer evaluate` and `mvpformer plot` on what `detect` wrote."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE, read_detection, save_detection
+from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
+from mvpa_ts.ieeg.scoring.results import read_result
+from mvpa_ts.ieeg.scoring.scores import score_events
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+
+def run(*arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return MVPFormer(mvpformer_tiny(num_classes=2, context=4)).eval()
+
+
+@pytest.fixture(scope="module")
+def results(model, tmp_path_factory):
+    """Two annotated subjects, one with two recordings, and a recording without seizures."""
+    root = tmp_path_factory.mktemp("results")
+    detector = Detector(model, threshold=0.5, rules="none")
+    made = {}
+    for subject, session, seizures in (("S01", 0, 1), ("S01", 1, 1), ("S02", 0, 1), ("S03", 0, 0)):
+        recording = simulate_recording(subject, session=session, num_channels=2, duration=180.0, num_seizures=seizures)
+        segments = detector.segments(recording)
+        detection = detector.detect_segments(segments)
+        save_detection(root / recording.name, detection, segments)
+        made[recording.name] = detection, recording
+    return root, made
+
+
+def test_saved_detection_comes_back(results):
+    root, made = results
+    for name, (detection, recording) in made.items():
+        read = read_detection(root / name)
+        np.testing.assert_allclose(read.probabilities, detection.probabilities, atol=1e-6)
+        np.testing.assert_allclose(read.starts, detection.starts, atol=1e-3)
+        assert read.rules == detection.rules
+        assert read.channel_names == detection.channel_names
+        assert (root / name / REFERENCE).is_file() == bool(recording.seizures)
+    with pytest.raises(FileNotFoundError, match=r"holds no run\.json"):
+        read_detection(root)
+    with pytest.raises(FileNotFoundError, match=r"has no reference_events\.tsv"):
+        read_result(root / "S03_session0")
+
+
+def test_tables_of_a_cohort(results, tmp_path, capsys):
+    root, made = results
+    assert run("evaluate", root, "-o", tmp_path / "scores") == 1
+    assert "--unannotated seizure-free" in capsys.readouterr().err
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--unannotated", "seizure-free", "--mode", "paper") == 0
+    assert "4 recordings of 3 subjects; event scores in mode paper" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
+    assert table["recordings"].to_dict() == {"S01": 2, "S02": 1, "S03": 1}
+    detection, recording = made["S02_session0"]
+    expected = score_events(recording.seizures, detection.events, 180.0, "paper")
+    assert table.loc["S02", "event_sensitivity"] == expected.sensitivity
+    assert table.loc["S02", "false_positives_per_hour"] == pytest.approx(expected.false_positives_per_hour)
+    assert (tmp_path / "scores" / "cohort.md").read_text().count("| S0") == 3
+    assert len(list((tmp_path / "scores").glob("*.png"))) == 5
+
+
+def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
+    """From NaN in the samples to the table: 60 of 180 s have no probability."""
+    samples = np.random.default_rng(0).normal(0, 50, (2, 180 * 512))
+    samples[:, 60 * 512 : 120 * 512] = np.nan
+    recording = Recording.from_array(
+        samples, 512.0, ["A1", "A2"], "µV", name="gap", subject="gap", seizures=[(70.0, 90.0), (115.0, 125.0)]
+    )
+    detector = Detector(model, Preprocessing(band=None, notch=None, reference=None), threshold=0.0, rules="none")
+    segments = detector.segments(recording)
+    save_detection(tmp_path / "out" / "gap", detector.detect_segments(segments), segments)
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 0
+    row = pd.read_csv(tmp_path / "scores" / "subjects.csv").iloc[0]
+    assert row["hours_scored"] == pytest.approx(120 / 3600)
+    assert row["hours_skipped"] == pytest.approx(60 / 3600)
+    assert (row["seizures"], row["seizures_skipped"]) == (2, 1)
+    # Every scored segment is positive, and one of 24 is seizure.
+    assert row["segment_specificity"] == 0.0
+    assert row["segment_precision"] == pytest.approx(1 / 24)
+    assert "hours_skipped" in (tmp_path / "scores" / "groups.csv").read_text()
+
+
+def test_reference_from_elsewhere(results, tmp_path, capsys):
+    root, made = results
+    for name in made:
+        write_events(tmp_path / "truth" / f"{name}_events.tsv", [(30.0, 60.0)], 180.0)
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2, 1, 1]
+    (tmp_path / "truth" / "S02_session0_events.tsv").unlink()
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 1
+    assert "holds none of S02_session0_events.tsv" in capsys.readouterr().err
+
+
+WAYS = {
+    "szcore": "onset\tduration\teventType\n60\t40\tsz\n",
+    "markers": "onset\tduration\ttrial_type\n60\t0\teeg sz start\n100\t0\teeg sz end\n",
+    "without-durations": "onset\tduration\ttrial_type\n60\tn/a\tseizure start\n100\tn/a\tseizure end\n",
+    "focal": "onset\tduration\ttrial_type\n60\t40\tFocal seizure\n",
+    "ictal": "onset\tduration\ttrial_type\n60\t40\tictal\n",
+    "value": "onset\tduration\tvalue\n60\t40\tseizure\n",
+    "open": "onset\tduration\ttrial_type\n60\t0\tseizure\n",
+}
+
+
+def test_a_reference_says_to_evaluate_what_it_says_to_detect(model, tmp_path):
+    """The table beside the recording is its reference, whether detect copies it or evaluate reads it."""
+    model.save_pretrained(tmp_path / "model")
+    for name, table in WAYS.items():
+        file = tmp_path / "in" / f"{name}.edf"
+        write_edf(simulate_recording(name, num_channels=2, duration=180.0, num_seizures=0), file)
+        file.with_name(f"{name}_events.tsv").write_text(table)
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", tmp_path / "model") == 0
+    tables = []
+    for output, more in (("copied", []), ("read", ["--reference", tmp_path / "in"])):
+        assert run("evaluate", tmp_path / "out", "-o", tmp_path / output, *more) == 0
+        tables.append(pd.read_csv(tmp_path / output / "subjects.csv"))
+    assert tables[0]["subject"].tolist() == sorted(WAYS)
+    assert tables[0]["seizures"].tolist() == [1] * len(WAYS)
+    pd.testing.assert_frame_equal(*tables)
+    # All but "open", which lasts 60 s, state the seizure from 60 to 100 s: 8 of 36 segments.
+    for name in WAYS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the seizure without an end
+            labels = read_result(tmp_path / "out" / name, tmp_path / "in" / f"{name}_events.tsv").labels
+        assert labels.sum() == (12 if name == "open" else 8)
+
+
+def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
+    """The second run leaves nothing of the first run's reference, and only a whole run can be evaluated."""
+    model.save_pretrained(tmp_path / "model")
+    file, table = tmp_path / "x.edf", tmp_path / "x_events.tsv"
+    write_edf(simulate_recording("S01", num_channels=2, duration=90.0, num_seizures=0), file)
+    options = ["detect", file, "-o", tmp_path / "out", "--model", tmp_path / "model"]
+    reference = tmp_path / "out" / "x" / REFERENCE
+    for kind, onset in (("sz", 10), ("sz", 20), ("bckg", 0)):
+        table.write_text(f"onset\tduration\teventType\n{onset}\t50\t{kind}\n")
+        assert run(*options) == 0
+        stated = read_seizures(reference, 90.0) if reference.exists() else []
+        assert stated == ([] if kind == "bckg" else [(onset, onset + 50.0)])
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 1
+    assert f"{tmp_path / 'out' / 'x'} has no {REFERENCE}" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeypatch):
+    detector, recording = Detector(model), simulate_recording("S01", num_channels=2, duration=30.0, num_seizures=0)
+    segments = detector.segments(recording)
+    detection = detector.detect_segments(segments)
+    save_detection(tmp_path, detection, segments)
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("mvpa_ts.ieeg.detection.saved.html_report", full)
+    with pytest.raises(OSError, match="disk full"):
+        save_detection(tmp_path, detection, segments)
+    with pytest.raises(FileNotFoundError, match="no folder of a complete detection"):
+        read_detection(tmp_path)
+
+
+def test_a_reference_that_states_nothing(results, tmp_path, capsys):
+    root, made = results
+    (tmp_path / "truth").mkdir()
+    for name in made:
+        (tmp_path / "truth" / f"{name}.tsv").write_text("onset\tduration\teventType\n0\t180\tbckg\n")
+    options = ["evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
+    assert run(*options) == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [0, 0, 0]
+    table = tmp_path / "truth" / "S02_session0.tsv"
+    for text in ("onset\tduration\teventType\n3\t9\tanfall\n", "onset\tduration\n3\t9\n"):
+        table.write_text(text)
+        assert run(*options) == 1
+        assert f"{table} has no row that says seizure, and none that says bckg" in capsys.readouterr().err
+        with pytest.warns(UserWarning, match="it is taken as seizure-free"):
+            assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
+    table.write_text("onset\tduration\teventType\n0\t180\tseizure-free\n")
+    assert run(*options) == 0
+
+
+def test_similarities_stand_in_the_table(results, tmp_path, capsys):
+    root, _ = results
+    rows = [("S01", "ictal", 1, 0.2), ("S01", "interictal", 3, 0.6), ("S02", "interictal", 4, 0.4)]
+    frame = pd.DataFrame(rows, columns=["subject", "state", "segments", "true"])
+    frame.to_csv(tmp_path / "similarity.csv", index=False)
+    options = ["--unannotated", "seizure-free", "--similarities", tmp_path / "similarity.csv"]
+    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 0
+    table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
+    assert table["similarity_true"].tolist()[:2] == pytest.approx([0.5, 0.4])
+    summary = pd.read_csv(tmp_path / "scores" / "summary.csv").set_index("measure")
+    assert summary.loc["similarity_true", "mean"] == pytest.approx(0.45)
+    frame.rename(columns={"true": "other"}).to_csv(tmp_path / "similarity.csv", index=False)
+    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 1
+    assert "must have the columns subject, segments, true" in capsys.readouterr().err
+
+
+def test_empty_folder(tmp_path, capsys):
+    assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
+    assert "holds no complete detection" in capsys.readouterr().err
+
+
+class TestPlot:
+    @pytest.fixture(scope="class")
+    def file(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("edf") / "S01.edf"
+        write_edf(simulate_recording("S01", num_channels=3, duration=60.0, num_seizures=1), path)
+        return path
+
+    def test_every_kind(self, results, model, file, tmp_path, capsys):
+        root, _ = results
+        model.save_pretrained(tmp_path / "model")
+        folder = root / "S01_session0"
+        assert run("plot", "timeline", folder, "-o", tmp_path / "timeline.svg") == 0
+        traces = ["--onset", 10, "--offset", 20, "--detection", folder]
+        assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
+        assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
+        maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
+        assert run("plot", "connectivity", file, "-o", tmp_path / "map.png", *maps) == 0
+        for layer in ("2", "-3"):
+            assert run("plot", "connectivity", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
+            assert f"layer must be from 0 to 1, or from -2 to -1, got {layer}" in capsys.readouterr().err
+        assert run("plot", "connectivity", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
+        for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
+            assert (tmp_path / name).stat().st_size > 5000
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
+            (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
+            (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
+            (["connectivity", "{file}", "-o", "x.png"], "connectivity needs --model"),
+            (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),
+        ],
+    )
+    def test_errors(self, file, tmp_path, monkeypatch, capsys, arguments, message):
+        monkeypatch.chdir(tmp_path)
+        assert run("plot", *(argument.format(file=file) for argument in arguments)) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_result_scores_skipped_segments_as_negative(results, tmp_path):
+    root, _ = results
+    result = read_result(root / "S01_session0")
+    result.probabilities[3] = math.nan
+    assert not result.predictions[3]
+    assert len(result.labels) == len(result.starts)
+    assert (root / "S01_session0" / EVENTS).is_file()

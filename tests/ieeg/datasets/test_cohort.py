@@ -1,0 +1,114 @@
+"""The duplicates of SWEC and splits that do not leak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording
+from mvpa_ts.ieeg.datasets import cohort
+from mvpa_ts.ieeg.datasets.cohort import (
+    SWEC_DUPLICATES,
+    identity,
+    paper_split,
+    split_subjects,
+    subject_folds,
+    swec_subjects,
+)
+from mvpa_ts.ieeg.simulation.writing import write_swec
+
+
+def test_the_map():
+    assert len(SWEC_DUPLICATES) == 18
+    assert SWEC_DUPLICATES["ID20"] == "ID01"
+    assert SWEC_DUPLICATES["ID24"] == "ID04"
+    assert SWEC_DUPLICATES["ID34"] == "ID12"
+    assert SWEC_DUPLICATES["ID40"] == "ID18"
+    assert set(SWEC_DUPLICATES.values()) == {f"ID{i:02d}" for i in range(1, 19)}
+    assert not {"ID19", "ID23", "ID26", "ID33"} & set(SWEC_DUPLICATES)
+    assert len({identity(s.subject) for s in swec_subjects()}) == 50
+
+
+def test_the_table_agrees_with_the_map():
+    table = {s.subject: s for s in swec_subjects()}
+    assert list(table) == [f"ID{i:02d}" for i in range(1, 69)]
+    for later, first in SWEC_DUPLICATES.items():
+        assert table[later].channels == table[first].channels
+        assert (table[later].same_as, table[first].same_as) == (first, later)
+    assert sum(s.same_as is not None for s in swec_subjects()) == 36
+
+
+def test_unseen():
+    assert len(cohort.UNSEEN32) == 32
+    assert cohort.UNSEEN32[:5] == ("ID19", "ID23", "ID26", "ID33", "ID41")
+
+
+def test_papers_split():
+    clean = paper_split()
+    assert (len(clean.train), len(clean.test), clean.leaked) == (18, 32, ())
+    assert clean.unseen == clean.test == cohort.UNSEEN32
+    with pytest.warns(UserWarning, match="18 subjects are in two parts under two names"):
+        leaky = paper_split(allow_duplicates=True)
+    assert len(leaky.test) == 50
+    assert len(leaky.leaked) == 18
+    assert leaky.unseen == cohort.UNSEEN32
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((["ID01"], ["ID20"]), r"ID20 \(test\) is the same recording as ID01 \(train\)"),
+        ((["ID25", "S"], ["ID05"]), r"ID05 \(test\) is the same recording as ID25 \(train\)"),
+        ((["S1"], ["S2"], ["S1"]), "S1 is in train and in validation"),
+        ((["S1"], ["S2"], ["S2"]), "S2 is in validation and in test"),
+        (([], ["S2"]), "train holds no subject"),
+        ((["S2"], []), "test holds no subject"),
+    ],
+)
+def test_overlaps_are_refused(parts, message):
+    with pytest.raises(ValueError, match=message):
+        split_subjects(*parts)
+
+
+def test_one_name_in_two_parts_is_never_allowed():
+    with pytest.raises(ValueError, match="S1 is in train and in test"):
+        split_subjects(["S1"], ["S1"], allow_duplicates=True)
+
+
+def test_two_names_in_one_part_are_no_leak():
+    assert split_subjects(["ID01", "ID20"], ["ID02"]).leaked == ()
+
+
+def test_folds_keep_a_person_together():
+    names = [s.subject for s in swec_subjects()]
+    folds = subject_folds(names, 5, seed=1)
+    assert sorted(name for fold in folds for name in fold.test) == names
+    for fold in folds:
+        assert set(fold.train) | set(fold.test) == set(names)
+        assert fold.unseen == fold.test
+    assert subject_folds(names, 5, seed=1) == folds
+    with pytest.raises(ValueError, match="number of persons"):
+        subject_folds(["ID01", "ID20"], 2)
+
+
+def made(subject: str, channels: int) -> Recording:
+    x = np.random.default_rng(0).normal(0, 40, (channels, 512 * 18))
+    return Recording.from_array(
+        x, 512.0, [f"A{i}" for i in range(channels)], "µV", subject=subject, seizures=[(3, 5)], preprocessed=True
+    )
+
+
+def test_table_from_files(tmp_path):
+    write_swec(made("ID19", 29), tmp_path)
+    write_swec(made("ID23", 7), tmp_path)
+    with pytest.warns(UserWarning, match="ID23 has 7 channels, the data set's has 32"):
+        rows = cohort.cohort_table(tmp_path)
+    assert rows[0] == {"subject": "ID19", "channels": 29, "rate": 512.0, "hours": 0.005, "events": 1}
+
+
+def test_parts_of_recordings():
+    recordings = [made(s, 2) for s in ("S1", "S2", "S3")]
+    split = split_subjects(["S1", "S3"], ["S2"])
+    assert [r.subject for r in split.part(recordings, "train")] == ["S1", "S3"]
+    with pytest.raises(ValueError, match="name must be"):
+        split.part(recordings, "all")

@@ -1,0 +1,116 @@
+"""MAYO and FNUSA segments, in files of their layout written here."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from torch.utils.data import DataLoader
+
+from mvpa_ts.ieeg import simulate_recording
+from mvpa_ts.ieeg.datasets.nejedly import (
+    NejedlyDataset,
+    first_patients,
+    nejedly_segments,
+    pad_symmetrically,
+    read_nejedly,
+)
+from mvpa_ts.ieeg.training.spans import collate
+
+CATEGORIES = ("physiology", "pathology", "artifacts", "powerline")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nejedly") / "DATASET_MAYO"
+    folder.mkdir()
+    x = simulate_recording(duration=30, num_channels=1, sfreq=5000.0, num_seizures=0).read(0, 150_000)
+    with (folder / "segments.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["index", "category_id", "category_name", "channel", "electrode_type", "institution", "patient_id",
+             "reviewer_id", "segment_id", "soz"]
+        )  # fmt: skip
+        for i in range(10):
+            # The numbers of the classes are misleading on purpose.
+            table.writerow(
+                [i, 3 - i % 4, CATEGORIES[i % 4], f"ch{i}", "depth", "mayo", 20 - 2 * i, 1, f"seg{i}", i % 2]
+            )
+            savemat(folder / f"seg{i}.mat", {"data": x[:, i * 15_000 : (i + 1) * 15_000]})
+    return folder
+
+
+def test_table(folder):
+    segments = nejedly_segments(folder)
+    assert [s.category for s in segments[:4]] == list(CATEGORIES)
+    assert [s.pathological for s in segments] == [i % 4 == 1 for i in range(10)]
+    assert segments[3].patient == "mayo-14"
+
+
+def test_first_patients_by_number(folder):
+    finetune, test = first_patients(nejedly_segments(folder), 4)
+    assert {s.patient for s in finetune} == {"mayo-2", "mayo-4", "mayo-6", "mayo-8"}
+    assert not {s.patient for s in finetune} & {s.patient for s in test}
+    assert len(finetune) + len(test) == 10
+    with pytest.raises(ValueError, match="count must lie between 1 and 9"):
+        first_patients(nejedly_segments(folder), 10)
+
+
+def test_signal_is_mirrored_to_a_model_segment(folder):
+    x = read_nejedly(nejedly_segments(folder)[1])
+    assert x.shape == (1, 2560)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x[0, :512], x[0, 1023:511:-1])
+    np.testing.assert_array_equal(x[0, 2048:], x[0, 2047:1535:-1])
+    assert 5 < x.std() < 300
+
+
+def test_padding():
+    x = np.arange(5, dtype=np.float32)[None]
+    np.testing.assert_array_equal(pad_symmetrically(x, 5), x)
+    assert pad_symmetrically(x, 22).shape == (1, 22)
+    with pytest.raises(ValueError, match="more than 4"):
+        pad_symmetrically(x, 4)
+
+
+def test_batches(folder):
+    data = NejedlyDataset(nejedly_segments(folder))
+    batch = next(iter(DataLoader(data, batch_size=4, collate_fn=collate)))
+    assert batch["signal"].shape == (4, 1, 2560)
+    assert batch["ictal"][:, 0].tolist() == [False, True, False, False]
+    assert batch["subject"][0] == "mayo-20"
+    assert data.ictal.sum() == 3
+
+
+def test_failures(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="DATASET_MAYO and DATASET_FNUSA"):
+        nejedly_segments(tmp_path)
+    header, *rows = (folder / "segments.csv").read_text().splitlines()
+    table = tmp_path / "segments.csv"
+    table.write_text("\n".join([header.replace("category_name", "x"), *rows]))
+    with pytest.raises(ValueError, match=r"lacks the columns \['category_name'\]"):
+        nejedly_segments(tmp_path)
+    table.write_text("\n".join([header, *rows]).replace("pathology", "other"))
+    with pytest.raises(ValueError, match="no row of category_name pathology"):
+        nejedly_segments(tmp_path)
+    table.write_text("\n".join([header, *rows]).replace("seg3", "../secret"))
+    with pytest.raises(ValueError, match=r"'\.\./secret' is no file name"):
+        nejedly_segments(tmp_path)
+    table.write_text("\n".join([header, *rows])[:-12])
+    with pytest.raises(ValueError, match=r"segments\.csv, line 11 has fewer values than columns"):
+        nejedly_segments(tmp_path)
+    table.write_text("\n".join([header, *rows]))
+    segments = nejedly_segments(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"seg0\.mat, which segments\.csv lists"):
+        read_nejedly(segments[0])
+    (tmp_path / "seg1.mat").write_bytes((folder / "seg1.mat").read_bytes()[:500])
+    with pytest.raises(ValueError, match=r"seg1\.mat cannot be read: damaged"):
+        read_nejedly(segments[1])
+    savemat(tmp_path / "seg2.mat", {"data": np.ones((1, 99))})
+    with pytest.raises(ValueError, match=r"must have shape \(1, 15000\), got \(1, 99\)"):
+        read_nejedly(segments[2])
+    savemat(tmp_path / "seg3.mat", {"other": np.ones((1, 99))})
+    with pytest.raises(ValueError, match="without `data`"):
+        read_nejedly(segments[3])

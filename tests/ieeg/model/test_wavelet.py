@@ -1,0 +1,58 @@
+"""The wavelet decomposition against PyWavelets."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import pywt
+import torch
+
+from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
+
+LENGTHS = [1, 2, 3, 5, 7, 8, 13, 14, 15, 33, 100, 777, 1536, 2559, 2560]
+
+
+def decompose(x: np.ndarray, wavelet: str, level: int | None) -> list[np.ndarray]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # levels past the highest are all boundary, and still defined
+        return pywt.wavedec(x, wavelet, mode="periodic", level=level)
+
+
+@pytest.mark.parametrize("level", [None, 0, 1, 3, 8])
+@pytest.mark.parametrize("wavelet", ["db4", "haar", "sym5"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_float64_equals_pywavelets(length, wavelet, level):
+    x = np.random.default_rng(length).standard_normal((2, 3, length))
+    expected = decompose(x, wavelet, level)
+    bands = wavedec(torch.from_numpy(x), wavelet, level)
+    assert band_lengths(length, wavelet, level) == tuple(band.shape[-1] for band in expected)
+    for band, truth in zip(bands, expected, strict=True):
+        np.testing.assert_allclose(band.numpy(), truth, atol=1e-10, rtol=0)
+
+
+def test_float32_of_a_segment_to_1e_5():
+    x = np.random.default_rng(0).standard_normal((50, 2560))
+    bands = wavedec(torch.from_numpy(x).float())
+    for band, truth in zip(bands, decompose(x, "db4", 8), strict=True):
+        assert band.dtype == torch.float32
+        np.testing.assert_allclose(band.numpy(), truth, atol=1e-5, rtol=1e-5)
+
+
+def test_it_passes_gradients():
+    x = torch.randn(2, 37, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: torch.cat(wavedec(x, level=3), -1), x)
+
+
+@pytest.mark.parametrize(
+    ("x", "level", "message"),
+    [
+        (torch.zeros(3, 0), None, "at least one sample"),
+        (torch.zeros(3, 8, dtype=torch.bfloat16), None, "x must be float32 or float64, got torch.bfloat16"),
+        (torch.zeros(3, 8), -1, "level must be at least 0, got -1"),
+    ],
+)
+def test_refusals(x, level, message):
+    with pytest.raises(ValueError, match=message):
+        wavedec(x, level=level)

@@ -1,0 +1,213 @@
+"""Seizures out of annotations and events.tsv."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+
+from mvpa_ts.ieeg.recordings.annotations import (
+    is_background,
+    is_seizure,
+    read_events,
+    read_seizures,
+    seizures_from_events,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1", "Seizure over left temporal",
+     "seizure - medication given", "seizure 3 off"],
+)  # fmt: skip
+def test_a_seizure(text):
+    assert is_seizure(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "bckg", "interictal", "post-ictal", "postictal slowing", "preictal", "no seizure", "szymon", "test annotation",
+     "after seizure", "pre sz", "seizure free", "no clear seizure", "Anti-seizure medication given",
+     "anti seizure drug", "antiseizure", "seizure prediction horizon", "sz_prediction", "seizure medication",
+     "sz meds", "seizure risk", "seizure onset zone", "Seizure precautions", "seizure forecast 0.3"],
+)  # fmt: skip
+def test_no_seizure(text):
+    assert not is_seizure(text)
+
+
+@pytest.mark.parametrize("text", ["bckg", "Background", "seizure-free", "sz free", "no seizures", "No clear seizure"])
+def test_background(text):
+    assert is_background(text)
+    assert not is_seizure(text)
+
+
+@pytest.mark.parametrize("text", ["", "sz", "background slowing", "interictal", "artefact", "no seizure medication"])
+def test_no_background(text):
+    assert not is_background(text)
+
+
+def test_markers_with_and_without_durations():
+    events = [(80, 12.5, "seizure"), (5, 0, "eeg sz start"), (7, 0, "spike"), (30, 0, "sz end"), (90, 0, "artefact")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events(events, 100.0) == [(5.0, 30.0), (80.0, 92.5)]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(100, 0, "Seizure over left temporal"), (160, 0, "sz end")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure on the left"), (160, 0, "Seizure over.")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure off medication"), (160, 0, "seizure off")], [(100.0, 160.0)]),
+        ([(100, 0, "sz on"), (160, 0, "sz_off")], [(100.0, 160.0)]),
+        ([(100, 0, "SZ 2 on"), (160, 0, "SZ off 2")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure"), (160, 0, "seizure over, patient answers")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure"), (160, 0, "seizure stopped on the left")], [(100.0, 160.0)]),
+        ([(100, 1, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
+        ([(100, 0, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
+        ([(100, 1, "sz start"), (160, 0, "sz end")], [(100.0, 160.0)]),
+        ([(100, 60, "seizure onset"), (160, 0, "seizure offset")], [(100.0, 160.0)]),
+        ([(100, 60, "seizure onset left")], [(100.0, 160.0)]),
+        ([(100, 60, "sz start"), (200, 40, "sz start"), (230, 1, "sz end")], [(100.0, 160.0), (200.0, 230.0)]),
+        ([(100, 60, "sz start"), (120, 0, "artefact"), (300, 20, "seizure")], [(100.0, 160.0), (300.0, 320.0)]),
+        ([(100, 60, "Seizure over left temporal")], [(100.0, 160.0)]),
+    ],
+)
+def test_texts_decide_what_starts_and_ends(events, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events(events, 1000.0) == expected
+        assert seizures_from_events(events, 1000.0, open_seconds=None) == expected
+
+
+def test_a_start_with_a_duration_is_not_stretched_over_the_next_seizure():
+    events = [(100, 60, "sz start"), (300, 60, "seizure"), (400, 0, "sz end")]
+    with pytest.warns(UserWarning, match="'sz end' at 400 s ends no seizure"):
+        assert seizures_from_events(events, 1000.0) == [(100.0, 160.0), (300.0, 360.0)]
+
+
+@pytest.mark.parametrize("end", [(160, 0, "sz end"), (160, 1, "sz end")])
+def test_an_end_does_not_stretch_an_interval(end):
+    """A plain seizure with a duration stays what it says; an end far behind it belongs to another."""
+    with pytest.warns(UserWarning, match="'sz end' at 160 s ends no seizure"):
+        assert seizures_from_events([(20, 30, "seizure"), end], 1000.0) == [(20.0, 50.0)]
+
+
+@pytest.mark.parametrize(
+    ("events", "duration", "expected"),
+    [
+        ([(10, 0, "sz start")], 1000.0, [(10.0, 70.0)]),
+        ([(10, 0, "sz start")], 21.5, [(10.0, 21.5)]),
+        ([(10, 0, "sz onset"), (40, 0, "sz onset"), (55, 0, "sz offset")], 1000.0, [(10.0, 40.0), (40.0, 55.0)]),
+    ],
+)
+def test_an_onset_without_end(events, duration, expected):
+    with pytest.warns(UserWarning, match="the seizure at 10 s has no end; it is taken to last"):
+        assert seizures_from_events(events, duration) == expected
+    with pytest.warns(UserWarning, match="is left out"):
+        kept = seizures_from_events(events, duration, open_seconds=None)
+    assert kept == [span for span in expected if span[1] == 55.0]
+
+
+def test_an_end_without_onset():
+    with pytest.warns(UserWarning, match="'sz end' at 3 s ends no seizure"):
+        assert seizures_from_events([(3, 0, "sz end")], 100.0) == []
+
+
+def test_events_tables(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(
+        "onset\tduration\teventType\tconfidence\tchannels\tdateTime\trecordingDuration\n"
+        "12.5\t30\tsz_foc_ia\tn/a\tn/a\t2016-11-06 13:43:04\t3600.00\n0\t3600\tbckg\tn/a\tn/a\tn/a\t3600.00\n"
+    )
+    assert seizures_from_events(read_events(table), 3600) == [(12.5, 42.5)]
+    table.write_text("onset\tduration\ttrial_type\n1\tn/a\tsz start\n9\tn/a\tsz end\n")
+    assert seizures_from_events(read_events(table), 3600) == [(1.0, 9.0)]
+    table.write_text("start\tstop\n1\t2\n")
+    with pytest.raises(ValueError, match="no column onset; its columns are start, stop"):
+        read_events(table)
+    table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
+    with pytest.raises(
+        ValueError, match=r"x_events.tsv, line 2 \('sz'\): onset must be a number of seconds or n/a, got"
+    ):
+        read_events(table)
+
+
+def test_only_seizures_need_numbers(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    rows = ["n/a\t5\tartefact", "soon\t5\tartefact", "3\tlong\tartefact", "7\tn/a\tspike", "10\t20\tsz", "4"]
+    table.write_text("onset\tduration\ttrial_type\n" + "\n".join(rows) + "\n")
+    assert read_events(table) == [(7.0, 0.0, "spike"), (10.0, 20.0, "sz"), (4.0, 0.0, "")]
+    assert read_seizures(table, 100.0) == [(10.0, 30.0)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("n/a\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("nan\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
+        ("inf\t20\tsz", "onset must be a number of seconds or n/a, got 'inf'"),
+        ("10\tlong\tsz", "duration must be a number of seconds or n/a, got 'long'"),
+    ],
+)
+def test_a_seizure_without_numbers_is_named(tmp_path, row, message):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n1\t2\tspike\n{row}\n")
+    with pytest.raises(ValueError, match=re.escape(f"{table}, line 3 ('sz'): {message}")):
+        read_events(table)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
+    table = tmp_path / "x_events.tsv"
+    text = "onset\tduration\ttrial_type\n10\t20\tcrise généralisée\n30\t20\tsz\n"
+    table.write_bytes(text.encode(encoding))
+    with pytest.raises(ValueError, match=re.escape(f"{table} must be text in UTF-8")):
+        read_events(table)
+    table.write_bytes(text.encode("utf-8-sig"))
+    assert read_seizures(table, 100.0) == [(30.0, 50.0)]
+
+
+def test_an_empty_table_is_named(tmp_path):
+    (tmp_path / "x_events.tsv").write_text("")
+    with pytest.raises(ValueError, match="no column onset; its columns are none"):
+        read_events(tmp_path / "x_events.tsv")
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("onset\tduration\teventType", ["100\t60\tsz"]),
+        ("onset\tduration\ttrial_type", ["100\t0\teeg sz start", "160\t0\teeg sz end"]),
+        ("onset\tduration\ttrial_type", ["100\t0\tseizure start", "160\t0\tseizure end"]),
+        ("onset\tduration\ttrial_type", ["100\t60\tFocal seizure"]),
+        ("onset\tduration\ttrial_type", ["100\t60\tictal"]),
+        ("onset\tduration\ttrial_type\tvalue", ["100\t60\tn/a\tseizure", "300\t60\tstimulus\t3"]),
+        ("onset\teventType", ["100\tsz start", "160\tsz end"]),
+    ],
+    ids=["szcore", "eeg sz", "no durations", "focal", "ictal", "value", "no column duration"],
+)
+def test_ways_to_state_one_seizure(tmp_path, header, rows):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("\n".join([header, *rows]) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+
+
+@pytest.mark.parametrize("length", ["0", "n/a"])
+def test_a_seizure_without_duration_in_a_table(tmp_path, length):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n100\t{length}\tsz\n")
+    with pytest.warns(UserWarning, match=r"x_events\.tsv: the seizure at 100 s has no end"):
+        assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+    with pytest.warns(UserWarning, match="it is taken to last 20 s"):
+        assert read_seizures(table, 120.0) == [(100.0, 120.0)]
+
+
+def test_a_seizure_free_stretch_is_no_seizure(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n0\t600\tseizure-free\n")
+    assert read_seizures(table, 600.0) == []

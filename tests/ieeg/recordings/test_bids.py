@@ -1,0 +1,136 @@
+"""channels.tsv in any order: each channel's amplitude in the file says which contact it really is."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import read_recording
+from mvpa_ts.ieeg.recordings.bids import rows_of_channels
+
+pytest.importorskip("mne")
+pytest.importorskip("mne_bids")
+edfio = pytest.importorskip("edfio")
+
+NAMES = tuple(f"A{i}" for i in range(1, 11))
+RATE = 256
+
+
+def contact(number: int, label: str, rate: int = RATE) -> object:
+    """Contact `number` is a sine with an amplitude of that many times 10 µV."""
+    x = 10 * number * np.sin(2 * np.pi * 5 * np.arange(20 * rate) / rate)
+    return edfio.EdfSignal(x, rate, label=label, physical_dimension="uV", physical_range=(-200, 200))
+
+
+def data_set(folder: Path, labels: list[str], rows: list[str], others: tuple[object, ...] = ()) -> Path:
+    """A BIDS data set whose file has contacts 1, 2, … of these labels, and `rows` of name, type and state."""
+    place = folder / "sub-01" / "ieeg"
+    place.mkdir(parents=True)
+    (folder / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    heading = "name\ttype\tunits\tstatus\n"
+    (place / "sub-01_task-x_channels.tsv").write_text(heading + "".join("\t".join(row.split()) + "\n" for row in rows))
+    path = place / "sub-01_task-x_ieeg.edf"
+    edfio.Edf([*(contact(i, label) for i, label in enumerate(labels, 1)), *others]).write(path)
+    return path
+
+
+def row(name: str, kind: str = "SEEG", state: str = "good") -> str:
+    return f"{name} {kind} uV {state}"
+
+
+def contacts(recording) -> dict[str, int]:
+    """Which contact each channel really is, by its amplitude."""
+    amplitudes = np.abs(recording.read(0, 2000)).max(1)
+    return dict(zip(recording.channel_names, (int(a) for a in np.rint(amplitudes / 10)), strict=True))
+
+
+@pytest.mark.parametrize("label", ["{}", "EEG {}-Ref", "POL {}"])
+@pytest.mark.parametrize("order", ["as in the file", "alphabetical", "first two swapped"])
+def test_rows_in_any_order(tmp_path, label, order):
+    listed = {
+        "as in the file": list(NAMES),
+        "alphabetical": sorted(NAMES),
+        "first two swapped": ["A2", "A1", *NAMES[2:]],
+    }[order]
+    rows = [row(name, state="bad" if name == "A10" else "good") for name in listed]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recording = read_recording(data_set(tmp_path, [label.format(name) for name in NAMES], rows))
+    assert recording.dropped == {"A10": "marked bad"}
+    assert contacts(recording) == {f"A{i}": i for i in range(1, 10)}
+    assert not recording.source.raw.preload
+
+
+def test_order_is_all_there_is(tmp_path):
+    rows = [row("LA1"), row("LA2", state="bad"), row("X", "MISC")]
+    with pytest.warns(UserWarning, match=r"channels\.tsv names none of the file's channels, such as 'c1'; its rows"):
+        recording = read_recording(data_set(tmp_path, ["c1", "c2", "c3"], rows))
+    assert contacts(recording) == {"LA1": 1}
+    assert recording.dropped == {"LA2": "marked bad", "X": "type misc"}
+
+
+def test_names_of_which_some_are_unknown(tmp_path):
+    rows = [row("A3", state="bad"), row("B9", state="bad"), row("A1")]
+    with pytest.warns(UserWarning, match=r"only the table has \['B9'\], only the file has \['EEG A2'\]"):
+        recording = read_recording(data_set(tmp_path, ["EEG A1", "EEG A2", "EEG A3"], rows))
+    assert contacts(recording) == {"A1": 1, "EEG A2": 2}
+    assert recording.dropped == {"A3": "marked bad"}
+
+
+def test_more_channels_than_rows(tmp_path):
+    with pytest.warns(UserWarning, match=r"only the file has \['A2'\]"):
+        recording = read_recording(data_set(tmp_path, ["A1", "A2", "A3"], [row("A3", state="bad"), row("A1")]))
+    assert contacts(recording) == {"A1": 1, "A2": 2}
+
+
+def test_names_that_appear_twice(tmp_path):
+    recording = read_recording(data_set(tmp_path, ["A1", "A1", "A2"], [row("A2"), row("A1"), row("A1", state="bad")]))
+    assert contacts(recording) == {"A1-0": 1, "A2": 3}
+    assert recording.dropped == {"A1-1": "marked bad"}
+
+
+@pytest.mark.parametrize("labels", [("EEG A1", "EEG A2"), ("c1", "c2")])
+def test_with_a_faster_channel_too(tmp_path, labels):
+    rows = [row("A1", state="bad"), row("A2"), row("pulse", "MISC")]
+    path = data_set(tmp_path, list(labels), rows, (contact(9, "c3" if labels[0] == "c1" else "pulse", 4 * RATE),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recording = read_recording(path)
+    assert recording.sfreq == RATE
+    assert contacts(recording) == {"A2": 2}
+    assert recording.dropped == {"A1": "marked bad", "pulse": "type misc"}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("name\tunits\nA1\tuV\n", r"sub-01_task-x_channels\.tsv has no column 'type', its columns are \['name'"),
+        ("label\ttype\nA1\tSEEG\n", r"sub-01_task-x_channels\.tsv has no column 'name'"),
+        ("", r"sub-01_task-x_channels\.tsv has no column 'name', its columns are \[\]"),
+    ],
+)
+def test_odd_tables_are_named(tmp_path, table, message):
+    path = data_set(tmp_path, ["A1"], [])
+    (path.parent / "sub-01_task-x_channels.tsv").write_text(table)
+    with pytest.raises(ValueError, match=message):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_a_micro_sign_in_any_encoding(tmp_path, encoding):
+    path = data_set(tmp_path, ["A1", "A2"], [])
+    table = "name\ttype\tunits\tstatus\nA2\tSEEG\tµV\tgood\nA1\tSEEG\tµV\tbad\n"
+    (path.parent / "sub-01_task-x_channels.tsv").write_text(table, encoding=encoding)
+    recording = read_recording(path)
+    assert contacts(recording) == {"A2": 2}
+    assert recording.dropped == {"A1": "marked bad"}
+
+
+def test_two_names_that_are_one_without_their_prefix():
+    table = [{"name": "A1", "type": "SEEG"}, {"name": "A2", "type": "SEEG"}]
+    with pytest.warns(UserWarning, match=r"only the table has \['A1'\], only the file has \['EEG A1', 'POL A1'\]"):
+        found = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
+    assert found == {"A2": table[1]}

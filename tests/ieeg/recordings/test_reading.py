@@ -1,0 +1,324 @@
+"""Recordings from EDF, BrainVision, FIF and BIDS, real and written here; what cannot be read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
+from mvpa_ts.ieeg.preprocessing.selection import select_channels
+from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+mne = pytest.importorskip("mne")
+REAL = Path(os.environ.get("MVPA_TS_DATA", "")) / "ieeg"
+needs_real_files = pytest.mark.skipif(
+    not (REAL / "sample_ecog.edf").is_file(), reason="no ieeg/sample_ecog.edf in MVPA_TS_DATA"
+)
+
+
+def volts(channels: int = 4, seconds: float = 20.0, rate: float = 512.0) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 50e-6, (channels, round(seconds * rate)))
+
+
+def raw_of(x: np.ndarray, names: list[str], types: list[str] | str = "seeg", rate: float = 512.0):
+    return mne.io.RawArray(x, mne.create_info(names, rate, types), verbose="error")
+
+
+@needs_real_files
+class TestRealFiles:
+    def test_ecog(self):
+        with pytest.warns(UserWarning, match=r"the seizure at 10\.2287 s has no end; it is taken to last 11\.4"):
+            recording = read_recording(REAL / "sample_ecog.edf")
+        assert len(recording.channel_names) == 76
+        assert recording.sfreq == pytest.approx(999.412, abs=1e-3)
+        assert set(recording.dropped) == {"EKGL", "EKGR"}
+        assert recording.channel_names[11:15] == ("BTP6", "C1", "C2", "C3")
+        ((onset, offset),) = recording.seizures
+        assert onset == pytest.approx(10.22874)
+        assert offset == recording.duration
+        assert "pat01" not in repr(vars(recording))  # the header's patient code
+        segments = Segments(recording)
+        assert segments.num_segments == 5
+        np.testing.assert_array_equal(segments.labels(), [False, False, True, True, True])
+        signal, valid = segments.read(0, 5)
+        assert valid.all()
+        assert 20 < np.median(signal.std(1)) < 200
+        assert len(select_channels(segments)) == 32
+
+    def test_seeg(self):
+        recording = read_recording(REAL / "sample_seeg.edf")
+        assert len(recording.channel_names) == 88
+        assert set(recording.dropped) == {*(f"DC0{i}" for i in range(1, 9)), "EKG1", "EKG2"}
+        wire = [name for name in recording.channel_names if name.startswith("L'")]
+        assert wire == [f"L'{i}" for i in range(1, 15)]  # the file has L'9 after N'7
+        raw = mne.io.read_raw_edf(REAL / "sample_seeg.edf", verbose="error")
+        expected = raw.get_data(wire, start=7000, stop=7100) * 1e6
+        np.testing.assert_allclose(recording.read(7000, 7100, wire), expected, rtol=1e-6)
+        assert recording.seizures == ()
+        segments = Segments(recording)
+        assert segments.num_segments == 4
+        assert segments.read(0, 4)[1].all()
+
+
+class TestEDF:
+    def test_round_trip(self, tmp_path):
+        made = simulate_recording("S07", num_channels=11, duration=60, num_seizures=1, sfreq=256)
+        recording = read_recording(write_edf(made, tmp_path / "own.edf"))
+        assert recording.channel_names == made.channel_names
+        assert (recording.sfreq, recording.num_samples, recording.subject) == (256, 60 * 256, "own")
+        np.testing.assert_allclose(recording.seizures, made.seizures, atol=1e-3)
+        # half a step of 16 bits over the range
+        np.testing.assert_allclose(recording.read(99, 9999), made.read(99, 9999), atol=0.1)
+        copy = pickle.loads(pickle.dumps(recording))
+        np.testing.assert_array_equal(copy.read(5, 50), recording.read(5, 50))
+
+    @pytest.mark.parametrize("cut", [100, 300, 4000, -1])
+    def test_truncated(self, tmp_path, cut):
+        path = write_edf(simulate_recording(num_channels=2, duration=30, num_seizures=0), tmp_path / "cut.edf")
+        path.write_bytes(path.read_bytes()[:cut])
+        with pytest.raises(ValueError, match=r"cut\.edf is (truncated|not an EDF file)"):
+            read_recording(path)
+
+    def test_not_an_edf(self, tmp_path):
+        (tmp_path / "text.edf").write_text("hello")
+        with pytest.raises(ValueError, match="is not an EDF file"):
+            read_recording(tmp_path / "text.edf")
+
+    def write(self, path: Path, label: str = "A1", unit: str = "uV", count: int = 2) -> Path:
+        edfio = pytest.importorskip("edfio")
+        x = volts(count) * 1e6
+        signals = [
+            edfio.EdfSignal(row, 512, label=f"{label}{i or ''}", physical_dimension=unit) for i, row in enumerate(x)
+        ]
+        patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
+        edfio.Edf(signals, patient=patient, recording=edfio.Recording(startdate=date(2020, 5, 4))).write(path)
+        return path
+
+    def test_metadata_without_name_or_birth_date(self, tmp_path):
+        recording = read_recording(self.write(tmp_path / "p.edf"))
+        assert recording.metadata["age"] == 49
+        assert recording.metadata["sex"] == "female"
+        everything = repr({key: value for key, value in vars(recording).items() if key != "source"})
+        for private in ("Jane", "Roe", "1970", "X99"):
+            assert private not in everything
+
+    @pytest.mark.parametrize(("unit", "scale"), [("mV", 1e3), ("uV", 1.0)])
+    def test_units(self, tmp_path, unit, scale):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            recording = read_recording(self.write(tmp_path / "u.edf", unit=unit))
+        np.testing.assert_allclose(recording.read(0, 2000).std(), 50 * scale, rtol=0.1)
+
+    def test_unknown_unit(self, tmp_path):
+        path = self.write(tmp_path / "u.edf", unit="furlong")
+        with pytest.raises(ValueError, match=r"unknown unit .*: say what they are in, as in unit='µV'"):
+            read_recording(path)
+        np.testing.assert_allclose(read_recording(path, unit="µV").read(0, 2000).std(), 50, rtol=0.1)
+
+    def test_no_eeg_channel(self, tmp_path):
+        with pytest.raises(ValueError, match=r"no EEG channel; dropped: \{'EKG': 'EKG is no EEG by its name'"):
+            read_recording(self.write(tmp_path / "e.edf", label="EKG"))
+
+    def test_write_refuses(self, tmp_path):
+        with pytest.raises(ValueError, match=r"must end in \.edf"):
+            write_edf(simulate_recording(duration=30), tmp_path / "x.txt")
+        odd = Recording.from_array(volts() * 1e6, 512.5, list("ABCD"), "µV")
+        with pytest.raises(ValueError, match="whole number of samples"):
+            write_edf(odd, tmp_path / "x.edf")
+
+
+class TestRaw:
+    def test_types_bads_and_names(self):
+        names = ["L10", "L2", "EKG1", "T1", "L3", "S1"]
+        raw = raw_of(volts(6), names, ["seeg", "seeg", "seeg", "stim", "ecog", "eeg"])
+        raw.info["bads"] = ["L3"]
+        raw.set_annotations(mne.Annotations([2, 9], [3, 0], ["seizure", "chewing"]))
+        recording = Recording.from_raw(raw, name="mine", subject="S01")
+        assert recording.channel_names == ("L2", "L10", "S1")
+        assert recording.dropped == {"EKG1": "EKG is no EEG by its name", "T1": "type stim", "L3": "marked bad"}
+        assert recording.seizures == ((2.0, 5.0),)
+        np.testing.assert_allclose(recording.read(7, 70, ["L10"]), raw.get_data(["L10"], 7, 70) * 1e6, rtol=1e-6)
+
+    @pytest.mark.parametrize("meas_date", [None, datetime(2020, 1, 1, tzinfo=UTC)])
+    def test_annotations_of_a_cut(self, meas_date):
+        x = volts(2)
+        x[0, 12 * 512 : 15 * 512] = 1e-3  # where the seizure is
+        raw = raw_of(x, ["A1", "A2"])
+        raw.set_meas_date(meas_date)
+        before = raw.copy().set_annotations(mne.Annotations([12.0], [3.0], ["seizure"])).crop(10.0, None)
+        after = raw.copy().crop(10.0, None).set_annotations(mne.Annotations([2.0], [3.0], ["seizure"]))
+        dated = raw.copy().crop(10.0, None)
+        if meas_date is not None:
+            dated.set_annotations(mne.Annotations([12.0], [3.0], ["seizure"], orig_time=meas_date))
+        twice = before.copy().crop(1.0, 8.0)
+        for cut, onset in [(before, 2.0), (after, 2.0), (twice, 1.0), *([(dated, 2.0)] if meas_date else [])]:
+            recording = Recording.from_raw(cut)
+            assert recording.seizures == ((onset, onset + 3.0),)
+            begin = round(onset * 512)
+            np.testing.assert_allclose(recording.read(begin, begin + 1536, ["A1"]), 1000.0, rtol=1e-6)
+            assert abs(recording.read(begin - 1, begin)[0, 0]) < 400
+
+    def test_annotations_of_a_file_that_begins_later(self, tmp_path):
+        raw = raw_of(volts(2), ["A1", "A2"]).crop(5.0, None)
+        raw.set_annotations(mne.Annotations([3.0], [2.0], ["seizure"]))
+        raw.save(tmp_path / "late_raw.fif", verbose="error")
+        assert read_recording(tmp_path / "late_raw.fif").seizures == ((3.0, 5.0),)
+
+    def test_wrong_unit_warns_and_can_be_said(self):
+        raw = raw_of(volts(2) * 1e6, ["A1", "A2"])  # microvolts taken for volts
+        with pytest.warns(UserWarning, match="is the unit right"):
+            Recording.from_raw(raw)
+        assert Recording.from_raw(raw, unit="µV").read(0, 999).std() == pytest.approx(50, rel=0.1)
+
+
+class TestFIF:
+    def test_reads_lazily(self, tmp_path):
+        raw = raw_of(volts(3), ["A1", "A2", "A10"])
+        raw.save(tmp_path / "rec_raw.fif", verbose="error")
+        recording = read_recording(tmp_path / "rec_raw.fif")
+        assert not recording.source.raw.preload
+        np.testing.assert_allclose(recording.read(100, 200), raw.get_data(start=100, stop=200) * 1e6, rtol=1e-5)
+
+    def test_damaged(self, tmp_path):
+        raw_of(volts(3), ["A1", "A2", "A10"]).save(tmp_path / "rec_raw.fif", verbose="error")
+        content = (tmp_path / "rec_raw.fif").read_bytes()
+        (tmp_path / "rec_raw.fif").write_bytes(content[:3000])
+        with pytest.raises(ValueError, match=r"rec_raw\.fif cannot be read.*: truncated, damaged"):
+            read_recording(tmp_path / "rec_raw.fif")
+
+    def test_bytes_of_another_kind(self, tmp_path):
+        for name in ("other.vhdr", "other.fif"):
+            (tmp_path / name).write_bytes(bytes(range(10, 256)) * 40)
+            with pytest.raises(ValueError, match=r"cannot be read: truncated, damaged or not what its") as caught:
+                read_recording(tmp_path / name)
+            assert len(str(caught.value)) < 400
+            assert "\n" not in str(caught.value)
+
+
+def test_brainvision(tmp_path):
+    pytest.importorskip("pybv")
+    raw = raw_of(volts(3), ["A1", "A2", "EKG"])
+    raw.set_annotations(mne.Annotations([4.0], [6.5], ["seizure"]))
+    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    recording = read_recording(tmp_path / "rec.vhdr")
+    assert recording.channel_names == ("A1", "A2")
+    np.testing.assert_allclose(recording.seizures, [(4.0, 10.5)], atol=1e-2)
+    np.testing.assert_allclose(recording.read(100, 200), raw.get_data([0, 1], 100, 200) * 1e6, atol=0.1)
+    (tmp_path / "rec.eeg").unlink()
+    with pytest.raises((ValueError, FileNotFoundError), match=r"rec\.(vhdr|eeg)"):
+        read_recording(tmp_path / "rec.vhdr")
+
+
+class TestBIDS:
+    @pytest.fixture
+    def data_set(self, tmp_path):
+        mne_bids = pytest.importorskip("mne_bids")
+        raw = raw_of(volts(4), ["LA2", "LA1", "LA10", "DC1"], ["seeg", "seeg", "seeg", "misc"])
+        raw.info["line_freq"] = 60
+        raw.info["bads"] = ["LA10"]
+        raw.info["subject_info"] = {"sex": 2, "hand": 1}
+        raw.set_annotations(mne.Annotations([3.0], [4.0], ["seizure"]))
+        raw.set_meas_date(datetime(2020, 1, 1, tzinfo=UTC))
+        path = mne_bids.BIDSPath(subject="07", task="rest", run="1", datatype="ieeg", root=tmp_path / "bids")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mne_bids.write_raw_bids(
+                raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error"
+            )
+        (file,) = (tmp_path / "bids").rglob("*.vhdr")
+        return file
+
+    def test_channels_events_and_participants(self, data_set):
+        recording = read_recording(data_set)
+        assert recording.subject == "sub-07"
+        assert recording.channel_names == ("LA1", "LA2")
+        assert recording.dropped == {"LA10": "marked bad", "DC1": "type misc"}
+        np.testing.assert_allclose(recording.seizures, [(3.0, 7.0)], atol=1e-2)
+        assert recording.metadata["line_frequency"] == 60.0
+        assert (recording.metadata["sex"], recording.metadata["hand"]) == ("female", "right")
+
+    def test_szcore_events(self, data_set):
+        events = next(data_set.parent.glob("*_events.tsv"))
+        events.write_text(
+            "onset\tduration\teventType\tconfidence\tchannels\n9\t5.5\tsz_gen\tn/a\tn/a\n0\t1\tbckg\tn/a\tn/a\n"
+        )
+        assert read_recording(data_set).seizures == ((9.0, 14.5),)
+
+    def test_a_folder_with_one_recording(self, data_set):
+        root = data_set.parents[2]
+        assert find_recordings(root) == [data_set]
+        assert read_recording(root).name == data_set.stem
+        write_edf(simulate_recording(duration=30), root / "second.edf")
+        with pytest.raises(ValueError, match="holds 2 recordings"):
+            read_recording(root)
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file or folder .*nothing\.edf"):
+        read_recording(tmp_path / "nothing.edf")
+    with pytest.raises(FileNotFoundError, match="holds no recording"):
+        read_recording(tmp_path)
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf"):
+        read_recording(tmp_path / "a.txt")
+
+
+class TestFinding:
+    def test_a_split_fif_file_once(self, tmp_path):
+        raw = raw_of(volts(16, 60.0), [f"A{i}" for i in range(1, 17)])
+        raw.save(tmp_path / "pat_raw.fif", split_size="2MB", verbose="error")
+        assert (tmp_path / "pat_raw-1.fif").is_file()
+        raw.save(tmp_path / "b_raw.fif", split_size="2MB", split_naming="bids", verbose="error")
+        # recordings of their own, though their names look like parts
+        for name in ("night.fif", "night-1.fif", "alone-2.fif", "pat_raw-77.fif"):
+            raw.copy().crop(0, 5).save(tmp_path / name, verbose="error")
+        found = [path.name for path in find_recordings(tmp_path)]
+        assert found == [
+            "alone-2.fif",
+            "b_split-01_raw.fif",
+            "night-1.fif",
+            "night.fif",
+            "pat_raw-77.fif",
+            "pat_raw.fif",
+        ]
+        recording = read_recording(tmp_path / "pat_raw.fif")
+        assert recording.num_samples == raw.n_times
+        # across the seam of the parts
+        np.testing.assert_allclose(recording.read(15000, 25000), raw.get_data(None, 15000, 25000) * 1e6, rtol=1e-5)
+
+    def test_a_damaged_fif_file_hides_no_other(self, tmp_path):
+        for name in ("night.fif", "night-1.fif"):
+            (tmp_path / name).write_bytes(b"no FIF file")
+        assert [path.name for path in find_recordings(tmp_path)] == ["night-1.fif", "night.fif"]
+
+    def test_not_what_lies_beside_the_data_of_a_bids_data_set(self, tmp_path):
+        data = "study/sub-01/ieeg/sub-01_task-x_ieeg.edf"
+        others = [f"study/{folder}/pat01.edf" for folder in ("sourcedata", "code", "stimuli", "derivatives/x")]
+        elsewhere = ["plain/sourcedata/pat02.edf", "plain/code/pat03.edf"]
+        for name in [data, *others, *elsewhere]:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        (tmp_path / "study" / "dataset_description.json").write_text("{}")
+        found = [path.relative_to(tmp_path).as_posix() for path in find_recordings(tmp_path)]
+        assert found == sorted([data, *elsewhere])
+        # asked for by name, they are found
+        assert len(find_recordings(tmp_path / "study" / "sourcedata")) == 1
+
+    def test_files_of_one_name(self, tmp_path):
+        fine = ["a/x.edf", "b/y.edf", "b/y.fif", "a/part.h5", "b/part.h5"]
+        for study in ("one", "two"):  # BIDS says who was recorded
+            (tmp_path / study / "sub-01" / "ieeg").mkdir(parents=True)
+            (tmp_path / study / "dataset_description.json").write_text("{}")
+            fine.append(f"{study}/sub-01/ieeg/sub-01_task-x_ieeg.edf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_shared_names([tmp_path / name for name in fine])
+        with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
+            warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])

@@ -1,0 +1,73 @@
+"""Tables of who was recorded in which file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mvpa_ts.ieeg.recordings.subjects import read_subjects, subject_of_each
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "night").mkdir()
+    for name in ("a.edf", "b.edf", "night/c.edf"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def table(folder: Path, *rows: str, heading: str = "file\tsubject") -> Path:
+    path = folder / "subjects.tsv"
+    path.write_text("\n".join([heading, *rows]) + "\n")
+    return path
+
+
+def test_files_of_one_person(folder, monkeypatch):
+    path = table(
+        folder, "34\tAda\ta.edf", "34\tAda\tnight/c.edf", "n/a\tEmil\tb.edf", heading="\ufeffage\tsubject\tfile"
+    )
+    expected = {folder / "a.edf": "Ada", folder / "night/c.edf": "Ada", folder / "b.edf": "Emil"}
+    assert read_subjects(path) == expected
+    monkeypatch.chdir(folder)
+    files = [Path("b.edf"), Path("night/../a.edf"), folder / "night/c.edf"]
+    assert subject_of_each(files, "subjects.tsv") == dict(zip(files, ["Emil", "Ada", "Ada"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ("absent.edf\tAda", FileNotFoundError, r"line 3: there is no file or folder .*absent\.edf"),
+        ("../a.edf\tAda", ValueError, r"line 3: \.\./a\.edf lies outside the table's folder"),
+        ("night/../../a.edf\tAda", ValueError, "outside the table's folder"),
+        ("/etc/hosts\tAda", ValueError, "outside the table's folder"),
+        ("a.edf\tEmil", ValueError, "line 3: a.edf is named twice"),
+        ("night/c.edf", ValueError, r"line 3: a file and its subject are needed, got 'night/c\.edf' and ''"),
+        ("\tAda", ValueError, "a file and its subject are needed"),
+        ("b.edf\tn/a", ValueError, "a file and its subject are needed"),
+    ],
+)
+def test_wrong_rows(folder, row, error, message):
+    with pytest.raises(error, match=message):
+        read_subjects(table(folder, "a.edf\tAda", row))
+
+
+def test_wrong_tables(folder):
+    with pytest.raises(FileNotFoundError, match=r"no table of subjects .*subjects\.tsv"):
+        read_subjects(folder / "subjects.tsv")
+    with pytest.raises(ValueError, match=r"no column 'file': it needs .* it has \['participant_id', 'subject'\]"):
+        read_subjects(table(folder, "a.edf\tAda", heading="participant_id\tsubject"))
+    (folder / "subjects.tsv").write_bytes(b"")
+    with pytest.raises(ValueError, match="no column 'file'"):
+        read_subjects(folder / "subjects.tsv")
+    (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t\xff\n")
+    with pytest.raises(ValueError, match="no table in UTF-8"):
+        read_subjects(folder / "subjects.tsv")
+
+
+def test_table_and_recordings_name_the_same_files(folder):
+    path = table(folder, "a.edf\tAda", "b.edf\tAda")
+    with pytest.raises(ValueError, match=r"does not say who was recorded in .*c\.edf: add a line for each"):
+        subject_of_each([folder / name for name in ("a.edf", "b.edf", "night/c.edf")], path)
+    with pytest.raises(ValueError, match=r"no recordings of this run: .*b\.edf"):
+        subject_of_each([folder / "a.edf"], path)

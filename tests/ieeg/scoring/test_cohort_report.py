@@ -1,0 +1,285 @@
+"""Cohort tables against numbers counted by hand, scikit-learn and numpy."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from mvpa_ts.ieeg.detection.rules import probabilities_to_events
+from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.scoring.cohort import bootstrap_interval, cohort_report, markdown_table, swec_groups
+from mvpa_ts.ieeg.scoring.plots import COHORT_PLOTS, save_cohort_plots
+from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    yield
+    plt.close("all")
+
+
+def recording(subject, segments, seizures, seed, error=0.02, name="1"):
+    """A detector that is wrong in a share of its segments."""
+    generator = np.random.default_rng(seed)
+    starts = 5.0 * np.arange(segments)
+    labels = segment_labels(starts, seizures)
+    probabilities = np.where(labels, 0.9, 0.1)
+    wrong = generator.random(segments) < error
+    probabilities[wrong] = 1 - probabilities[wrong]
+    detected = probabilities_to_events(probabilities, starts, "szcore")
+    return RecordingResult(name, subject, 5.0 * segments, starts, probabilities, seizures, detected)
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    results = []
+    for index in range(6):
+        seizures = [(600.0 * k + 13.0, 600.0 * k + 80.0) for k in range(1, 3 + index)]
+        parts = [recording(f"S{index}", 720 * (1 + index), seizures, seed=index, error=0.01 * (1 + index))]
+        if index == 5:
+            parts.append(recording("S5", 500, [], seed=99, name="2"))
+        results.append(SubjectResult(f"S{index}", parts))
+    results.append(SubjectResult("none", [recording("none", 800, [], seed=7, error=0.0)]))
+    return results
+
+
+@pytest.fixture(scope="module")
+def report(cohort):
+    everybody = [result.subject for result in cohort]
+    return cohort_report(cohort, {"everybody": everybody, "unseen": everybody[:4]}, resamples=200)
+
+
+def summary(report, group, measure):
+    rows = report.summary
+    return rows[(rows["group"] == group) & (rows["measure"] == measure)].iloc[0]
+
+
+@pytest.mark.parametrize("rule", ["any", "half"])
+def test_labels_match_counting_milliseconds(rule):
+    generator = np.random.default_rng(0)
+    edges = np.sort(generator.integers(0, 100_000, 12)).reshape(-1, 2) / 1000
+    ictal = np.zeros(100_000, bool)
+    for onset, offset in edges:
+        ictal[round(onset * 1000) : round(offset * 1000)] = True
+    starts = np.append(np.arange(0, 95, 5.0), 93.2)
+    for start, label in zip(starts, segment_labels(starts, edges, rule), strict=True):
+        held = ictal[round(start * 1000) : round(start * 1000) + 5000].sum()
+        assert label == (held > 0 if rule == "any" else held >= 2500)
+
+
+def test_subject_rows(report, cohort):
+    table = report.subjects.set_index("subject")
+    assert table.loc["S5", "recordings"] == 2
+    assert table.loc["S5", "seizures"] == 7
+    assert table.loc["S5", "hours"] == pytest.approx((720 * 6 + 500) * 5 / 3600)
+    for result in cohort[:6]:
+        expected = cohen_kappa_score(result.labels, result.predictions)
+        assert table.loc[result.subject, "kappa_whole"] == pytest.approx(expected)
+    assert math.isnan(table.loc["none", "kappa"])
+    assert table.loc["none", "draws_undefined"] == 250
+    assert table.loc["none", "agreement"] == "undefined"
+
+
+def disconnected(scored_segments=720, total=7200):
+    """Ten hours of which the first is scored: one false event in it, one seizure in it and one in what was skipped."""
+    starts = 5.0 * np.arange(total)
+    probabilities = np.full(total, np.nan)
+    probabilities[:scored_segments] = 0.1
+    probabilities[100:104] = 0.9
+    seizures, detected = [(1000.0, 1060.0), (20000.0, 20060.0)], [(500.0, 520.0)]
+    return RecordingResult("r", "half", 5.0 * total, starts, probabilities, seizures, detected)
+
+
+class TestSkipped:
+    """Time without a probability is neither silence nor observation."""
+
+    @pytest.mark.parametrize("mode", ["szcore", "paper"])
+    def test_rates_are_per_scored_hour(self, mode):
+        result = SubjectResult("half", [disconnected()], mode)
+        assert (result.hours, result.hours_scored, result.hours_skipped) == (10.0, 1.0, 9.0)
+        assert result.events.false_positives_per_hour == 1.0
+        assert result.events.false_positives_per_day == 24.0
+        # The skipped seizure stays missed.
+        assert (result.num_seizures, result.seizures_skipped, result.events.reference) == (2, 1, 2)
+        assert result.events.sensitivity == 0.0
+
+    def test_segments_and_kappa_are_over_scored_segments(self):
+        part = disconnected()
+        result = SubjectResult("half", [part])
+        # 720 scored segments: 12 of a seizure that was missed, 4 false positives.
+        assert (result.segments.reference, result.segments.true_negatives) == (12, 704)
+        assert result.segments.specificity == 704 / 708
+        assert result.segments.hours == 1.0
+        expected = cohen_kappa_score(part.labels[:720], part.predictions[:720])
+        table = cohort_report([result], draws=20, resamples=20).subjects
+        assert table.loc[0, "kappa_whole"] == pytest.approx(expected)
+        columns = ["hours", "hours_scored", "hours_skipped", "seizures", "seizures_skipped"]
+        assert table.loc[0, columns].tolist() == [10.0, 1.0, 9.0, 2, 1]
+
+    def test_seconds_are_timescorings_over_the_whole_recording(self):
+        scores = SubjectResult("half", [disconnected()]).seconds
+        assert (scores.hours, scores.false_positives, scores.true_negatives) == (10.0, 20, 36000 - 120 - 20)
+
+    def test_a_seizure_that_is_scored_in_part_is_not_skipped(self):
+        part = disconnected()
+        part.probabilities[4011] = 0.1  # 20055 to 20060 s
+        assert part.seizures_skipped == 0
+        assert part.skipped == [(3600.0, 20055.0), (20060.0, 36000.0)]
+
+    def test_hours_of_several_recordings_add_up(self, cohort):
+        whole = recording("half", 720, [(600.0, 660.0)], seed=0, error=0.0, name="2")
+        result = SubjectResult("half", [disconnected(), whole])
+        assert (result.hours, result.hours_scored) == (11.0, 2.0)
+        assert result.events.false_positives_per_hour == 0.5
+        assert cohort[5].hours_scored == pytest.approx(cohort[5].hours)
+        assert cohort[5].hours_skipped == 0.0
+
+    @pytest.mark.parametrize("policy", ["omit", "one", "propagate"])
+    def test_a_subject_with_nothing_scored_has_no_rate_and_no_share(self, policy):
+        starts = 5.0 * np.arange(7200)
+        blind = RecordingResult("q", "blind", 36000.04, starts, np.full(7200, np.nan), [(1000.0, 1060.0)], [])
+        results = [SubjectResult("half", [disconnected()]), SubjectResult("blind", [blind])]
+        report = cohort_report(results, draws=20, resamples=20, nan_policy=policy)
+        row = report.subjects.set_index("subject").loc["blind"]
+        names = ("false_positives_per_hour", "segment_specificity", "second_specificity", "kappa", "kappa_whole")
+        assert row[[*names, "kappa_stratified"]].isna().all()
+        assert (row["hours_scored"], row["event_sensitivity"], row["seizures_skipped"]) == (0.0, 0.0, 1)
+        groups = report.groups.iloc[0]
+        assert (groups["subjects"], groups["subjects_scored"]) == (2, 1)
+        assert groups["share_under_0.05_false_positives_per_hour"] == 0.0
+        rate = summary(report, "all", "false_positives_per_hour")
+        assert (rate["subjects"], rate["mean"], rate["pooled"]) == (1, 1.0, 1.0)
+        alone = cohort_report(results[1:], draws=20, resamples=20, nan_policy=policy)
+        assert math.isnan(alone.groups["share_under_0.05_false_positives_per_hour"][0])
+        for draw in COHORT_PLOTS.values():
+            assert draw(alone).axes
+
+
+def test_means_and_pooled_values(report, cohort):
+    people = cohort[:4]
+    row = summary(report, "unseen", "kappa_whole")
+    assert row["mean"] == pytest.approx(np.mean([cohen_kappa_score(p.labels, p.predictions) for p in people]))
+    labels, predictions = (np.concatenate([getattr(p, name) for p in people]) for name in ("labels", "predictions"))
+    assert row["pooled"] == pytest.approx(cohen_kappa_score(labels, predictions))
+    assert row["mean_low"] <= row["mean"] <= row["mean_high"]
+    assert row["pooled_low"] <= row["pooled"] <= row["pooled_high"]
+
+    rate = summary(report, "unseen", "false_positives_per_hour")
+    false, hours = sum(p.events.false_positives for p in people), sum(p.hours for p in people)
+    assert rate["pooled"] == pytest.approx(false / hours)
+    assert summary(report, "everybody", "kappa")["subjects"] == 6  # the subject without seizures has none
+
+
+def test_stratified_kappa_comes_with_its_prevalence(tmp_path):
+    sparse = recording("sparse", 17280, [(1000.0, 1014.0)], seed=0, error=0.001)  # 3 segments of 17280
+    common = recording("common", 3000, [(1000.0, 2000.0)], seed=0, error=0.001)  # 200 of 3000
+    never = recording("never", 3000, [], seed=0, error=0.001)
+    results = [SubjectResult(part.subject, [part]) for part in (sparse, common, never)]
+    report = cohort_report(results, draws=50, resamples=20)
+    table = report.subjects.set_index("subject")
+    np.testing.assert_allclose(table["prevalence"], [3 / 17280, 1 / 15, 0.0])
+    np.testing.assert_allclose(table["prevalence_stratified"], [1 / 300, 1 / 15, 0.0])
+    assert table.loc["sparse", "kappa_stratified"] > table.loc["sparse", "kappa_whole"] + 0.3
+    axis = COHORT_PLOTS["kappa"](report).axes[0]
+    (marked,) = [line for line in axis.lines if str(line.get_label()).startswith("not comparable")]
+    order = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")["subject"].tolist()
+    assert marked.get_xdata().tolist() == [order.index("sparse") + 0.2]
+    report.save(tmp_path)
+    assert "kappa and not comparable with it" in (tmp_path / "cohort.md").read_text()
+
+
+def test_groups(report):
+    groups = report.groups.set_index("group")
+    assert groups.loc["everybody", "subjects"] == 7
+    assert groups.loc["everybody", "subjects_without_kappa"] == 1
+    table = report.subjects.head(4)
+    expected = np.mean(table["false_positives_per_hour"] < 0.05)
+    assert groups.loc["unseen", "share_under_0.05_false_positives_per_hour"] == expected
+    assert groups.loc["unseen", "share_at_expert_kappa_0.53"] == np.mean(table["kappa"] >= 0.53)
+
+
+def test_regression_is_least_squares(report):
+    table = report.subjects.dropna(subset="kappa")
+    for regressor in ("hours", "seizures", "seizures_per_hour"):
+        rows = report.regression[report.regression["group"] == "everybody"].set_index("regressor")
+        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        assert rows.loc[regressor, "slope"] == pytest.approx(slope)
+        assert rows.loc[regressor, "intercept"] == pytest.approx(intercept)
+        assert rows.loc[regressor, "r"] == pytest.approx(np.corrcoef(table[regressor], table["kappa"])[0, 1])
+
+
+@pytest.mark.parametrize("members", [4, 7])
+def test_regression_is_drawn_for_the_first_group(cohort, members):
+    """Points, ends of the line and its height are those of the group's subjects that have a kappa."""
+    everybody = [result.subject for result in cohort]
+    report = cohort_report(cohort, {"first": everybody[:members], "rest": everybody}, draws=20, resamples=20)
+    table = report.subjects.iloc[:members].dropna(subset="kappa")
+    assert len(table) == min(members, 6)
+    figure = COHORT_PLOTS["regression"](report)
+    for axis, regressor in zip(figure.axes, ("hours", "seizures", "seizures_per_hour"), strict=True):
+        points = axis.collections[0].get_offsets()
+        np.testing.assert_allclose(points, table[[regressor, "kappa"]])
+        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        ends = np.array([table[regressor].min(), table[regressor].max()])
+        np.testing.assert_allclose(axis.lines[0].get_xdata(), ends)
+        np.testing.assert_allclose(axis.lines[0].get_ydata(), intercept + slope * ends)
+
+
+def test_bootstrap_interval_covers_the_mean():
+    generator = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        values = generator.normal(1.0, 1.0, 40)
+        low, high = bootstrap_interval(lambda rows, v=values: float(v[rows].mean()), 40, resamples=300, seed=seed)
+        covered += low <= 1.0 <= high
+    assert 0.88 < covered / 200 < 0.99
+    assert all(map(math.isnan, bootstrap_interval(lambda rows: 1.0, 1)))
+
+
+def test_files_and_figures(report, tmp_path):
+    report.save(tmp_path)
+    save_cohort_plots(report, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("cohort.md", "groups.csv", "summary.csv", "subjects.csv", "regression.csv"),
+        *(f"{name}.png" for name in COHORT_PLOTS),
+    }
+    assert pd.read_csv(tmp_path / "subjects.csv")["subject"].tolist() == report.subjects["subject"].tolist()
+
+
+def test_swec_groups_are_the_papers():
+    everybody = [f"ID{i:02d}" for i in range(1, 69)]
+    groups = swec_groups(everybody)
+    assert {name: len(members) for name, members in groups.items()} == {"all50": 50, "unseen32": 32}
+    assert "ID20" not in groups["unseen32"]  # the same recording as ID01, on which the paper trained
+    assert swec_groups(["S01", "ID01"]) is None
+
+
+def test_single_subject_has_no_interval(cohort):
+    report = cohort_report(cohort[:1], resamples=50)
+    row = summary(report, "all", "event_f1")
+    assert math.isnan(row["mean_low"])
+    assert not math.isnan(row["mean"])
+    assert report.regression["slope"].isna().all()
+    for draw in COHORT_PLOTS.values():
+        assert draw(report).axes
+
+
+def test_errors(cohort):
+    with pytest.raises(ValueError, match="every subject once"):
+        cohort_report([*cohort, cohort[0]])
+    with pytest.raises(ValueError, match="group g names subjects without result: X"):
+        cohort_report(cohort, {"g": ["S0", "X"]})
+    with pytest.raises(ValueError, match="subject S has no recording"):
+        SubjectResult("S", [])
+    with pytest.raises(ValueError, match="rule must be 'any' or 'half'"):
+        segment_labels([0.0], [], "most")
+
+
+def test_markdown_shows_undefined_as_a_dash_and_keeps_bars_in_their_cell():
+    text = markdown_table(pd.DataFrame({"a": [1.23456, math.nan], "b": ["x", "y|z"]}))
+    assert text.splitlines()[2:] == ["| 1.235 | x |", r"| – | y\|z |"]

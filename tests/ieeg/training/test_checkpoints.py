@@ -1,0 +1,103 @@
+"""Checkpoints survive a full disk, and damaged ones are named."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """No file may grow past `size` bytes: the system refuses the write as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def checkpoint(value: float) -> dict[str, object]:
+    return {"state_dict": {"w": torch.full((1000, 100), value)}, "global_step": 1, "loops": {"a": [1, None, "x"]}}
+
+
+def test_round_trip(tmp_path):
+    io = AtomicCheckpointIO()
+    io.save_checkpoint(checkpoint(1.0), tmp_path / "new" / "last.ckpt")
+    loaded = io.load_checkpoint(tmp_path / "new" / "last.ckpt")
+    assert torch.equal(loaded["state_dict"]["w"], torch.ones(1000, 100))
+    assert loaded["loops"] == {"a": [1, None, "x"]}
+    assert os.listdir(tmp_path / "new") == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("size", [0, 1000, 200_000, 400_000])
+def test_full_disk_leaves_the_previous_checkpoint(tmp_path, size):
+    io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
+    io.save_checkpoint(checkpoint(1.0), path)
+    with (
+        disk_of(size),
+        pytest.raises(OSError, match=r"cannot write .*File too large.*previous checkpoint .* untouched"),
+    ):
+        io.save_checkpoint(checkpoint(2.0), path)
+    assert torch.equal(io.load_checkpoint(path)["state_dict"]["w"], torch.ones(1000, 100))
+    assert os.listdir(tmp_path) == ["last.ckpt"]
+    io.save_checkpoint(checkpoint(2.0), path)  # and once there is room, it works again
+    assert io.load_checkpoint(path)["state_dict"]["w"][0, 0] == 2.0
+
+
+def test_killed_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
+    io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
+    io.save_checkpoint(checkpoint(1.0), path)
+
+    class Killed(BaseException):
+        pass
+
+    def half(_: object, file: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise Killed
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(Killed):
+        io.save_checkpoint(checkpoint(2.0), path)
+    assert io.load_checkpoint(path)["state_dict"]["w"][0, 0] == 1.0
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    if how == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "flipped":
+        path.write_bytes(content[:100] + bytes(255 - byte for byte in content[100:900]) + content[900:])
+    elif how == "text":
+        path.write_text("not a checkpoint")
+    elif how == "letter":
+        path.write_text("a")  # at which torch's reader pops from an empty list
+    elif how == "pickle":
+        torch.save({"state_dict": Path("x")}, path)
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "text", "letter", "pickle"])
+def test_damaged_checkpoint(tmp_path, how):
+    io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
+    io.save_checkpoint(checkpoint(1.0), path)
+    damage(path, how)
+    with pytest.raises(ValueError, match=r"last\.ckpt cannot be read .* damaged"):
+        io.load_checkpoint(path, weights_only=False)
+
+
+def test_other_files_and_no_file(tmp_path):
+    torch.save({"w": torch.ones(2)}, tmp_path / "weights.ckpt")
+    with pytest.raises(ValueError, match="holds no state_dict"):
+        AtomicCheckpointIO().load_checkpoint(tmp_path / "weights.ckpt")
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        AtomicCheckpointIO().load_checkpoint(tmp_path / "none.ckpt")

@@ -1,0 +1,197 @@
+"""Training on labelled spans: which windows count, and that a run goes from a pretrained folder to a detector."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from support.made_up_recordings import recording
+
+pytest.importorskip("peft")
+from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.training.data_module import SeizureDataModule, Simulation
+from mvpa_ts.ieeg.training.finetuning import FinetuningModule
+
+CONFIG = mvpformer_tiny(dim=16, mlp_dim=24, context=4, dropout=0.0)
+
+
+def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def base() -> MVPFormer:
+    torch.manual_seed(0)
+    return MVPFormer(CONFIG).eval()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give either base"),
+        ({"architecture": CONFIG}, r"method='lora' leaves .* which are random without base: .* by method='full'"),
+        ({"architecture": CONFIG, "method": "head"}, "method='head' leaves"),
+        ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, full"),
+        ({"architecture": CONFIG, "method": "full", "class_weights": "some"}, "class_weights must be"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FinetuningModule(**arguments)
+
+
+def test_from_scratch_all_weights_train():
+    module = FinetuningModule(architecture=CONFIG, method="full")
+    assert all(parameter.requires_grad for parameter in module.model.parameters())
+
+
+def test_windows_are_those_encoded_one_by_one():
+    module = FinetuningModule(architecture=CONFIG, method="full").eval()
+    x = signal(segments=6)
+    mask = torch.ones(2, 6, 3, dtype=torch.bool)
+    mask[1, 3] = False  # the fourth segment of the second span has no signal: its window is left out
+    mask[0, 2, 1] = False
+    ictal = torch.tensor([[0, 0, 0, 1, 1, 0], [1, 0, 0, 1, 0, 1]], dtype=torch.bool)
+    logits, labels = module.logits_and_labels({"signal": x, "ictal": ictal, "token_mask": mask})
+    expected, wanted = [], []
+    for sample in range(2):
+        for last in range(3, 6):
+            if not mask[sample, last].any():
+                continue
+            one = slice(last - 3, last + 1)
+            window = x[sample : sample + 1, :, (last - 3) * 2560 : (last + 1) * 2560]
+            features = module.core(window, token_mask=mask[sample : sample + 1, one])
+            expected.append(module.core.classify(features, mask[sample : sample + 1, last]))
+            wanted.append(int(ictal[sample, last]))
+    torch.testing.assert_close(logits, torch.cat(expected), atol=1e-5, rtol=1e-4)
+    assert labels.tolist() == wanted
+
+
+@pytest.mark.parametrize("attention", ["mvpa", "llama"])
+def test_a_batch_without_a_window_that_ends_in_a_signal(tmp_path, attention):
+    """A recording disconnected for long, in batches of one: nothing to learn, and no gradient but zero."""
+    MVPFormer(dataclasses.replace(CONFIG, attention=attention)).save_pretrained(tmp_path)
+    module = FinetuningModule(tmp_path)
+    mask = torch.ones(1, 5, 3, dtype=torch.bool)
+    mask[:, 3:] = False  # the last segments of both windows
+    batch = {"signal": signal(segments=5, batch=1), "ictal": torch.ones(1, 5, dtype=torch.bool), "token_mask": mask}
+    logits, labels = module.logits_and_labels(batch)
+    assert (logits.shape, labels.shape) == ((0, 2), (0,))
+    logits.sum().backward()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in trained)
+
+
+def test_spans_hold_every_window_once_and_balance_by_their_ends():
+    data = SeizureDataModule(
+        simulation=Simulation(subjects=2, channels=(2,), hours=0.1, seizures=1),
+        validation_subjects=["S02"],
+        context=4,
+        windows=3,
+        balance="ictal",
+    )
+    data.setup()
+    assert data.validation is not None
+    ends = [s.first + end for s in data.validation.spans for end in range(3, s.last - s.first)]
+    assert sorted(set(ends)) == list(range(3, 72))
+    labels = data.validation.segments[0].labels()
+    flags = data._ictal(data.validation)
+    assert [bool(labels[s.first + 3 : s.last].any()) for s in data.validation.spans] == flags.tolist()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_every_window_is_scored_once_whatever_the_batch(batch_size):
+    """80 segments have 61 windows of 20; the last span holds 13 of them, of the 16 of the others."""
+    architecture = mvpformer_tiny(dim=16, mlp_dim=24, context=20, dropout=0.0)
+    module = FinetuningModule(architecture=architecture, method="full").eval()
+    data = SeizureDataModule(
+        recordings=[recording(f"S{n}", seed=n, segments=80, channels=2) for n in range(2)],
+        validation_subjects=["S1"],
+        context=20,
+        windows=16,
+        batch_size=batch_size,
+        in_memory=True,
+    )
+    data.setup()
+    assert data.validation is not None
+    assert [span.last - span.first for span in data.validation.spans] == [35, 35, 35, 32]
+    # By hand: each window alone.
+    segments = data.validation.segments[0]
+    expected = []
+    with torch.no_grad():
+        for first in range(61):
+            window = torch.from_numpy(segments.read(first, first + 20)[0])[None]
+            expected.append(module.core.classify(module.core(window))[0])
+        parts = [module.logits_and_labels(batch) for batch in data.val_dataloader()]
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    assert len(logits) == 61
+    assert labels.sum() == segments.labels()[19:].sum()
+    torch.testing.assert_close(logits.sort(0).values, torch.stack(expected).sort(0).values, atol=1e-4, rtol=1e-4)
+
+
+def test_resumed_run_is_the_same_run(base, tmp_path):
+    base.save_pretrained(tmp_path / "base")
+
+    def run(**options: object) -> dict[str, torch.Tensor]:
+        module = FinetuningModule(tmp_path / "base", warmup_steps=1, learning_rate=1e-2, seed=3)
+        data = SeizureDataModule(
+            simulation=Simulation(subjects=2, channels=(2, 3), hours=0.1, seizures=1),
+            validation_subjects=["S02"],
+            context=4,
+            batch_size=2,
+            balance="ictal",
+        )
+        trainer = pl.Trainer(
+            max_steps=4,
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            limit_val_batches=0,
+            use_distributed_sampler=False,
+            callbacks=[ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=2, save_top_k=-1)],
+        )
+        trainer.fit(module, data, weights_only=True, **options)
+        return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+    whole = run()
+    torch.rand(7)  # what was drawn before must not matter
+    resumed = run(ckpt_path=tmp_path / "step=2.ckpt")
+    for name, tensor in whole.items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=0, msg=name)
+    with pytest.raises(ValueError, match="was not written by `mvpformer finetune`"):
+        FinetuningModule(tmp_path / "base").on_load_checkpoint({})
+
+
+def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
+    base.save_pretrained(tmp_path / "base")
+    small = {"subjects": 2, "channels": [2], "hours": 0.1, "seizures": 1, "seed": 0}
+    arguments = ["finetune", "--config", "tiny", "--output", str(tmp_path / "run"), "--trainer.max_steps", "2"]
+    arguments += ["--data.simulation", json.dumps(small), "--data.validation_subjects", "[S02]"]
+    arguments += ["--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+    arguments += ["--trainer.val_check_interval", "2"]
+    assert main([*arguments, "--model.base", str(tmp_path / "base")]) == 0
+    assert "weights are trained" in capsys.readouterr().err
+    assert Detector(tmp_path / "run" / "model", channels="all").context == 4
+    for name in ("adapter/adapter_model.safetensors", "csv/version_0/config.yaml", "checkpoints/last.ckpt"):
+        assert (tmp_path / "run" / name).is_file()
+    (losses,) = (tmp_path / "run" / "csv").rglob("metrics.csv")
+    header = losses.read_text().splitlines()[0]
+    assert all(f"validation/{name}" in header for name in ("loss", "auroc", "average_precision", "f1", "kappa"))
+    with pytest.raises(SystemExit):
+        main([*arguments, "--model.base", str(tmp_path / "nothing")])
+    assert "nothing is neither a folder nor a model on the Hugging Face hub" in capsys.readouterr().err
+    trained = [*arguments, "--model.base", str(tmp_path / "base")]
+    validate = ["finetune", "validate", *trained[1:]]
+    assert main(validate) == 1  # the head would be random
+    assert "validate needs --ckpt_path" in capsys.readouterr().err
+    assert main([*validate, "--ckpt_path", "last"]) == 0
+    assert "validation/auroc" in capsys.readouterr().out
+    trained[trained.index("--output") + 1] = str(tmp_path / "mistyped")
+    assert main([*trained, "--ckpt_path", "last"]) == 1
+    assert "there is no checkpoint" in capsys.readouterr().err

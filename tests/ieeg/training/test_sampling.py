@@ -1,0 +1,104 @@
+"""Orders of spans: balance, determinism, processes, resuming."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg.training.sampling import SpanSampler
+
+SUBJECTS = ["S01"] * 40 + ["S02"] * 10 + ["S03"] * 3
+ICTAL = np.zeros(53, bool)
+ICTAL[[0, 1, 45, 46, 47]] = True  # S03 has none
+
+
+def test_shuffled_epoch_holds_every_span_once():
+    sampler = SpanSampler(SUBJECTS, seed=5)
+    first = list(sampler)
+    assert sorted(first) == list(range(53))
+    assert list(sampler) == first
+    assert list(SpanSampler(SUBJECTS, seed=5)) == first
+    sampler.set_epoch(1)
+    second = list(sampler)
+    assert sorted(second) == list(range(53))
+    assert second != first
+    assert list(SpanSampler(SUBJECTS, seed=6)) != first
+
+
+def test_subjects_are_drawn_equally_often():
+    order = list(SpanSampler(SUBJECTS, balance="subject", num_samples=90))
+    assert Counter(SUBJECTS[i] for i in order) == {"S01": 30, "S02": 30, "S03": 30}
+    assert max(Counter(i for i in order if SUBJECTS[i] == "S01").values()) == 1
+    assert set(Counter(i for i in order if SUBJECTS[i] == "S03").values()) == {10}
+
+
+def test_seizures_are_drawn_as_often_as_asked():
+    order = list(SpanSampler(SUBJECTS, ICTAL, balance="ictal", num_samples=200, ictal_share=0.3))
+    assert sum(ICTAL[i] for i in order) == 60
+    assert Counter(SUBJECTS[i] for i in order if ICTAL[i]) == {"S01": 30, "S02": 30}
+    rest = Counter(SUBJECTS[i] for i in order if not ICTAL[i])
+    assert max(rest.values()) - min(rest.values()) <= 1
+    halves = sum(ICTAL[i] for i in order[:100])
+    assert 15 < halves < 45  # mixed, not one kind after the other
+
+
+@pytest.mark.parametrize("balance", ["none", "subject", "ictal"])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_processes_share_one_order(balance, world_size):
+    samplers = [SpanSampler(SUBJECTS, ICTAL, balance=balance, rank=r, world_size=world_size) for r in range(world_size)]
+    parts = [list(sampler) for sampler in samplers]
+    assert {len(part) for part in parts} == {len(samplers[0])}
+    together = [index for group in zip(*parts, strict=True) for index in group]
+    assert together[:53] == list(SpanSampler(SUBJECTS, ICTAL, balance=balance))
+    if balance == "none":
+        assert set(together) == set(range(53))  # none is dropped
+
+
+def test_resuming_goes_on_where_it_stood():
+    sampler = SpanSampler(SUBJECTS, balance="subject", seed=2)
+    sampler.set_epoch(3)
+    expected = list(sampler)
+    running = iter(sampler)
+    head = [next(running) for _ in range(20)]
+    state = sampler.state_dict()
+    assert state["position"] == 20
+    resumed = SpanSampler(SUBJECTS, balance="subject", seed=2)
+    resumed.load_state_dict(state)
+    resumed.set_epoch(3)  # as a trainer does at the start of the epoch
+    assert head + list(resumed) == expected
+    assert list(resumed) == expected  # the next time from the start
+    resumed.load_state_dict(sampler.state_dict(consumed=7))  # a loader's workers were ahead of the training
+    assert list(resumed) == expected[7:]
+    next(iter(resumed))
+    resumed.set_epoch(4)  # an epoch that was left half-way does not shorten the next one
+    assert len(list(resumed)) == 53
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"num_samples": 9}, {"balance": "subject"}, {"world_size": 2}])
+def test_a_state_of_another_order_is_refused(change):
+    state = SpanSampler(SUBJECTS).state_dict()
+    with pytest.raises(ValueError, match="cannot resume"):
+        SpanSampler(SUBJECTS, **change).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"balance": "sex"}, "balance"),
+        ({"rank": 2, "world_size": 2}, "rank"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"balance": "ictal"}, "ictal flags"),
+        ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "with and without"),
+        ({"balance": "ictal", "ictal": ICTAL, "ictal_share": 1.0}, "share"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SpanSampler(SUBJECTS, **settings)
+
+
+def test_no_span():
+    with pytest.raises(ValueError, match="no span"):
+        SpanSampler([])

@@ -1,0 +1,112 @@
+"""Subjects that a model has seen: recorded as hashes, carried on, refused for validation, warned of by commands."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.made_up_recordings import recording
+
+pytest.importorskip("peft")
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.saved import RUN
+from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
+from mvpa_ts.ieeg.training.seen_subjects import (
+    TRAINING_NAME,
+    read_training_subjects,
+    refuse_seen,
+    save_training_subjects,
+    subject_hash,
+)
+
+
+def test_hashes_are_sha256_of_the_person():
+    assert subject_hash("S01") == hashlib.sha256(b"S01").hexdigest()
+    assert subject_hash("ID20") == hashlib.sha256(b"ID01").hexdigest()
+
+
+def test_a_folder_says_whom_it_has_seen(tmp_path):
+    assert read_training_subjects(tmp_path) is None
+    save_training_subjects(tmp_path, [subject_hash("Ada"), subject_hash("Emil")])
+    assert read_training_subjects(tmp_path) == {subject_hash("Ada"), subject_hash("Emil")}
+    assert "Ada" not in (tmp_path / TRAINING_NAME).read_text()
+    for damaged, message in (("{", "not readable as JSON"), ("{}", "must hold a list of hashes")):
+        (tmp_path / TRAINING_NAME).write_text(damaged)
+        with pytest.raises(ValueError, match=message):
+            read_training_subjects(tmp_path)
+
+
+def test_refusal_names_the_subjects():
+    seen = frozenset(map(subject_hash, ["ID01", "S02"]))
+    refuse_seen(["ID02", "S1"], seen)
+    refuse_seen(["ID01"], frozenset())
+    with pytest.raises(ValueError, match=r"validation_subjects \['ID20', 'S02'\] are among .* allow_duplicates=True"):
+        refuse_seen(["S02", "S3", "ID20", "S02"], seen)
+    with pytest.warns(UserWarning, match=r"\['ID20'\] .* measured on training data"):
+        refuse_seen(["ID20"], seen, allow_duplicates=True)
+
+
+def command(task: str, folder: Path, output: Path, validation: str, *more: str) -> int:
+    arguments: list[Any] = [task, "--config", "tiny", "--output", output, "--data.simulation", "null"]
+    arguments += ["--data.recordings", json.dumps([str(folder)]), "--data.validation_subjects", f"[{validation}]"]
+    arguments += ["--data.batch_size", "2", "--trainer.max_steps", "1", "--trainer.limit_val_batches", "0"]
+    arguments += ["--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu", *more]
+    return main([str(argument) for argument in arguments])
+
+
+def small(folder: Path, context: int = 4) -> Path:
+    MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, context=context)).save_pretrained(folder)
+    return folder
+
+
+def test_from_pretraining_to_evaluation(tmp_path, capsys):
+    """Pretrained on ID01 and S1, finetuned on S2: neither ID20, who is ID01, nor S1 may validate."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, names in ((first, ["ID01", "ID19"]), (second, ["ID20", "ID21"])):
+        for number, name in enumerate(names):
+            write_swec(recording(name, seed=number, channels=2), folder)
+    write_edf(recording("S1", seed=3, channels=2), first / "S1.edf")
+    write_edf(recording("S1", seed=3, channels=2), second / "S1.edf")
+    write_edf(recording("S2", seed=4, channels=2), second / "S2.edf")
+    size = ["--model.architecture.dim", "16", "--model.architecture.mlp_dim", "24", "--model.architecture.context", "4"]
+    assert command("pretrain", first, tmp_path / "pretrained", "ID19", *size) == 0
+    base = tmp_path / "pretrained" / "model"
+    assert read_training_subjects(base) == {subject_hash("ID01"), subject_hash("S1")}
+
+    finetune = ("finetune", second, tmp_path / "finetuned")
+    flat = ("--model.base", str(base), "--data.balance", "subject")
+    for leaked in ("ID20", "S1"):
+        assert command(*finetune, leaked, *flat) != 0
+        assert f"validation_subjects ['{leaked}'] are among those that base was trained on" in capsys.readouterr().err
+    allowed = ("--data.allow_duplicates", "true", "--output", str(tmp_path / "allowed"))
+    with pytest.warns(UserWarning, match="measured on training data"):
+        assert command(*finetune, "ID20", *flat, *allowed) == 0
+    assert command(*finetune, "ID21", *flat) == 0
+    model = tmp_path / "finetuned" / "model"
+    assert read_training_subjects(model) == {subject_hash(name) for name in ("ID01", "S1", "S2")}
+
+    results = tmp_path / "results"
+    detect = ["--model", str(model), "--channels", "all", "-o", str(results)]
+    with pytest.warns(UserWarning, match=r"ID20: the model was trained on a subject of the name ID20"):
+        assert main(["detect", str(second / "ID20"), *detect]) == 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*was trained on")
+        assert main(["detect", str(second / "ID21"), *detect]) == 0
+    found = {path.parent.name: json.loads(path.read_text())["model"] for path in results.rglob(RUN)}
+    assert {name: about["subject_in_training"] for name, about in found.items()} == {"ID20": True, "ID21": False}
+    with pytest.warns(UserWarning, match=r"trained on subjects of 1 of 2 recordings, by their names, such as ID20"):
+        assert main(["evaluate", str(results), "-o", str(tmp_path / "scores")]) == 0
+
+
+def test_a_base_that_says_nothing_is_taken(tmp_path):
+    for number, name in enumerate(["S1", "S2"]):
+        write_edf(recording(name, seed=number, channels=2), tmp_path / "in" / f"{name}.edf")
+    base = small(tmp_path / "base")
+    flat = ("--model.base", str(base), "--data.balance", "subject")
+    assert command("finetune", tmp_path / "in", tmp_path / "run", "S2", *flat) == 0
+    assert read_training_subjects(tmp_path / "run" / "model") == {subject_hash("S1")}

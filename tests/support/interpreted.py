@@ -1,0 +1,290 @@
+"""The kernels under Triton's interpreter, on CPU tensors. `test_interpreter.py` runs this file in its own process.
+
+Every buffer that a kernel must fill starts as NaN. Blocks are small, so that small problems have several of them.
+"""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from support.attention_checks import COMPONENT_SUBSETS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
+
+from mvpa_ts import MVPAttention, mvpa_attention
+from mvpa_ts.attention.triton import batch, launch, operator
+
+FACTORS = {
+    "shape": ((1, 1), (7, 1), (1, 5), (11, 3), (2, 18), (5, 17)),
+    "window": (None, 0, 3),
+    "groups": (1, 2),
+    "causal": (True, False),
+    "dense_last_segment": (False, True),
+    "masks": ("none", "channel", "segment", "all"),
+    "dropout": (0.0, 0.4),
+    "components": COMPONENT_SUBSETS[-1:] + COMPONENT_SUBSETS[:-1:3],
+    "channel_distance": ("absolute", "signed"),
+    "head_dim": (16, 20),
+}
+CASES = covering_cases(FACTORS, kv_heads=1, batch=1)
+FULL = {
+    **FACTORS,
+    "shape": ((1, 1), (13, 3), (9, 7), (7, 17), (4, 33)),
+    "window": (None, 0, 2, 10),
+    "groups": (1, 2, 4),
+    "masks": ("none", "channel", "segment", "token", "all"),
+    "components": COMPONENT_SUBSETS,
+    "head_dim": (3, 16, 32, 72),
+}
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(shape: torch.Size, **options: object) -> Tensor:
+        return torch.full(shape, float("nan"), **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(launch, "allocate", allocate)
+    cut(monkeypatch, 16, 16, 2)
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, query_tokens: int, keys: int, tiles: int) -> None:
+    blocks = launch.Blocks(query_tokens, keys, num_warps=4, tiles=tiles)
+    monkeypatch.setattr(launch, "choose_blocks", lambda *_: (blocks,))
+
+
+def assert_exact(case: Case) -> None:
+    """Float32 against float64. Softmaxes over few keys have gradients near zero, so the error has a floor."""
+    exact, actual = case.evaluate("reference"), case.evaluate("triton", torch.float32)
+    for name in exact:
+        torch.testing.assert_close(
+            actual[name].double(), exact[name], atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_covering_cases_are_few_and_small() -> None:
+    assert len(CASES) <= 26
+    assert all(T * C <= 130 for T, C in FACTORS["shape"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_output_and_gradients(case: Case) -> None:
+    assert_exact(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", covering_cases(FULL, kv_heads=2, batch=2), ids=str)
+def test_output_and_gradients_of_more_cases(case: Case) -> None:
+    assert_exact(case)
+
+
+@pytest.mark.parametrize(("query_tokens", "keys", "tiles"), [(32, 64, 1), (64, 16, 4)])
+def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(monkeypatch, query_tokens, keys, tiles)
+    assert_exact(Case((5, 17), window=1, kv_heads=1, batch=1, head_dim=16))
+    assert_exact(Case((18, 4), window=2, kv_heads=1, batch=1, head_dim=16, causal=False))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"),
+    [
+        # The weights of the backward pass start from one more rounded number, the log-sum-exp.
+        (torch.float32, 2.0),
+        (torch.float16, 1.0),
+        # The interpreter cuts bfloat16 off where the hardware rounds: errors of one sign and twice the size.
+        (torch.bfloat16, 4.0),
+    ],
+    ids=str,
+)
+def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(monkeypatch, 32, 32, 2)
+    case = Case((6, 17), window=1, groups=2, batch=1, kv_heads=1, head_dim=32)
+    exact, reference, actual = (
+        case.evaluate(*which) for which in (("reference",), ("reference", dtype), ("triton", dtype))
+    )
+    for name in exact:
+        # With a factor, the reference counts as that much further from the exact result.
+        standard = (exact[name] + (reference[name].double() - exact[name]) * factor).to(dtype)
+        assert_as_accurate_as_reference(actual[name], standard, exact[name], name)
+
+
+@pytest.mark.parametrize("masks", ["segment", "all"])
+def test_nan_in_masked_tokens_reaches_nothing(masks: str) -> None:
+    case = Case((7, 4), window=1, masks=masks, batch=1, kv_heads=1, head_dim=16)
+    real = case.real()
+
+    def evaluate(poison: float) -> list[Tensor]:
+        inputs = case.inputs(torch.float32)
+        cotangent = torch.ones_like(inputs[0])
+        for tensor in (*(x.data for x in inputs[:3]), cotangent):
+            tensor[~real] = poison
+        output = mvpa_attention(*inputs, impl="triton", **case.options())
+        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+
+    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
+    for expected, actual in zip(clean, poisoned, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
+    for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
+        assert (tensor[~real] == 0).all()
+
+
+def test_queries_without_a_key_give_zeros() -> None:
+    inputs = Case((5, 3), batch=2, kv_heads=1, head_dim=16).inputs(torch.float32)
+    segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
+    output = mvpa_attention(*inputs, impl="triton", window=1, segment_mask=segment_mask)
+    assert (output[0] == 0).all()
+    assert (output[1, :2] == 0).all()
+    assert (output[1, 2:] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), inputs))
+
+
+@pytest.mark.parametrize("masks", ["none", "token"])
+def test_large_logits_neither_overflow_nor_vanish(masks: str) -> None:
+    """A padding token may hold the largest score by far; the others must still get their weight."""
+    case = Case((7, 6), window=1, masks=masks, batch=1, kv_heads=1, head_dim=16)
+    inputs = [tensor.detach().mul(100.0).requires_grad_() for tensor in case.inputs()]
+    expected = mvpa_attention(*inputs, impl="reference", **case.options())
+    singles = [tensor.detach().float().requires_grad_() for tensor in inputs]
+    actual = mvpa_attention(*singles, impl="triton", **case.options())
+    # Logits are of order 10⁵ here, so float32 leaves their differences an error of 10⁻².
+    torch.testing.assert_close(actual.double(), expected, atol=2.0, rtol=0.02)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(actual.sum(), singles))
+
+
+@pytest.mark.parametrize("components", [("content", "time", "channel"), ("time",), ("channel",), ()], ids=str)
+@pytest.mark.parametrize(("programs", "parts"), [(1, 5), (4, 2)])
+def test_parts_of_the_batch_give_what_the_whole_gives(
+    programs: int, parts: int, components: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample has its own masks, and tables collect the gradients of all."""
+    monkeypatch.setattr(batch, "_PROGRAMS", programs)  # a sample has one program for each of its two heads
+    case = Case((4, 3), window=1, groups=2, kv_heads=1, batch=5, head_dim=16, masks="all", components=components)
+    assert len(list(batch.parts(case.inputs()[0]))) == parts
+    assert_exact(case)
+
+
+def test_parts_cover_the_batch_and_fill_a_gpu() -> None:
+    for B, T, C, H in ((64, 50, 50, 12), (64, 100, 100, 12), (64, 10, 10, 12), (3, 100, 88, 16), (1, 1, 1, 1)):
+        query = torch.empty(B, T, C, H, 64, device="meta")
+        sizes = [len(range(B)[part]) for part in batch.parts(query)]
+        assert sum(sizes) == B
+        assert len(sizes) == 1 or sizes[0] * -(-T * C // 128) * H >= batch._PROGRAMS
+        assert len(sizes) == 1 or B // len(sizes) < 2 * sizes[0]
+
+
+@pytest.fixture
+def operator_arguments() -> tuple[list[Tensor], tuple[Tensor, bool, int, bool]]:
+    """The first eight inputs of the operator, and the others."""
+    case = Case((3, 2), window=1, masks="token", batch=1, kv_heads=1, head_dim=16)
+    query, key, value, time_key, channel_key, u, v, w = case.inputs(torch.float32)
+    tables = (
+        *operator._time_table(query, time_key, v, True),
+        *operator._channel_table(query, channel_key, w, "absolute"),
+    )
+    tensors = [query, key, value, u, *(x.detach().requires_grad_() for x in tables)]
+    return tensors, (case.real(), True, 1, False)
+
+
+def test_operators_are_registered_correctly(operator_arguments: tuple[list[Tensor], tuple]) -> None:
+    tensors, others = operator_arguments
+    torch.library.opcheck(operator.flash_attention, (*tensors, *others))
+    tensors = [tensor.detach() for tensor in tensors]
+    results = operator.flash_attention(*tensors, *others)
+    real, *switches = others
+    arguments = (torch.ones_like(results[0]), *tensors, real, *results, *switches)
+    torch.library.opcheck(operator.flash_attention_backward, arguments)
+
+
+def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
+    inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+    gradients = torch.autograd.grad(
+        mvpa_attention(*inputs, impl="triton").square().sum(), inputs, create_graph=True, retain_graph=True
+    )
+    with pytest.raises(RuntimeError, match=r"impl='triton' has no second derivative.*use impl='reference'"):
+        gradients[1].sum().backward()
+
+
+def test_the_backward_pass_may_run_twice() -> None:
+    inputs = Case((3, 2), window=0, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+    loss = mvpa_attention(*inputs, impl="triton", window=0).square().sum()
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), first, atol=0, rtol=0)
+
+
+def test_compiled_without_a_graph_break_and_checkpointed() -> None:
+    case = Case((4, 3), window=1, masks="channel", groups=2, batch=1, kv_heads=1, head_dim=16)
+    inputs, options = case.inputs(torch.float32), case.options()
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return mvpa_attention(*tensors, impl="triton", **options)
+
+    expected = attend(*inputs)
+    outputs = {
+        "compiled": torch.compile(attend, backend="aot_eager", fullgraph=True)(*inputs),
+        "checkpointed": checkpoint(attend, *inputs, use_reentrant=False),
+    }
+    gradients = torch.autograd.grad(expected.square().sum(), inputs)
+    for output in outputs.values():
+        torch.testing.assert_close(output, expected)
+        actual = torch.autograd.grad(output.square().sum(), inputs)
+        torch.testing.assert_close(actual, gradients)
+
+
+def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
+    """One sample has two programs here: the interpreter is slow."""
+    generator = torch.Generator().manual_seed(0)
+    time_codebook, channel_codebook = torch.randn(2, 8, 32, generator=generator)
+    modules = [MVPAttention(32, 2, 1, window=1, impl=impl) for impl in ("triton", "reference")]
+    modules[1].load_state_dict(modules[0].state_dict())
+    attention = pickle.loads(pickle.dumps(copy.deepcopy(modules[0])))
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attention, backend=counter, fullgraph=True)
+    for B, T, C in ((2, 3, 4), (3, 2, 5)):
+        x = torch.randn(B, T, C, 32, generator=generator).requires_grad_()
+        outputs = [module(x, time_codebook, channel_codebook) for module in (compiled, modules[1])]
+        torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in outputs), atol=1e-5, rtol=1e-4)
+    assert counter.frame_count <= 2
+
+
+def test_autocast_computes_in_low_precision_and_returns_full_gradients() -> None:
+    case = Case((4, 3), window=1, batch=1, kv_heads=1, head_dim=16)
+    inputs = case.inputs(torch.float32)
+    with torch.autocast("cpu", torch.float16):
+        output = mvpa_attention(*inputs, impl="triton", window=1)
+    assert output.dtype == torch.float16
+    exact = case.evaluate("reference")["output"]
+    torch.testing.assert_close(output.double(), exact, atol=5e-3, rtol=5e-3)
+    gradients = torch.autograd.grad(output.float().sum(), inputs)
+    assert all(gradient.dtype == torch.float32 for gradient in gradients)
+
+
+def test_inputs_need_not_be_contiguous_and_some_gradients_suffice() -> None:
+    case = Case((5, 4), window=1, batch=1, kv_heads=1, head_dim=16)
+    expected = case.evaluate("reference")
+    for name in ("value", "content_bias", "time_key"):
+        inputs = [
+            x.detach().transpose(0, -1).contiguous().transpose(0, -1).requires_grad_(name == other)
+            for x, other in zip(case.inputs(torch.float32), INPUTS, strict=True)
+        ]
+        output = mvpa_attention(*inputs, impl="triton", window=1)
+        generator = torch.Generator().manual_seed(2)
+        cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64).float()
+        (gradient,) = torch.autograd.grad(output, inputs[INPUTS.index(name)], cotangent)
+        torch.testing.assert_close(gradient.double(), expected[name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": torch.float64}, "it takes .*float32, got torch.float64"),
+        ({"head_dim": 129}, "it takes heads up to 128 wide, got 129"),
+    ],
+    ids=str,
+)
+def test_what_the_kernels_do_not_take_is_refused(changes: dict, message: str) -> None:
+    options = {"head_dim": 16, "dtype": torch.float32} | changes
+    inputs = Case((2, 2), head_dim=options["head_dim"]).inputs(options["dtype"])
+    with pytest.raises(RuntimeError, match=f"impl='triton' cannot run here: {message}"):
+        mvpa_attention(*inputs, impl="triton")

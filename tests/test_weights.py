@@ -1,0 +1,201 @@
+"""Saving and loading: exact, strict, and safe when writing fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer, pretrained_config
+
+
+def make_model(**changes: Any) -> MVPFormer:
+    torch.manual_seed(0)
+    return MVPFormer(mvpformer_tiny(**changes)).eval()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_model().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_classes": 3, "window": None, "components": ("time",), "row_order": "released", "prediction_head": False},
+    ],
+    ids=["default", "changed"],
+)
+def test_round_trip(changes, tmp_path):
+    model = make_model(**changes)
+    model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    loaded = MVPFormer.from_pretrained(tmp_path)
+    assert loaded.config == model.config
+    assert not loaded.training
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    signal = torch.randn(1, 2, 3 * 2560)
+    assert torch.equal(loaded(signal), model(signal))
+
+
+def test_precision_is_kept(tmp_path):
+    make_model().bfloat16().save_pretrained(tmp_path)
+    assert {p.dtype for p in MVPFormer.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("given", [".", "adapter", "checkpoints", "checkpoints/last.ckpt", "model/model.safetensors"])
+def test_a_path_near_the_model_says_where_it_is(folder, given):
+    run = folder.parent
+    for name in ("adapter", "checkpoints"):
+        (run / name).mkdir()
+    (run / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    path = run / given
+    kind = NotADirectoryError if path.is_file() else FileNotFoundError
+    expected = f"{path} is a file, a model is a folder with config.json" if path.is_file() else f"is not in {path}"
+    for load in (MVPFormer.from_pretrained, pretrained_config):
+        with pytest.raises(kind, match=re.escape(f"{expected}: did you mean {folder}?")):
+            load(path)
+
+
+def test_a_path_near_no_model_says_nothing_of_one(tmp_path):
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    with pytest.raises(NotADirectoryError, match=r"weights\.pt is a file, a model is a folder with config\.json$"):
+        MVPFormer.from_pretrained(tmp_path / "weights.pt")
+
+
+def test_fields_can_be_changed_on_loading(folder):
+    assert MVPFormer.from_pretrained(folder, dropout=0.0, window=3).config == mvpformer_tiny(dropout=0.0, window=3)
+
+
+def test_another_layer_count_is_refused(folder):
+    for layers, message in ((1, "10 unexpected|unexpected"), (3, "missing")):
+        with pytest.raises(ValueError, match=message):
+            MVPFormer.from_pretrained(folder, num_layers=layers)
+
+
+def test_another_shape_is_refused(folder):
+    with pytest.raises(ValueError, match=r"1 of another shape: stack.time_codebook \(110, 64\) in place of \(50, 64\)"):
+        MVPFormer.from_pretrained(folder, time_rows=50)
+
+
+def test_a_missing_tensor_is_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["stack.blocks.1.attention.value.weight"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"1 missing: stack\.blocks\.1\.attention\.value\.weight"):
+        MVPFormer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("size", [0, 5, 1000, -1], ids=["empty", "header cut", "cut", "last byte cut"])
+def test_a_truncated_file_is_refused(folder, size):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged or no safetensors file"):
+        MVPFormer.from_pretrained(folder)
+
+
+def test_a_damaged_configuration_is_refused(folder):
+    path = folder / "config.json"
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(ValueError, match=r"config.json is not readable as JSON"):
+        MVPFormer.from_pretrained(folder)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"must hold a JSON object, got list"):
+        MVPFormer.from_pretrained(folder)
+    path.write_text(json.dumps({"dims": 3}))
+    with pytest.raises(ValueError, match=r"unknown fields .*: dims"):
+        MVPFormer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} is not in"):
+        MVPFormer.from_pretrained(folder)
+
+
+def test_a_missing_folder_is_never_a_random_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+        MVPFormer.from_pretrained(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+        MVPFormer.from_pretrained("someone/absent", local_files_only=True)
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+        pretrained_config(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("failure", ["refused", "silent"])
+def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
+    """In a process of its own: a hub that refuses, and one that never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if failure == "silent":
+            server.listen()
+        code = (
+            "import time, mvpa_ts.ieeg.model.mvpformer as model\nmodel.HUB_SECONDS = 1.0\nstarted = time.monotonic()\n"
+            "try:\n    model.MVPFormer.from_pretrained('someone/absent')\n"
+            "except FileNotFoundError as error:\n    print(time.monotonic() - started, error)"
+        )
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}
+        kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        command = [sys.executable, "-P", "-c", code]
+        output = subprocess.run(command, env=kept | hub, capture_output=True, text=True, check=True).stdout
+    seconds, message = output.split(maxsplit=1)
+    assert float(seconds) < 10
+    assert message.startswith("there is no folder someone/absent, and the Hugging Face hub could not be asked")
+    assert "config.json" in message
+    assert "check the path" in message
+
+
+def test_a_failed_write_leaves_the_older_model_whole(folder):
+    """A limit on the size of files stands for a full disk."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    larger = make_model(num_layers=3)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*model.safetensors"):
+            larger.save_pretrained(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    MVPFormer.from_pretrained(folder)
+
+
+def test_saving_over_an_older_model(folder):
+    make_model(num_layers=1).save_pretrained(folder)
+    assert MVPFormer.from_pretrained(folder).config.num_layers == 1
+    shutil.rmtree(folder)
+
+
+def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
+    sent: dict[str, Any] = {}
+
+    class Api:
+        def __init__(self, token: str | None = None) -> None:
+            pass
+
+        def create_repo(self, repo_id: str, **options: Any) -> Any:
+            return type("Repository", (), {"repo_id": repo_id})
+
+        def upload_folder(self, *, folder_path: Path, repo_id: str, **options: Any) -> str:
+            sent.update(repo_id=repo_id, files=sorted(path.name for path in Path(folder_path).iterdir()))
+            return "address"
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
+    assert make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model") == "address"
+    assert sent == {"repo_id": "me/model", "files": ["config.json", "model.safetensors"]}
