@@ -1,4 +1,4 @@
-"""What is shipped, what an import costs, and which way imports point."""
+"""What is shipped, and what an import costs."""
 
 from __future__ import annotations
 
@@ -136,45 +136,6 @@ def imported_modules(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             yield f"{node.module}"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-# From the bottom up; a module imports lower layers only, and freely inside its own unit.
-LAYERS = (
-    ("mvpa_ts.attention.problem",),
-    ("mvpa_ts.attention.reference", "mvpa_ts.attention.separable", "mvpa_ts.attention.triton"),
-    ("mvpa_ts.attention.functional",),
-    ("mvpa_ts.attention.module",),
-    ("mvpa_ts.attention",),
-    ("mvpa_ts.blocks", "mvpa_ts.weight_averaging", "mvpa_ts.checks", "mvpa_ts.files", "mvpa_ts.forecasting.quantiles"),
-    ("mvpa_ts.weights",),
-    ("mvpa_ts.forecasting.configuration",),
-    ("mvpa_ts.forecasting.network",),
-    ("mvpa_ts.forecasting.windows",),
-    ("networks and data sets", "mvpa_ts.classification"),
-    ("mvpa_ts",),
-    ("mvpa_ts.adapters", "mvpa_ts.ieeg"),
-)
-
-
-def layer(module: str) -> tuple[int, str]:
-    """Height in the library and the unit a module belongs to."""
-    if module == "mvpa_ts":
-        return LAYERS.index(("mvpa_ts",)), module
-    for height, units in enumerate(LAYERS):
-        for unit in set(units) - {"mvpa_ts"}:
-            if module == unit or module.startswith(f"{unit}."):
-                return height, unit
-    return LAYERS.index(("mvpa_ts",)) - 1, module
-
-
-def test_imports_point_one_way():
-    files = source_files()
-    for module, path in files.items():
-        for name in set(imported_modules(path)):
-            assert not name.startswith(("experiments", "tests")), f"{module} imports {name}"
-            if name in files:
-                (height, unit), (other_height, other_unit) = layer(module), layer(name)
-                assert unit == other_unit or height > other_height, f"{module} must not import {name}"
 
 
 def test_each_part_knows_one_lightning_family():

@@ -1,0 +1,229 @@
+"""Which way imports point: up no floor, across no floor, round no circle. `CONTRIBUTING.md` draws the floors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Folder at the top of the repository: the package it is imported as.
+PACKAGES = {"mvpa_ts": "mvpa_ts", "adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}
+
+# From the ground up. A module belongs to the longest name that fits, and imports its own room and lower floors only. A
+# name that ends in "." is the package's __init__ alone.
+FLOORS = (
+    ("mvpa_ts._moved",),
+    ("mvpa_ts.checks", "mvpa_ts.files"),
+    ("mvpa_ts.weights",),
+    ("mvpa_ts.attention.problem",),
+    ("mvpa_ts.attention.reference", "mvpa_ts.attention.separable", "mvpa_ts.attention.triton"),
+    ("mvpa_ts.attention.functional",),
+    ("mvpa_ts.attention.module", "mvpa_ts.attention.last_segment"),
+    ("mvpa_ts.attention.",),
+    ("mvpa_ts.blocks", "mvpa_ts.weight_averaging"),
+    ("mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets"),
+    ("mvpa_ts.",),
+    ("mvpa_ts.adapters.", "mvpa_ts.ieeg.constants"),
+    ("mvpa_ts.adapters.neuralforecast", "mvpa_ts.adapters.sktime"),
+    ("mvpa_ts.ieeg.events", "mvpa_ts.ieeg.random_streams", "mvpa_ts.ieeg.figures"),
+    ("mvpa_ts.ieeg.recordings",),
+    ("mvpa_ts.ieeg.preprocessing",),
+    ("mvpa_ts.ieeg.datasets", "mvpa_ts.ieeg.simulation", "mvpa_ts.ieeg.model"),
+    ("mvpa_ts.ieeg.training", "mvpa_ts.ieeg.detection"),
+    ("mvpa_ts.ieeg.scoring",),
+    ("mvpa_ts.ieeg.commands",),
+    ("mvpa_ts.ieeg.",),
+)
+# Both stand on the core, side by side.
+WINGS = {"adapters", "ieeg"}
+# A class and the file that its method hands over to, in one room each: Recording.from_raw and MVPFormer.embed.
+ALLOWED_CIRCLES = frozenset(
+    {
+        ("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.raw"),
+        ("mvpa_ts.ieeg.model.mvpformer", "mvpa_ts.ieeg.model.embedding"),
+    }
+)
+# Imports that their owners still have to turn; each goes when it is mended, and none may be added.
+STILL_WRONG = frozenset(
+    {
+        ("mvpa_ts.datasets.forecasting", "mvpa_ts.forecasting.network"),
+        ("mvpa_ts.adapters.sktime.parameters", "mvpa_ts.adapters.sktime.forecaster"),
+        ("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.reading"),
+    }
+)
+
+
+def modules_of(root: Path) -> dict[str, Path]:
+    """Every module of the library under `root` by its import name."""
+    modules = {}
+    for folder, package in PACKAGES.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root / folder).with_suffix("").parts
+            modules[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return modules
+
+
+def imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """What a file imports of the library anywhere: at its top, in a function, for types, or by a literal name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else f"{node.module}" for name in names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+        yield from (name for name in names if name in modules)
+
+
+def floor_of(module: str, path: Path) -> tuple[int, str]:
+    """Height of a module and the room it belongs to."""
+    exact = f"{module}." if path.name == "__init__.py" else module
+    rooms = [
+        (len(room), height, room)
+        for height, floor in enumerate(FLOORS)
+        for room in floor
+        if exact == room or (not room.endswith(".") and f"{exact}.".startswith(f"{room}."))
+    ]
+    assert rooms, f"{module} stands on no floor: add it to FLOORS"
+    _, height, room = max(rooms)
+    return height, room
+
+
+def wing_of(module: str) -> str:
+    return f"{module}..".split(".")[1]
+
+
+def wrong_arrows(root: Path) -> list[str]:
+    """Imports that lead up, or to another room of the same floor."""
+    modules = modules_of(root)
+    wrong = []
+    for module, path in modules.items():
+        height, room = floor_of(module, path)
+        for name in sorted(set(imports(path, modules))):
+            other_height, other_room = floor_of(name, modules[name])
+            if room == other_room or (module, name) in STILL_WRONG:
+                continue
+            if height == other_height or {wing_of(module), wing_of(name)} == WINGS:
+                wrong.append(f"{module} imports across: {name}")
+            elif height < other_height:
+                wrong.append(f"{module} imports up: {name}")
+    return wrong
+
+
+def circle(root: Path) -> list[str]:
+    """A circle of files that import each other, or nothing."""
+    modules = modules_of(root)
+    allowed = ALLOWED_CIRCLES | STILL_WRONG
+    graph = {
+        module: {name for name in imports(path, modules) if name != module and (module, name) not in allowed}
+        for module, path in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_no_import_leads_up_or_across():
+    assert wrong_arrows(ROOT) == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circle(ROOT) == []
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A small sound tree, and a function that writes into one of its files."""
+    files = {
+        "mvpa_ts": ["blocks", "forecasting/network", "classification/network", "attention/functional"],
+        "adapters": ["neuralforecast/model", "sktime/forecaster"],
+        "ieeg": ["constants", "recordings/recording", "recordings/edf", "model/mvpformer", "simulation/source"],
+    }
+    for top, names in files.items():
+        for name in names:
+            path = tmp_path / top / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+
+    def write(file: str, text: str) -> Path:
+        (tmp_path / file).write_text(text)
+        return tmp_path
+
+    write(
+        "ieeg/model/mvpformer.py", "from mvpa_ts.ieeg.recordings.recording import Recording\nfrom mvpa_ts import blocks"
+    )
+    return write
+
+
+def test_sound_tree_passes(house):
+    root = house("ieeg/recordings/edf.py", "import mvpa_ts.ieeg.constants")
+    assert not wrong_arrows(root)
+    assert not circle(root)
+
+
+STATEMENTS = {
+    "at the top": "import {}",
+    "a name": "from {} import something",
+    "in a function": "def lazily():\n    from {} import something",
+    "for types": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {}",
+    "by a literal name": "import importlib\nimportlib.import_module('{}')",
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS.keys())
+@pytest.mark.parametrize(
+    ("file", "name", "direction"),
+    [
+        ("ieeg/recordings/edf.py", "mvpa_ts.ieeg.model.mvpformer", "up"),
+        ("ieeg/constants.py", "mvpa_ts.ieeg.recordings.recording", "up"),
+        ("mvpa_ts/blocks.py", "mvpa_ts.forecasting.network", "up"),
+        ("mvpa_ts/attention/functional.py", "mvpa_ts.blocks", "up"),
+        ("mvpa_ts/blocks.py", "mvpa_ts.ieeg.constants", "up"),
+        ("mvpa_ts/forecasting/network.py", "mvpa_ts.adapters.sktime.forecaster", "up"),
+        ("ieeg/simulation/source.py", "mvpa_ts.ieeg.model.mvpformer", "across"),
+        ("mvpa_ts/classification/network.py", "mvpa_ts.forecasting.network", "across"),
+        ("adapters/sktime/forecaster.py", "mvpa_ts.adapters.neuralforecast.model", "across"),
+        ("ieeg/model/mvpformer.py", "mvpa_ts.adapters.sktime.forecaster", "across"),
+    ],
+)
+def test_planted_arrow_is_seen(house, file, name, direction, statement):
+    root = house(file, statement.format(name))
+    (wrong,) = wrong_arrows(root)
+    assert wrong.endswith(f"imports {direction}: {name}")
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS.keys())
+def test_planted_circle_inside_a_room_is_seen(house, statement):
+    house("ieeg/recordings/recording.py", "import mvpa_ts.ieeg.recordings.edf")
+    root = house("ieeg/recordings/edf.py", statement.format("mvpa_ts.ieeg.recordings.recording"))
+    assert not wrong_arrows(root)
+    assert set(circle(root)) == {"mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.edf"}
+
+
+def test_module_without_a_floor_is_named(house):
+    root = house("mvpa_ts/helpers.py", "")
+    with pytest.raises(AssertionError, match=r"mvpa_ts\.helpers stands on no floor"):
+        wrong_arrows(root)
+
+
+def test_rooms_are_small():
+    """A folder of the packages or of tests holds at most 15 modules, so that its listing is read at a glance."""
+    for top in (*PACKAGES, "tests"):
+        folders = {path.parent for path in (ROOT / top).rglob("*.py")}
+        for folder in folders:
+            names = [path.name for path in folder.glob("*.py") if path.name not in ("__init__.py", "conftest.py")]
+            assert len(names) <= 15, f"{folder.relative_to(ROOT)} holds {len(names)} modules: {sorted(names)}"
+
+
+def test_top_of_ieeg_holds_what_all_rooms_share():
+    names = {path.stem for path in (ROOT / "ieeg").glob("*.py")}
+    assert names == {"__init__", "constants", "events", "random_streams", "figures"}
