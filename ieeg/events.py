@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts._moved import hand_on
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 SeizureEvents = list[tuple[float, float]]
@@ -113,3 +114,14 @@ def segment_labels(
     for onset, offset in merge_events(seizures):
         covered += np.clip(np.minimum(onsets + segment, offset) - np.maximum(onsets, onset), 0.0, None)
     return covered > 0 if rule == "any" else covered >= segment / 2
+
+
+# Names that were here before 0.2.
+__getattr__ = hand_on(
+    __name__,
+    {
+        "mvpa_ts.ieeg.detection.rules": "EventRules OnlineRule PAPER_REFERENCE_GAP RULES RuleName event_rules"
+        " probabilities_to_events",
+        "mvpa_ts.ieeg.recordings.annotations": "COLUMNS write_events",
+    },
+)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mvpa_ts import _moved
+
 if TYPE_CHECKING:
     from mvpa_ts.attention import MVPAttention as MVPAttention
     from mvpa_ts.attention import mvpa_attention as mvpa_attention
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.network import ForecastingNetwork as ForecastingNetwork
 
 __version__ = "0.1.0"
+_moved.install()
 
 # Names are loaded on first use, so that `import mvpa_ts` does not import torch.
 _LAZY = {

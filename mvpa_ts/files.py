@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mvpa_ts._moved import hand_on
+
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -79,3 +81,7 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+# A name that was here before 0.2.
+__getattr__ = hand_on(__name__, {"mvpa_ts.weights": "read_weights"})

@@ -1,1 +1,10 @@
 """Detections against references, and decoding: scores, kappa, cohorts."""
+
+from mvpa_ts._moved import hand_on
+
+__getattr__ = hand_on(
+    __name__,
+    {
+        "mvpa_ts.ieeg.scoring.scores": "SCORE_NAMES Mode Scores score_events score_seconds score_segments",
+    },
+)
