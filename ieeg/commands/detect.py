@@ -103,7 +103,7 @@ def _detect(
 ) -> None:
     from mvpa_ts.ieeg.detection.saved import save_detection
     from mvpa_ts.ieeg.preprocessing.settings import default_preprocessing
-    from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+    from mvpa_ts.ieeg.recordings.bids import electrode_positions
     from mvpa_ts.ieeg.recordings.noise import add_noise
     from mvpa_ts.ieeg.recordings.reading import read_recording
     from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash

@@ -90,7 +90,7 @@ def _traces(options: Any) -> Figure:
 
 def _channels(options: Any) -> Figure:
     from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map
-    from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+    from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
     segments = _segments(options)
     positions = electrode_positions(options.source)

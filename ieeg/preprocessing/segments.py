@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
@@ -193,26 +194,9 @@ class Segments:
     def __len__(self) -> int:
         return self.num_segments
 
-    def labels(self, rule: Literal["any", "half"] = "any") -> NDArray[np.bool_]:
-        """Which segments are ictal.
-
-        Parameters
-        ----------
-        rule : {"any", "half"}
-            Seizures cover any of the segment, or at least half of it.
-
-        Returns
-        -------
-        ndarray of bool, shape (num_segments,)
-        """
-        if rule not in ("any", "half"):
-            raise ValueError(f'rule must be "any" or "half", got {rule!r}')
-        covered = np.zeros(self.num_segments)
-        for onset, offset in _merged(self.recording.seizures):
-            ends = np.minimum(self.starts + SEGMENT_SECONDS, offset)
-            covered += np.maximum(ends - np.maximum(self.starts, onset), 0.0)
-        # A touch of rounding is no overlap.
-        return covered > 1e-9 if rule == "any" else covered >= SEGMENT_SECONDS / 2 - 1e-9
+    def labels(self) -> NDArray[np.bool_]:
+        """Which segments hold seizure, [num_segments]; see `segment_labels`."""
+        return segment_labels(self.starts, self.recording.seizures)
 
     def release(self) -> None:
         """Give back buffers and file handles; the next reading makes new ones."""
@@ -221,14 +205,3 @@ class Segments:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_blocks": OrderedDict()}
-
-
-def _merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Sorted intervals without overlap, so that no second counts twice."""
-    merged: list[tuple[float, float]] = []
-    for onset, offset in sorted(intervals):
-        if merged and onset <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(offset, merged[-1][1])
-        else:
-            merged.append((onset, offset))
-    return merged

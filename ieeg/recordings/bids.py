@@ -1,14 +1,17 @@
-"""The ``channels.tsv`` of a BIDS data set: which of its rows speaks of which channel of the file."""
+"""Tables of a BIDS data set beside a recording: its channels, its subject, the positions of its electrodes."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.recordings.channels import plain_name
 
@@ -123,3 +126,69 @@ def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str])
     of_file, of_table = Counter(map(key, names)), Counter(key(row["name"]) for row in table)
     rows = {key(row["name"]): row for row in table}
     return {name: rows[key(name)] for name in names if of_file[key(name)] == 1 == of_table[key(name)]}
+
+
+def bids_path(path: Path) -> Any:
+    """The file as a BIDSPath when it lies in a BIDS data set, else None."""
+    if path.parent.name not in ("ieeg", "eeg") or not path.name.startswith("sub-"):
+        return None
+    roots = [folder for folder in path.parents if (folder / "dataset_description.json").is_file()]
+    if not roots:
+        return None
+    import mne_bids
+
+    bids = mne_bids.get_bids_path_from_fname(path, check=False)
+    return bids.update(root=roots[0])
+
+
+def read_participant(root: Path, subject: str) -> dict[str, Any]:
+    """Age, sex and handedness of a BIDS subject from participants.tsv."""
+    table = root / "participants.tsv"
+    if not table.is_file():
+        return {}
+    row = next((row for row in read_tsv(table, ()) if row.get("participant_id") == subject), {})
+    found: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
+    with suppress(KeyError, TypeError, ValueError):
+        found["age"] = float(row["age"])
+    for key, words in (("sex", {"M": "male", "F": "female"}), ("hand", {"R": "right", "L": "left"})):
+        if key in found:
+            found[key] = words.get(found[key], found[key])
+    return found
+
+
+def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
+    """Positions by channel name, in the file's unit; empty where there is no such file.
+
+    For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
+    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out. A table that cannot be read gives a
+    warning and no positions.
+
+    Parameters
+    ----------
+    path : path
+        The recording's file.
+    """
+    path = Path(path)
+    stem = path.name.partition(".")[0]
+    for suffix in ("_ieeg", "_eeg"):
+        stem = stem.removesuffix(suffix)
+    table = path.parent / f"{stem}_electrodes.tsv"
+    if not table.is_file():
+        subject = stem.partition("_")[0]
+        found = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
+        if len(found) != 1:
+            return {}
+        table = found[0]
+    try:
+        rows = read_tsv(table, ("name", "x", "y", "z"))
+    except (ValueError, OSError) as error:
+        # They only place the channels in a figure: no recording is left unread for them.
+        warnings.warn(f"no positions of electrodes: {error}", stacklevel=2)
+        return {}
+    positions = {}
+    for row in rows:
+        with suppress(ValueError):
+            place = float(row["x"]), float(row["y"]), float(row["z"])
+            if all(map(math.isfinite, place)):  # "NaN" is what MATLAB writes for n/a
+                positions[plain_name(row["name"])] = place
+    return positions

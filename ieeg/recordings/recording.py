@@ -261,7 +261,7 @@ class Recording:
     @classmethod
     def from_raw(cls, raw: mne.io.BaseRaw, **options: Any) -> Recording:
         """A recording of an MNE Raw, read lazily where the Raw is lazy; see `recording_from_raw` for the options."""
-        from mvpa_ts.ieeg.recordings.reading import recording_from_raw
+        from mvpa_ts.ieeg.recordings.raw import recording_from_raw
 
         return recording_from_raw(raw, **options)
 

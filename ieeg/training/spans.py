@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,8 +87,6 @@ class SpanDataset(Dataset[dict[str, Any]]):
         S, segments in a span.
     window : int
         T, segments in a window; spans overlap so that no window is lost. 1 gives spans side by side.
-    rule : {"any", "half"}
-        Label of a segment, see `Segments.labels`.
     tail : bool
         Keep the last segment where it overlaps the one before it; off for training, where time must be even.
 
@@ -112,13 +110,12 @@ class SpanDataset(Dataset[dict[str, Any]]):
         length: int,
         window: int = 1,
         *,
-        rule: Literal["any", "half"] = "any",
         tail: bool = False,
     ) -> None:
         if not segments:
             raise ValueError("segments is empty: give at least one recording")
         self.segments, self.window = list(segments), window
-        self._labels = [s.labels(rule) for s in self.segments]
+        self._labels = [s.labels() for s in self.segments]
         self._names = _distinct_names(self.segments)
         spans = []
         for index, one in enumerate(self.segments):

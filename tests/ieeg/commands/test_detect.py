@@ -22,7 +22,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
-from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.simulation.writing import write_swec
 
 REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"

@@ -94,9 +94,6 @@ def test_labels():
     segments = Segments(recording)
     np.testing.assert_array_equal(segments.starts, [0, 5, 10, 15, 17])
     np.testing.assert_array_equal(segments.labels(), [True, True, True, False, False])
-    np.testing.assert_array_equal(segments.labels("half"), [False, True, True, False, False])
-    with pytest.raises(ValueError, match="rule"):
-        segments.labels("most")  # type: ignore[arg-type]
 
 
 def test_chosen_channels():

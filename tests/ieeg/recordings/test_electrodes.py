@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from mvpa_ts.ieeg.recordings.electrodes import electrode_positions
+from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
 GOOD = "name\tx\ty\tz\tnote\nA1\t1\t2\t3\tn\u00e9\nA2\tn/a\t2\t3\t\nEEG B1-Ref\t4\t5\t6\n"
 

@@ -59,17 +59,16 @@ def summary(report, group, measure):
     return rows[(rows["group"] == group) & (rows["measure"] == measure)].iloc[0]
 
 
-@pytest.mark.parametrize("rule", ["any", "half"])
-def test_labels_match_counting_milliseconds(rule):
+def test_labels_match_counting_milliseconds():
     generator = np.random.default_rng(0)
     edges = np.sort(generator.integers(0, 100_000, 12)).reshape(-1, 2) / 1000
     ictal = np.zeros(100_000, bool)
     for onset, offset in edges:
         ictal[round(onset * 1000) : round(offset * 1000)] = True
     starts = np.append(np.arange(0, 95, 5.0), 93.2)
-    for start, label in zip(starts, segment_labels(starts, edges, rule), strict=True):
+    for start, label in zip(starts, segment_labels(starts, edges), strict=True):
         held = ictal[round(start * 1000) : round(start * 1000) + 5000].sum()
-        assert label == (held > 0 if rule == "any" else held >= 2500)
+        assert label == (held > 0)
 
 
 def test_subject_rows(report, cohort):
@@ -276,8 +275,6 @@ def test_errors(cohort):
         cohort_report(cohort, {"g": ["S0", "X"]})
     with pytest.raises(ValueError, match="subject S has no recording"):
         SubjectResult("S", [])
-    with pytest.raises(ValueError, match="rule must be 'any' or 'half'"):
-        segment_labels([0.0], [], "most")
 
 
 def test_markdown_shows_undefined_as_a_dash_and_keeps_bars_in_their_cell():

@@ -1,0 +1,155 @@
+"""A recording of an MNE Raw: which channels are EEG, what their samples are in, what the header may say of a person."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, seizures_from_events
+from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg
+from mvpa_ts.ieeg.recordings.edf import check_rates
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.recordings.units import microvolt_scales
+
+if TYPE_CHECKING:
+    import mne
+
+EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+
+
+class RawSource:
+    """Samples of an MNE Raw, in µV by the `scale` [C] of its channels."""
+
+    def __init__(self, raw: mne.io.BaseRaw, scale: NDArray[np.float64]) -> None:
+        self.raw = raw
+        self.scale = scale.astype(np.float32)
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        x = np.empty((len(channels), stop - start), np.float32)
+        if start < stop:
+            files = [str(file) for file in self.raw.filenames if file]
+            with damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
+                x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
+        x *= self.scale[channels, None]
+        return x
+
+
+def recording_from_raw(
+    raw: mne.io.BaseRaw,
+    *,
+    name: str = "raw",
+    subject: str | None = None,
+    unit: str | None = None,
+    units: dict[str, str] | None = None,
+    seizures: Sequence[Interval] | None = None,
+    open_seconds: float | None = OPEN_SECONDS,
+    preprocessed: bool = False,
+) -> Recording:
+    """A recording of an MNE Raw.
+
+    Parameters
+    ----------
+    raw : mne.io.BaseRaw
+        In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
+    name, subject : str
+    unit : str, optional
+        What the samples really are in, of the channels of which the file did not say it, so that MNE took volts.
+    units : dict of str, optional
+        Units as the file states them, by channel; an unknown one without `unit` is an error. By default what MNE knows
+        of the file of a Raw that is not loaded, and unknown ones are volts.
+    seizures : sequence of (onset, offset), optional
+        Taken from the annotations by default.
+    open_seconds : float or None
+        As for `read_recording`.
+    preprocessed : bool
+        The signal is already filtered and referenced.
+    """
+    kept, dropped = eeg_channels(raw)
+    if not kept:
+        raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
+    check_rates(raw, kept, name)
+    scale = microvolt_scales(raw, kept, unit, units, name)
+    kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
+    if seizures is None:
+        events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
+        # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
+        seizures = seizures_from_events(
+            [(onset - raw.first_time, length, text) for onset, length, text in events],
+            raw.n_times / raw.info["sfreq"],
+            open_seconds,
+            name,
+        )
+    recording = Recording(
+        RawSource(raw, scale),
+        sfreq=raw.info["sfreq"],
+        channel_names=[raw.ch_names[i] for i in kept],
+        num_samples=raw.n_times,
+        subject=subject,
+        name=name,
+        seizures=seizures,
+        metadata=subject_metadata(raw),
+        preprocessed=preprocessed,
+        dropped=dropped,
+        channel_indices=kept,
+    )
+    warn_if_implausible(recording)
+    return recording
+
+
+def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
+    """Age in years, sex, handedness, start and line frequency as the file states them; no name, id or birth date."""
+    info: Any = raw.info["subject_info"] or {}
+    metadata: dict[str, Any] = {}
+    birth, start = info.get("birthday"), raw.info["meas_date"]
+    if isinstance(birth, date) and isinstance(start, datetime):
+        age = start.year - birth.year - ((start.month, start.day) < (birth.month, birth.day))
+        if 0 <= age <= 120:
+            metadata["age"] = age
+    if sex := {1: "male", 2: "female"}.get(info.get("sex")):
+        metadata["sex"] = sex
+    if hand := {1: "right", 2: "left", 3: "ambidextrous"}.get(info.get("hand")):
+        metadata["hand"] = hand
+    if isinstance(start, datetime):
+        metadata["start"] = start.isoformat()
+    if raw.info["line_freq"] in (50, 60):
+        metadata["line_frequency"] = float(raw.info["line_freq"])
+    return metadata
+
+
+def eeg_channels(raw: mne.io.BaseRaw) -> tuple[list[int], dict[str, str]]:
+    """Places of the channels to keep, and the others with the reason why not."""
+    bad = set(raw.info["bads"])
+    dropped, kept = {}, []
+    for i, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
+        if reason is None and channel in bad:
+            reason = "marked bad"
+        if reason is None:
+            kept.append(i)
+        else:
+            dropped[channel] = reason
+    return kept, dropped
+
+
+@contextmanager
+def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
+    """MNE's many exceptions for a damaged file, and its warning for a short one, as one ValueError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=RuntimeWarning)
+            yield
+    except (FileNotFoundError, MemoryError):
+        raise
+    except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]  # some hold the file's own bytes
+        raise ValueError(
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({said})"
+        ) from error
