@@ -20,6 +20,16 @@ from mvpa_ts.ieeg.simulation.subject import NODES, Difficulty, Traits
 
 _MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
 _BLOCK_SECONDS = 16.0
+_SEIZURE_SECONDS = (20.0, 70.0)
+# What comes an hour and is no seizure, and how long it lasts (s). A rhythm lasts as long as a short seizure.
+_EVENTS = {
+    "rhythm": (12.0, (5.0, 40.0)),
+    "muscle": (8.0, (2.0, 20.0)),
+    "pop": (6.0, (4.0, 4.0)),
+    "spike": (60.0, (0.6, 0.6)),
+}
+# Standard deviations of the background.
+_RHYTHM_AMPLITUDE, _MUSCLE_AMPLITUDE, _POP_AMPLITUDE, _SPIKE_AMPLITUDE = (0.8, 2.5), (0.3, 2.0), (5.0, 20.0), (2.0, 6.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +80,7 @@ class SimulatedSource:
         seizures = []
         for i in range(count):
             slot = duration / count
-            length = min(rng.uniform(*self.difficulty.seizure_duration), 0.5 * slot)
+            length = min(rng.uniform(*_SEIZURE_SECONDS), 0.5 * slot)
             margin = min(10.0, 0.2 * slot)
             onset = i * slot + rng.uniform(margin, slot - length - margin)
             seizures.append((round(onset, 3), round(onset + length, 3)))
@@ -78,16 +88,9 @@ class SimulatedSource:
 
     def _place_events(self, duration: float) -> list[_Event]:
         rng = self._generator(3)
-        d = self.difficulty
-        kinds: dict[str, tuple[float, tuple[float, float]]] = {
-            "rhythm": (d.rhythm_rate, d.rhythm_duration),
-            "muscle": (d.muscle_rate, (2.0, 20.0)),
-            "pop": (d.pop_rate, (4.0, 4.0)),
-            "spike": (d.spike_rate, (0.6, 0.6)),
-        }
         events: list[_Event] = []
-        for kind, (rate, lengths) in kinds.items():
-            for _ in range(rng.poisson(rate * duration / 3600)):
+        for kind, (rate, lengths) in _EVENTS.items():
+            for _ in range(rng.poisson(self.difficulty.artefacts * rate * duration / 3600)):
                 events.append(_Event(kind, rng.uniform(0, duration), rng.uniform(*lengths), len(events)))
         return sorted(events, key=lambda event: event.start)
 
@@ -138,10 +141,12 @@ class SimulatedSource:
         return self._noise[index]
 
     def _add_line(self, x: Signal, start: int) -> None:
-        phase = 2 * np.pi * self.difficulty.line_frequency * (start + np.arange(x.shape[1])) / self.sfreq
+        if (line := self.difficulty.line_frequency) is None:
+            return
+        phase = 2 * np.pi * line * (start + np.arange(x.shape[1])) / self.sfreq
         wave = np.sin(phase)
         for harmonic, share in ((2, 0.3), (3, 0.2)):
-            if harmonic * self.difficulty.line_frequency < self.sfreq / 2:
+            if harmonic * line < self.sfreq / 2:
                 wave += share * np.sin(harmonic * phase)
         x += self._traits.line[:, None] * wave.astype(np.float32)
 
@@ -190,7 +195,7 @@ class SimulatedSource:
             1 + 0.3 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0) * t)
         )
         reach = _reach(rng, self.num_channels) * self._traits.scale
-        return np.outer(reach * rng.uniform(*self.difficulty.rhythm_amplitude), wave / wave.std()).astype(np.float32)
+        return np.outer(reach * rng.uniform(*_RHYTHM_AMPLITUDE), wave / wave.std()).astype(np.float32)
 
     def _muscle(self, event: _Event, rng: np.random.Generator) -> Signal:
         """Noise above 20 Hz in most channels."""
@@ -199,9 +204,7 @@ class SimulatedSource:
         sections = scipy_signal.butter(2, low, "highpass", fs=self.sfreq, output="sos")
         noise = scipy_signal.sosfilt(sections, rng.standard_normal((self.num_channels, length)), axis=1)
         noise *= np.sin(np.pi * (np.arange(length) + 0.5) / length) ** 0.5
-        gains = (
-            self._traits.scale * rng.uniform(*self.difficulty.muscle_amplitude) * rng.uniform(0, 1, self.num_channels)
-        )
+        gains = self._traits.scale * rng.uniform(*_MUSCLE_AMPLITUDE) * rng.uniform(0, 1, self.num_channels)
         return (gains[:, None] * noise).astype(np.float32)
 
     def _pop(self, event: _Event, rng: np.random.Generator) -> Signal:
@@ -209,7 +212,7 @@ class SimulatedSource:
         t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         x = np.zeros((self.num_channels, len(t)), np.float32)
         channel = rng.integers(self.num_channels)
-        height = rng.choice([-1, 1]) * rng.uniform(*self.difficulty.pop_amplitude) * self._traits.scale[channel]
+        height = rng.choice([-1, 1]) * rng.uniform(*_POP_AMPLITUDE) * self._traits.scale[channel]
         x[channel] = height * np.exp(-t / rng.uniform(0.2, 0.8))
         return x
 
@@ -217,7 +220,7 @@ class SimulatedSource:
         """A sharp wave of 70 ms and the slow wave after it, where seizures begin."""
         t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         wave = np.exp(-(((t - 0.1) / 0.02) ** 2)) - 0.4 * np.exp(-(((t - 0.28) / 0.08) ** 2))
-        gains = self._traits.zone * self._traits.scale * rng.uniform(*self.difficulty.spike_amplitude)
+        gains = self._traits.zone * self._traits.scale * rng.uniform(*_SPIKE_AMPLITUDE)
         return np.outer(gains, wave).astype(np.float32)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,55 +15,50 @@ NODES = 4
 """Coupled Epileptors in a seizure; the first two begin it, the others are recruited."""
 
 
+SPEED = (30.0, 90.0)
+"""Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz."""
+LINE_AMPLITUDE = (0.05, 0.5)
+"""Of the hum, in standard deviations of the background."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Difficulty:
     """How hard the seizures are to tell from the rest. The defaults are what all committed results use.
 
-    Amplitudes are standard deviations in units of the background's, which has 40 µV on average; rates are per hour.
-    Each pair is a range that subjects or events are drawn from uniformly.
-
-    Attributes
+    Parameters
     ----------
     seizure_amplitude : (low, high)
-        Of a subject's seizures where they are strongest. Single seizures have 0.7 to 1.3 times that.
-    seizure_duration : (low, high)
-        Seconds.
-    seizure_speed : (low, high)
-        Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz.
-    rhythm_rate : float
-        Rhythmic bursts of 3 to 22 Hz that are no seizures.
-    rhythm_amplitude : (low, high)
-        As strong as seizures.
-    rhythm_duration : (low, high)
-        Seconds; as long as short seizures.
-    muscle_rate : float
-        Broadband bursts over many channels, 2 to 20 s long.
-    muscle_amplitude : (low, high)
-    pop_rate : float
-        Steps of one electrode that decay.
-    pop_amplitude : (low, high)
-    spike_rate : float
-        Interictal spikes in the seizure-onset zone.
-    spike_amplitude : (low, high)
-    line_frequency : float
-        Hum with two harmonics, Hz.
-    line_amplitude : (low, high)
+        Of a subject's seizures where they are strongest, in standard deviations of the background, which has 40 µV on
+        average; subjects are drawn uniformly from this range. Single seizures have 0.7 to 1.3 times that.
+    artefacts : float
+        Factor on how often something comes that is no seizure: by default 12 rhythmic bursts an hour as strong as
+        seizures, 8 bursts of muscle, 6 pops of an electrode and 60 interictal spikes. 0 leaves them out.
+    line_frequency : float or None
+        Of the hum, which has two harmonics, Hz; None for none.
+
+    Raises
+    ------
+    ValueError
+        A value is out of its range.
+
+    Examples
+    --------
+    >>> Difficulty(seizure_amplitude=(0.5, 1.0), artefacts=2.0)
+    Difficulty(seizure_amplitude=(0.5, 1.0), artefacts=2.0, line_frequency=50.0)
     """
 
     seizure_amplitude: tuple[float, float] = (0.8, 2.5)
-    seizure_duration: tuple[float, float] = (20.0, 70.0)
-    seizure_speed: tuple[float, float] = (30.0, 90.0)
-    rhythm_rate: float = 12.0
-    rhythm_amplitude: tuple[float, float] = (0.8, 2.5)
-    rhythm_duration: tuple[float, float] = (5.0, 40.0)
-    muscle_rate: float = 8.0
-    muscle_amplitude: tuple[float, float] = (0.3, 2.0)
-    pop_rate: float = 6.0
-    pop_amplitude: tuple[float, float] = (5.0, 20.0)
-    spike_rate: float = 60.0
-    spike_amplitude: tuple[float, float] = (2.0, 6.0)
-    line_frequency: float = 50.0
-    line_amplitude: tuple[float, float] = (0.05, 0.5)
+    artefacts: float = 1.0
+    line_frequency: float | None = 50.0
+
+    def __post_init__(self) -> None:
+        low, high = self.seizure_amplitude
+        if not 0 <= low <= high < math.inf:
+            raise ValueError(f"seizure_amplitude must be (low, high) with 0 ≤ low ≤ high, got {self.seizure_amplitude}")
+        if not 0 <= self.artefacts < math.inf:
+            raise ValueError(f"artefacts must be 0 or more, got {self.artefacts}")
+        if self.line_frequency is not None and not 0 < self.line_frequency < math.inf:
+            raise ValueError(f"line_frequency must be a positive number of Hz or None, got {self.line_frequency}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +98,8 @@ class Traits:
             common=common.astype(np.float32),
             zone=zone / zone.max(),
             seizure_gains=gains * 40.0 * amplitude,
-            speed=rng.uniform(*difficulty.seizure_speed),
-            line=(scale * rng.uniform(*difficulty.line_amplitude) * rng.uniform(0.3, 1.0, channels)).astype(np.float32),
+            speed=rng.uniform(*SPEED),
+            line=(scale * rng.uniform(*LINE_AMPLITUDE) * rng.uniform(0.3, 1.0, channels)).astype(np.float32),
         )
 
     def spectrum(self, length: int, sfreq: float) -> Signal:

@@ -14,7 +14,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.simulation.epileptor import DURATION, STEP, discharges, epileptor
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
-CALM = Difficulty(rhythm_rate=0, muscle_rate=0, pop_rate=0, spike_rate=0, line_amplitude=(0, 0))
+CALM = Difficulty(artefacts=0, line_frequency=None)
 
 
 def test_epileptor_equals_its_equations():
@@ -106,9 +106,11 @@ def test_events_are_rendered():
     calm = simulate_recording("S01", duration=600, num_seizures=0, difficulty=CALM)
     base = calm.read(0, calm.num_samples)
     for kind in ("rhythm", "muscle", "pop", "spike"):
-        values = {f"{kind}_rate": 60.0, "line_amplitude": (0, 0)}
-        rates = {f"{other}_rate": 0.0 for other in ("rhythm", "muscle", "pop", "spike")} | values
-        x = simulate_recording("S01", duration=600, num_seizures=0, difficulty=Difficulty(**rates))
+        often = {"rhythm": 5.0, "muscle": 7.5, "pop": 10.0, "spike": 1.0}[kind]  # some 60 an hour
+        hard = Difficulty(artefacts=often, line_frequency=None)
+        x = simulate_recording("S01", duration=600, num_seizures=0, difficulty=hard)
+        x.source._events = [event for event in x.source._events if event.kind == kind]
+        x.source._starts = np.array([event.start for event in x.source._events])
         extra = x.read(0, x.num_samples) - base
         assert np.isfinite(extra).all()
         touched = np.abs(extra).max(0) > 1e-3
