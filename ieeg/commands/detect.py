@@ -101,6 +101,7 @@ def parser() -> ArgumentParser:
 def _detect(
     detector: Detector, file: Path, folder: Path, online: OnlineRule, changes: dict[str, Any], options: Any
 ) -> None:
+    from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
     from mvpa_ts.ieeg.detection.saved import save_detection
     from mvpa_ts.ieeg.preprocessing.settings import default_preprocessing
     from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -109,6 +110,7 @@ def _detect(
     from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash
 
     recording = read_recording(file, unit=options.unit)
+    warn_of_swec_differences([recording])
     positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
     if options.noise is not None:
         recording = add_noise(recording, options.noise)

@@ -1,65 +1,19 @@
-"""Subjects of the SWEC iEEG data set: who is in it twice, the paper's split, and splits that do not leak.
-
-``swec_subjects.csv`` holds the 68 subjects with their number of channels, as the authors' published loader lists them
-(github.com/IBM/multi-variate-parallel-transformer, ``eeg_datasets/longterm.py``), and the folder that holds the same
-recording. The 18 pairs have equal channel counts, which no split of 68 subjects by chance would give. Rate, hours and
-seizures of each subject were not to be had from a source; `cohort_table` reads them from the files.
-"""
+"""Subjects to train, validate and test on: the paper's split of SWEC, and splits that do not leak."""
 
 from __future__ import annotations
 
-import csv
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
-from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
+from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, identity, warn_of_swec_differences
+from mvpa_ts.ieeg.datasets.swec import swec_subjects as swec_subjects
+from mvpa_ts.ieeg.recordings.reading import find_recordings
 from mvpa_ts.ieeg.recordings.recording import Recording
-
-SWEC_HOURS, SWEC_EVENTS = 9328, 704
-"""Of all 68 folders, duplicates counted twice, as the data set's card states."""
-SWEC_LONG_TERM_HOURS, SWEC_LONG_TERM_EVENTS = 2656, 116
-"""Of ID01 to ID18, as the page of the earlier long-term data set (ieeg-swez.ethz.ch) states for its 18 patients."""
-
-
-@dataclass(frozen=True)
-class SwecSubject:
-    """A folder of the data set: name, number of channels, and the folder with the same recording, if there is one."""
-
-    subject: str
-    channels: int
-    same_as: str | None
-
-
-@lru_cache(maxsize=1)
-def swec_subjects() -> tuple[SwecSubject, ...]:
-    """The 68 subjects in order.
-
-    Examples
-    --------
-    >>> subjects = swec_subjects()
-    >>> len(subjects), subjects[0]
-    (68, SwecSubject(subject='ID01', channels=88, same_as='ID20'))
-    """
-    text = resources.files("mvpa_ts.ieeg.datasets").joinpath("swec_subjects.csv").read_text(encoding="utf-8")
-    return tuple(
-        SwecSubject(row["subject"], int(row["channels"]), row["same_as"] or None)
-        for row in csv.DictReader(text.splitlines())
-    )
-
-
-# ID01 to ID18 are again among ID20 to ID40; the map leads from the later name to the earlier one.
-_LATER = (20, 21, 22, 24, 25, 27, 28, 29, 30, 31, 32, 34, 35, 36, 37, 38, 39, 40)
-SWEC_DUPLICATES: Mapping[str, str] = MappingProxyType(
-    {f"ID{later:02d}": f"ID{first:02d}" for first, later in enumerate(_LATER, 1)}
-)
-"""Later name of a recording that is in the data set twice: its first name."""
+from mvpa_ts.ieeg.recordings.swec import read_swec
 
 PAPER_TRAIN = tuple(f"ID{i:02d}" for i in range(1, 19))
 """The paper's training subjects."""
@@ -67,17 +21,6 @@ PAPER_TEST = tuple(f"ID{i:02d}" for i in range(19, 69))
 """The paper's 50 test subjects, 18 of whom are its training subjects under another name."""
 UNSEEN32 = tuple(subject for subject in PAPER_TEST if subject not in SWEC_DUPLICATES)
 """The 32 test subjects that are truly unseen."""
-
-
-def identity(subject: str) -> str:
-    """One name for a subject however its folder is called.
-
-    Examples
-    --------
-    >>> identity("ID20"), identity("ID01"), identity("S01")
-    ('ID01', 'ID01', 'S01')
-    """
-    return SWEC_DUPLICATES.get(subject, subject)
 
 
 @dataclass(frozen=True)
@@ -197,34 +140,27 @@ def subject_folds(subjects: Iterable[str], count: int, seed: int = 0) -> list[Sp
     return folds
 
 
-def cohort_table(folder: str | os.PathLike[str]) -> list[dict[str, object]]:
+def cohort_table(folder: str | os.PathLike[str], subjects: Iterable[str] = ()) -> list[dict[str, object]]:
     """Subject, channels, rate, hours and events of every SWEC recording below a folder, read from the files.
 
-    A subject whose number of channels is not that of the shipped list is reported by a warning.
-    """
-    from mvpa_ts.ieeg.recordings.reading import find_recordings
-    from mvpa_ts.ieeg.recordings.swec import read_swec
+    A warning names what differs from the published table; see `swec_differences`.
 
-    known = {subject.subject: subject.channels for subject in swec_subjects()}
-    rows: list[dict[str, object]] = []
-    for path in find_recordings(Path(folder)):
-        if path.is_file() and path.suffix.lower() not in (".h5", ".hdf5"):
-            continue
-        recording = read_swec(path)
-        channels = len(recording.channel_names)
-        if known.get(str(recording.subject), channels) != channels:
-            warnings.warn(
-                f"{recording.subject} has {channels} channels, the data set's has {known[str(recording.subject)]}: "
-                "another recording under its name?",
-                stacklevel=2,
-            )
-        rows.append(
-            {
-                "subject": recording.subject,
-                "channels": channels,
-                "rate": recording.sfreq,
-                "hours": recording.duration / 3600,
-                "events": len(recording.seizures),
-            }
-        )
-    return rows
+    Parameters
+    ----------
+    folder : path
+    subjects : iterable of str
+        Who must be there, such as `PAPER_TEST`; the warning names those who are missing.
+    """
+    paths = [path for path in find_recordings(folder) if path.is_dir() or path.suffix.lower() in (".h5", ".hdf5")]
+    recordings = [read_swec(path) for path in paths]
+    warn_of_swec_differences(recordings, subjects)
+    return [
+        {
+            "subject": recording.subject,
+            "channels": len(recording.channel_names),
+            "rate": recording.sfreq,
+            "hours": recording.duration / 3600,
+            "events": len(recording.seizures),
+        }
+        for recording in recordings
+    ]

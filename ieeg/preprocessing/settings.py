@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mvpa_ts.ieeg.constants import SAMPLING_RATE
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 LINE_FREQUENCIES = (50.0, 60.0)
-
-
 LINE_RATIO = 4.0
 """Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
 
@@ -49,7 +48,7 @@ class Preprocessing:
     {'sfreq': 512.0, 'band': [0.5, 120.0], 'notch': 50.0, 'reference': 'median', 'max_bad_share': 0.1}
     """
 
-    sfreq: float = 512.0
+    sfreq: float = float(SAMPLING_RATE)
     band: tuple[float, float] | None = (0.5, 120.0)
     notch: float | Literal["auto"] | None = "auto"
     reference: Literal["median", "bipolar"] | None = "median"

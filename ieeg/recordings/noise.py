@@ -7,9 +7,6 @@ from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
-PAPER_SNR = (30.0, 40.0, 50.0, 60.0)
-"""Signal-to-noise ratios of the paper's noise test (dB)."""
-
 _BLOCK = 4096  # samples whose noise comes from one seed, so that any stretch can be made alone
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mvpa_ts.ieeg.constants import SAMPLING_RATE
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.simulation.source import SimulatedSource
 from mvpa_ts.ieeg.simulation.subject import Difficulty
@@ -22,7 +23,7 @@ def simulate_recording(
     seed: int = 0,
     num_channels: int = 8,
     duration: float = 3600.0,
-    sfreq: float = 512.0,
+    sfreq: float = float(SAMPLING_RATE),
     num_seizures: int | None = None,
     session: int = 0,
     difficulty: Difficulty | None = None,

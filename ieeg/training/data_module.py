@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.datasets.cohort import identity, split_subjects
+from mvpa_ts.ieeg.datasets.cohort import split_subjects
+from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
 from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -149,6 +150,7 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.training is not None:
             return
         segments = [self._segments(recording) for recording in self._recordings()]
+        warn_of_swec_differences(one.recording for one in segments)
         subjects = {one.subject for one in segments}
         if unknown := sorted(set(self.validation_subjects) - subjects):
             raise ValueError(

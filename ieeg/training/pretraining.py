@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
-from mvpa_ts.ieeg.datasets.cohort import identity
+from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed

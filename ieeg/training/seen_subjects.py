@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mvpa_ts.files import read_config, replaced
-from mvpa_ts.ieeg.datasets.cohort import identity
+from mvpa_ts.ieeg.datasets.swec import identity
 
 TRAINING_NAME = "training.json"
 

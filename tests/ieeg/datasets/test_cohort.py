@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mvpa_ts.ieeg import Recording
-from mvpa_ts.ieeg.datasets import cohort
+from mvpa_ts.ieeg import Recording, RecordingDataModule, read_recording, simulate_recording
+from mvpa_ts.ieeg.datasets import cohort, swec
 from mvpa_ts.ieeg.datasets.cohort import (
-    SWEC_DUPLICATES,
-    identity,
     paper_split,
     split_subjects,
     subject_folds,
-    swec_subjects,
 )
+from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, identity, swec_differences, swec_subjects
 from mvpa_ts.ieeg.simulation.writing import write_swec
 
 
@@ -33,9 +31,20 @@ def test_the_table_agrees_with_the_map():
     table = {s.subject: s for s in swec_subjects()}
     assert list(table) == [f"ID{i:02d}" for i in range(1, 69)]
     for later, first in SWEC_DUPLICATES.items():
-        assert table[later].channels == table[first].channels
+        for field in ("channels", "sfreq", "hours", "events"):
+            assert getattr(table[later], field) == getattr(table[first], field)
         assert (table[later].same_as, table[first].same_as) == (first, later)
     assert sum(s.same_as is not None for s in swec_subjects()) == 36
+
+
+def test_the_table_adds_up_to_what_the_paper_states():
+    subjects = swec_subjects()
+    assert sum(s.hours for s in subjects) == pytest.approx(9328.1)
+    assert sum(s.events for s in subjects) == 704
+    # The paper's rows ID01 to ID18; the page of the earlier long-term data set states 116 for its 18 patients.
+    assert sum(s.events for s in subjects[:18]) == 244
+    assert sum(s.hours for s in subjects[:18]) == pytest.approx(2655.9)
+    assert {s.sfreq for s in subjects} == {512.0, 1024.0}
 
 
 def test_unseen():
@@ -101,9 +110,41 @@ def made(subject: str, channels: int) -> Recording:
 def test_table_from_files(tmp_path):
     write_swec(made("ID19", 29), tmp_path)
     write_swec(made("ID23", 7), tmp_path)
-    with pytest.warns(UserWarning, match="ID23 has 7 channels, the data set's has 32"):
-        rows = cohort.cohort_table(tmp_path)
+    with pytest.warns(UserWarning, match="ID23 has 7 channels, the data set 32") as caught:
+        rows = cohort.cohort_table(tmp_path, ["ID19", "ID23", "ID66"])
     assert rows[0] == {"subject": "ID19", "channels": 29, "rate": 512.0, "hours": 0.005, "events": 1}
+    (warning,) = caught
+    assert "ID19 has 0.005 h, too short: the data set" in str(warning.message)
+    assert "ID66 is missing: " in str(warning.message)
+
+
+def test_a_downloaded_folder_is_compared_with_the_table(tmp_path, monkeypatch):
+    """Folders as the simulator writes them, and a table that states them: whole, cut short, with a seizure less."""
+    stated = [
+        swec.SwecSubject(f"ID{i:02d}", channels=2, sfreq=512.0, hours=0.1, events=2, same_as=None) for i in (1, 2, 3, 4)
+    ]
+    monkeypatch.setattr(swec, "swec_subjects", lambda: tuple(stated))
+    seizures = [(10.0, 20.0), (100.0, 120.0)]
+    for name, seconds, events in (("ID01", 360.9, 2), ("ID02", 300.0, 2), ("ID03", 360.0, 1)):
+        recording = simulate_recording(name, num_channels=2, duration=seconds, num_seizures=0)
+        write_swec(recording.with_seizures(seizures[:events]), tmp_path)
+    recordings = [read_recording(tmp_path / name) for name in ("ID01", "ID02", "ID03")]
+    assert swec_differences(recordings[:1]) == []
+    assert swec_differences(recordings, ["ID01", "ID04"]) == [
+        "ID02 has 0.08333 h, too short: the data set 0.1",
+        "ID03 has 1 events, the data set 2",
+        "ID04 is missing: 2 channels, 0.1 h, 2 events",
+    ]
+    cropped = Recording.from_array(np.ones((3, 512 * 9)), 512.0, ["a", "b", "c"], "mV", subject="ID01")
+    assert swec_differences([cropped]) == []  # a recording of another source may bear any name
+
+
+def test_training_names_a_short_download(tmp_path):
+    for name in ("ID19", "S01"):
+        write_swec(simulate_recording(name, num_channels=4, duration=150, num_seizures=0), tmp_path)
+    data = RecordingDataModule([tmp_path], validation_subjects=["S01"], context=2, windows=1)
+    with pytest.warns(UserWarning, match=r"ID19 has 0\.04167 h, too short"):
+        data.setup()
 
 
 def test_parts_of_recordings():
