@@ -24,6 +24,7 @@ NAMES = {
 REMOVED: dict[str, set[str]] = {
     "mvpa_ts.classification.training": {"Report"},
     "mvpa_ts.ieeg.events": {"SEGMENT"},
+    "mvpa_ts.ieeg.noise": {"PAPER_SNR"},
 }
 
 

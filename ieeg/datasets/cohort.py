@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, identity, warn_of_swec_differences
-from mvpa_ts.ieeg.datasets.swec import swec_subjects as swec_subjects
 from mvpa_ts.ieeg.recordings.reading import find_recordings
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec import read_swec
