@@ -18,7 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
-from mvpa_ts.ieeg.model.mvpformer import MVPFormer, pretrained_config
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.model.pretrained import pretrained_config
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -146,8 +147,9 @@ def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
         if failure == "silent":
             server.listen()
         code = (
-            "import time, mvpa_ts.ieeg.model.mvpformer as model\nmodel.HUB_SECONDS = 1.0\nstarted = time.monotonic()\n"
-            "try:\n    model.MVPFormer.from_pretrained('someone/absent')\n"
+            "import time, mvpa_ts.ieeg.model.pretrained as pretrained\npretrained.HUB_SECONDS = 1.0\n"
+            "from mvpa_ts.ieeg import MVPFormer\nstarted = time.monotonic()\n"
+            "try:\n    MVPFormer.from_pretrained('someone/absent')\n"
             "except FileNotFoundError as error:\n    print(time.monotonic() - started, error)"
         )
         hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}

@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
 
 def _context(base: str | None, architecture: MVPFormerConfig | None) -> int:
     """Segments of a window: those that the model was pretrained with."""
-    from mvpa_ts.ieeg.model.mvpformer import pretrained_config
+    from mvpa_ts.ieeg.model.pretrained import pretrained_config
 
     if base is None:
         return 100 if architecture is None else architecture.context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,20 +15,17 @@ from torch.nn import functional as F
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
 from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
-from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
+from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.embedding import Embeddings
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
     from mvpa_ts.ieeg.recordings.recording import Recording
-
-HUB_SECONDS = 5.0
-"""How long the Hugging Face hub may take to answer whether it has a model."""
 
 
 class WaveletEncoder(nn.Module):
@@ -290,7 +287,7 @@ class MVPFormer(  # type: ignore[call-arg]
             "revision": revision,
         }
         config = pretrained_config(pretrained_model_name_or_path, changes, **options)
-        weights = _pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
+        weights = pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
         with torch.device("meta"):  # no memory and no random numbers for weights that come from the file
             model = cls(config)
         load_strictly(model, read_weights(weights), weights)
@@ -329,62 +326,3 @@ def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
 def _segments(signal: Tensor) -> Tensor:
     _checked_shape(signal)
     return rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
-
-
-def pretrained_config(
-    pretrained_model_name_or_path: str | Path, changes: Mapping[str, Any] | None = None, **options: Any
-) -> MVPFormerConfig:
-    """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
-    fields = read_config(_pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
-    return MVPFormerConfig.from_dict(fields | dict(changes or {}))
-
-
-def _pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
-    folder = Path(folder_or_repository)
-    if folder.is_file():
-        raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_meant(folder, name)}")
-    if not folder.is_dir():
-        return _from_hub(folder_or_repository, name, **options)
-    if not (folder / name).is_file():
-        raise FileNotFoundError(f"{name} is not in {folder}{_meant(folder, name)}")
-    return folder / name
-
-
-def _meant(path: Path, name: str) -> str:
-    """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
-    near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
-    found = next((folder for folder in near if (folder / name).is_file()), None)
-    return "" if found is None else f": did you mean {found}?"
-
-
-def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
-    try:
-        cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
-        if cached is None and not options.get("local_files_only"):
-            _ask_hub(place, options.get("token"))
-        return Path(hf_hub_download(repo_id=str(repository), filename=name, **options))
-    except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
-        raise FileNotFoundError(
-            f"{repository} is neither a folder nor a model on the Hugging Face hub with {name} ({error})"
-        ) from error
-
-
-def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
-    """Whether the hub has a file, asked once: without a network hf_hub_download would try for half a minute."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        get_hf_file_metadata(hf_hub_url(**place), token=token, timeout=HUB_SECONDS)
-    except (HfHubHTTPError, HFValidationError):
-        raise
-    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
-        raise FileNotFoundError(
-            f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for a model of that "
-            f"name ({place['filename']}; {type(error).__name__}: {error}): check the path, or for a name on the hub "
-            "the connection; a model that was downloaded before needs none"
-        ) from error

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from einops import rearrange
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.last_segment import last_segment_attention
 from mvpa_ts.blocks import ParallelBlock
-from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-from mvpa_ts.ieeg.preprocessing.bad_samples import bad_samples, flat_run
+from mvpa_ts.ieeg.model.sample_feed import SampleFeed
+from mvpa_ts.ieeg.model.sample_feed import StreamedSegment as StreamedSegment  # deprecated, at its documented path
 
 
-@dataclass(frozen=True)
-class StreamedSegment:
-    """What a stream gives for each 5 s.
-
-    Attributes
-    ----------
-    start : float
-        Seconds from the first sample to the segment's.
-    features : Tensor, shape (C, D)
-        Of the segment, seen with those before it; zero for channels without a signal.
-    valid : bool Tensor, shape (C,)
-        Channels that had a signal.
-    probability : float or None
-        Of class 1, the seizure; NaN where no channel had a signal, None where the model has no classification head.
-    """
-
-    start: float
-    features: Tensor
-    valid: Tensor
-    probability: float | None
-
-
-class StreamingMVPFormer:
+class StreamingMVPFormer(SampleFeed):
     """Features of each new segment from cached keys and values of the segments before it.
 
     A segment is computed once for its output and, where ``dense_last_segment`` is on, a second time, with the window
@@ -72,10 +47,9 @@ class StreamingMVPFormer:
     --------
     >>> import torch
     >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
-    >>> stream = StreamingMVPFormer(MVPFormer(mvpformer_tiny(num_classes=2)), num_channels=3)
-    >>> chunks = torch.randn(3, 6000).split(1000, dim=1)  # µV at 512 Hz, as it comes
-    >>> [segment.start for chunk in chunks for segment in stream.feed(chunk)]
-    [0.0, 5.0]
+    >>> stream = StreamingMVPFormer(MVPFormer(mvpformer_tiny()), num_channels=3)
+    >>> [stream.step(segment).shape for segment in torch.randn(3, 2 * 2560).split(2560, dim=1)]  # µV at 512 Hz
+    [torch.Size([3, 64]), torch.Size([3, 64])]
     """
 
     def __init__(self, model: MVPFormer, num_channels: int, context: int | None = None) -> None:
@@ -107,7 +81,7 @@ class StreamingMVPFormer:
         device = next(self.model.parameters()).device
         self._real = torch.zeros(2 * self.context, self.num_channels, dtype=torch.bool, device=device)
         self._stop = 0
-        self._samples = np.empty((self.num_channels, 0), np.float32)
+        self._waiting = np.empty((self.num_channels, 0), np.float32)
 
     @torch.inference_mode()
     def step(self, signal: Tensor, channel_mask: Tensor | None = None) -> Tensor:
@@ -144,38 +118,6 @@ class StreamingMVPFormer:
             x = layer.step(x, seen, real)
         features = self.model.stack.norm(x[0])
         return features.masked_fill(~channel_mask[:, None], 0.0)
-
-    def feed(self, samples: ArrayLike | Tensor) -> Iterator[StreamedSegment]:
-        """Take new samples [C, n] in µV at 512 Hz, any n, and give what is complete.
-
-        A channel is left out of a segment that is not finite or flat for more than half of it. Samples that do not
-        fill a segment wait for the next call. The samples must be filtered as those that the model was trained on.
-        """
-        new = np.asarray(samples, np.float32)
-        if new.ndim != 2 or new.shape[0] != self.num_channels:
-            raise ValueError(f"samples must be [C, n] with C = {self.num_channels}, got shape {new.shape}")
-        self._samples = np.concatenate([self._samples, new], axis=1)
-        return self._complete()
-
-    def _complete(self) -> Iterator[StreamedSegment]:
-        while self._samples.shape[1] >= SEGMENT_SAMPLES:
-            signal, self._samples = np.split(self._samples, [SEGMENT_SAMPLES], axis=1)
-            bad = bad_samples(signal, flat_run(SAMPLING_RATE))
-            valid = torch.ones(self.num_channels, dtype=torch.bool)
-            if bad is not None:
-                valid = torch.from_numpy(bad.mean(1) <= 0.5)
-                signal = np.where(bad, 0.0, signal)
-            start = float(self.num_segments * SEGMENT_SECONDS)
-            features = self.step(torch.from_numpy(signal), valid)
-            yield StreamedSegment(start, features, valid, self._probability(features, valid))
-
-    @torch.inference_mode()
-    def _probability(self, features: Tensor, valid: Tensor) -> float | None:
-        if self.model.head is None:
-            return None
-        if not valid.any():
-            return float("nan")
-        return float(self.model.classify(features[None, None], valid[None].to(features.device)).softmax(-1)[0, 1])
 
     @property
     def _twice(self) -> bool:

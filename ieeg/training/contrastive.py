@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-SEGMENT_SECONDS = 5.0
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 # Elements [rows, n, D] gathered at a time. One CPU thread, forward and backward, 8000 anchors of width 768 against as
 # many segments: 0.7 s, where all similarities by one matmul and a gather of 30 take 3.5 s (its gradient is a dense

@@ -20,7 +20,7 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.module import TrainingModule
 from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects
-from mvpa_ts.ieeg.training.spans import unfold_windows
+from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
 
 
 class FinetuningModule(TrainingModule):
@@ -126,10 +126,7 @@ class FinetuningModule(TrainingModule):
         """Logits [n, 2] and labels [n] of all windows that lie in their span and end in a segment with a signal."""
         T = self.core.config.context
         signal, ictal = batch["signal"], batch["ictal"]
-        real = torch.ones(signal.shape[0], ictal.shape[1], signal.shape[1], dtype=torch.bool, device=signal.device)
-        for name, spread in (("token_mask", ()), ("channel_mask", (slice(None), None)), ("segment_mask", (..., None))):
-            if name in batch:
-                real = real & batch[name][spread]
+        real = real_tokens(batch)
         embeddings = self.core.encode(signal, real)
         windows, masks = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
         scored = masks[:, -1].any(1)

@@ -25,7 +25,7 @@ from mvpa_ts.ieeg.training.similarity import (
     rows_of,
     three_reference_similarity,
 )
-from mvpa_ts.ieeg.training.spans import unfold_windows
+from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
 
@@ -205,14 +205,10 @@ def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) ->
         Tokens that are real under all masks of the batch.
     """
     T = model.config.context
-    B, C, samples = batch["signal"].shape
-    S = samples // SEGMENT_SAMPLES
+    B, S = len(batch["signal"]), batch["signal"].shape[2] // SEGMENT_SAMPLES
     if not 1 <= windows <= S - T:
         raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
-    real = torch.ones(B, S, C, dtype=torch.bool, device=batch["signal"].device)
-    for name, spread in (("token_mask", ()), ("channel_mask", (slice(None), None)), ("segment_mask", (..., None))):
-        if name in batch:
-            real = real & batch[name][spread]
+    real = real_tokens(batch)
     token_mask = None if bool(real.all()) else real
     embeddings = model.encode(batch["signal"], token_mask)
     inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))

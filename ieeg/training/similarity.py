@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.files import replaced
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,15 +102,7 @@ class Rows(NamedTuple):
     values: list[list[float]]
 
 
-def rows_of(
-    similarity: Tensor,
-    ictal: Tensor,
-    subject: Sequence[str],
-    recording: Sequence[str],
-    start: Tensor,
-    *,
-    seconds: float = 5.0,
-) -> Rows:
+def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording: Sequence[str], start: Tensor) -> Rows:
     """Mean over windows and channels for each segment of a batch at which anything could be compared.
 
     Parameters
@@ -135,7 +128,7 @@ def rows_of(
     return Rows(
         [subject[b] for b, _ in where],
         [recording[b] for b, _ in where],
-        [float(start[b]) + seconds * p for b, p in where],
+        [float(start[b]) + SEGMENT_SECONDS * p for b, p in where],
         state[number > 0].tolist(),
         mean.tolist(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.attention.functional import merged_mask
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 
@@ -74,6 +75,14 @@ def unfold_windows(embeddings: Tensor, window: int) -> Tensor:
     if not 1 <= window <= embeddings.shape[1]:
         raise ValueError(f"window must lie between 1 and the span's {embeddings.shape[1]} segments, got {window}")
     return embeddings.unfold(1, window, 1).movedim(-1, 2)
+
+
+def real_tokens(batch: Mapping[str, Any]) -> Tensor:
+    """Tokens [B, S, C] of a batch of spans that are real under all of its masks."""
+    signal = batch["signal"]
+    shape = signal.shape[0], signal.shape[2] // SEGMENT_SAMPLES, signal.shape[1]
+    real = merged_mask(shape, batch.get("channel_mask"), batch.get("segment_mask"), batch.get("token_mask"))
+    return torch.ones(shape, dtype=torch.bool, device=signal.device) if real is None else real
 
 
 class SpanDataset(Dataset[dict[str, Any]]):

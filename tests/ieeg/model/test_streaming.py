@@ -149,7 +149,8 @@ def test_samples_in_probabilities_out(size):
     if size == 1:
         samples = samples[:, : SEGMENT + 3]
     parts = [samples[:, i : i + size] for i in range(0, samples.shape[1], size)]
-    segments = [segment for part in parts for segment in stream.feed(part)]
+    with pytest.warns(DeprecationWarning, match="use mvpa_ts.ieeg.StreamingDetector"):
+        segments = [segment for part in parts for segment in stream.feed(part)]
     assert [segment.start for segment in segments] == [0.0, 5.0, 10.0, 15.0][: len(segments)]
     assert len(segments) == (1 if size == 1 else 4)
     other = StreamingMVPFormer(model, C)

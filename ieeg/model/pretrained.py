@@ -1,0 +1,86 @@
+"""Where a pretrained model lies: a folder of this machine, or a repository of the Hugging Face hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mvpa_ts.files import read_config
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.weights import CONFIG_NAME
+
+HUB_SECONDS = 5.0
+"""How long the Hugging Face hub may take to answer whether it has a model."""
+
+
+def pretrained_config(
+    pretrained_model_name_or_path: str | Path, changes: Mapping[str, Any] | None = None, **options: Any
+) -> MVPFormerConfig:
+    """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
+    fields = read_config(pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
+    return MVPFormerConfig.from_dict(fields | dict(changes or {}))
+
+
+def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
+    """The file `name` of a model, downloaded where the model is no folder; `options` are those of `hf_hub_download`.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder lacks the file; or there is no such folder, and the hub has no such model or does not answer.
+    NotADirectoryError
+        The path is one of a file.
+    """
+    folder = Path(folder_or_repository)
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_nearby_model(folder, name)}")
+    if not folder.is_dir():
+        return _from_hub(folder_or_repository, name, **options)
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"{name} is not in {folder}{_nearby_model(folder, name)}")
+    return folder / name
+
+
+def _nearby_model(path: Path, name: str) -> str:
+    """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
+    near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
+    meant = next((folder for folder in near if (folder / name).is_file()), None)
+    return "" if meant is None else f": did you mean {meant}?"
+
+
+def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
+    try:
+        cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
+        if cached is None and not options.get("local_files_only"):
+            _ask_hub(place, options.get("token"))
+        return Path(hf_hub_download(repo_id=str(repository), filename=name, **options))
+    except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise FileNotFoundError(
+            f"{repository} is neither a folder nor a model on the Hugging Face hub with {name} ({error})"
+        ) from error
+
+
+def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
+    """Ask the hub once whether it has a file.
+
+    ``hf_hub_download(etag_timeout=1)`` does not do it: it asks six times, which takes 24 s where the connection is
+    refused and, with a read timeout that it does not pass on, six minutes where the hub is silent (version 2.4.0).
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(**place), token=token, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        raise
+    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
+        raise FileNotFoundError(
+            f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for a model of that "
+            f"name ({place['filename']}; {type(error).__name__}: {error}): check the path, or for a name on the hub "
+            "the connection; a model that was downloaded before needs none"
+        ) from error

@@ -1,0 +1,93 @@
+"""A window that slides over a recording: each segment is encoded once and decoded with the segments before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+
+def sliding_features(
+    model: MVPFormer, segments: Segments, *, context: int | None = None, batch_size: int = 8, first: int = 0
+) -> Iterator[tuple[range, Tensor, Tensor]]:
+    """Features of each segment as the last one of its window, in memory that does not grow with the recording.
+
+    Each segment is read and encoded once, although `context` windows hold it. Windows that begin before the recording
+    are padded on the left with masked segments.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        Used in the mode it is in, on its device.
+    segments : Segments
+    context : int, optional
+        Segments of a window; default ``model.config.context``.
+    batch_size : int, default 8
+        Windows that go through the decoder at a time.
+    first : int, default 0
+        Segment to begin with; the `context` − 1 before it are encoded again.
+
+    Yields
+    ------
+    batch : range
+        Segments, up to a multiple of `batch_size`, so that a run resumed there has the batches of the whole run.
+    features : Tensor, shape (n, C, D)
+        Of these segments; zero where not valid.
+    valid : bool Tensor, shape (n, C)
+
+    Raises
+    ------
+    ValueError
+        The context is longer than the model's time codebook.
+    """
+    context = model.config.context if context is None else context
+    if not 1 <= context <= model.config.time_rows:
+        raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
+    embeddings, valid = _encoded_past(model, segments, first, context - 1, batch_size)
+    for batch in _batches(first, segments.num_segments, batch_size):
+        new_embeddings, new_valid = _encoded(model, segments, batch)
+        embeddings, valid = torch.cat([embeddings, new_embeddings]), torch.cat([valid, new_valid])
+        rows = torch.arange(context, device=valid.device) + torch.arange(len(batch), device=valid.device)[:, None]
+        token_mask = valid[rows]  # [n, T, C]
+        # Without a mask the attention takes its quicker way.
+        features = model.decode(embeddings[rows], token_mask=None if bool(token_mask.all()) else token_mask)[:, -1]
+        yield batch, features, new_valid
+        embeddings, valid = embeddings[len(batch) :], valid[len(batch) :]
+
+
+def _encoded_past(
+    model: MVPFormer, segments: Segments, first: int, length: int, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """Embeddings [length, C, D] and validity [length, C] of what precedes a segment; masked before the recording."""
+    weight = next(model.parameters())
+    channels = len(segments.channel_names)
+    embeddings = torch.zeros(length, channels, model.config.dim, device=weight.device, dtype=weight.dtype)
+    valid = torch.zeros(length, channels, dtype=torch.bool, device=weight.device)
+    for batch in _batches(max(first - length, 0), first, batch_size):
+        new_embeddings, new_valid = _encoded(model, segments, batch)
+        embeddings = torch.cat([embeddings, new_embeddings])[-length:]
+        valid = torch.cat([valid, new_valid])[-length:]
+    return embeddings, valid
+
+
+def _encoded(model: MVPFormer, segments: Segments, batch: range) -> tuple[Tensor, Tensor]:
+    """Embeddings [n, C, D] of segments and which of their channels are valid [n, C]."""
+    device = next(model.parameters()).device
+    signal, mask = segments.read(batch.start, batch.stop)
+    valid = torch.from_numpy(mask).to(device)
+    return model.encode(torch.from_numpy(signal)[None].to(device), valid[None])[0], valid
+
+
+def _batches(first: int, count: int, size: int) -> Iterator[range]:
+    """Ranges that end on multiples of `size`."""
+    while first < count:
+        last = min((first // size + 1) * size, count)
+        yield range(first, last)
+        first = last
