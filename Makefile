@@ -6,34 +6,8 @@ BIN := $(abspath $(VENV))/bin
 GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
-# Scripts with a --quick form, each run once by `make test`.
-DEMOS := $(wildcard $(addprefix experiments/, \
-	demo.py \
-	attention_benchmark.py \
-	attention_gpu.py \
-	attention_kernel_code.py \
-	attention_memory.py \
-	training_step_benchmark.py \
-	forecasting.py \
-	forecasting_choices.py \
-	forecasting_search.py \
-	drop_last.py \
-	zero_shot.py \
-	sweep.py \
-	streaming_benchmark.py \
-	classification.py \
-	classification_choices.py \
-	classification_kernel_choices.py \
-	sktime_forecasting.py \
-	demo_ieeg.py \
-	demo_detect.py \
-	seizure_detection.py \
-	treebank.py \
-	pretraining_comparison.py \
-	scaling.py \
-	loading_benchmark.py \
-	))
-QUICK := $(DEMOS:=.quick)
+# Every script of experiments/ has a --quick form, which `make test` runs once.
+QUICK := $(addsuffix .quick,$(sort $(wildcard experiments/*.py)))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
@@ -66,7 +40,7 @@ gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minut
 gpu-forecasting:  ## Train the forecasting models on this machine's GPU, 9 minutes a call (torch, pandas, einops)
 	PYTHONPATH=. $(PYTHON) experiments/forecasting.py --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
 		--models MVPA $(GPU_PEERS) "Linear + cycle" "MVPA content-only" "MVPA time-only" "MVPA channel-only" \
-		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting_gpu.csv $(GPU_FORECASTING)
+		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting/forecasting_gpu.csv $(GPU_FORECASTING)
 
 lint: $(VENV)/.dependencies
 	$(BIN)/ruff check .
@@ -83,9 +57,12 @@ unit: $(VENV)/.project
 
 smoke: $(QUICK)
 
-# Without a data folder the quick runs read made-up sets, so that they need no network.
+# Without a data folder the quick runs read made-up sets, so that they need no network. None may touch the results.
 $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
+	@touch build/$(@F)
 	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick
+	@written=$$(find experiments/results -type f -newer build/$(@F)); test -z "$$written" || \
+		{ echo "$* --quick wrote $$written: a quick run must leave the results alone" >&2; exit 1; }
 
 build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@
@@ -95,7 +72,7 @@ format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that was built or written, .venv included
-	rm -rf $(VENV) build dist *.egg-info demo_output demo_detect_output lightning_logs .coverage .*_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info *_output lightning_logs .coverage .*_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch first: its build tools (setuptools) then build the project without another download.

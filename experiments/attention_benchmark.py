@@ -16,19 +16,18 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from harness.tables import results_folder
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from mvpa_ts import mvpa_attention
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = ((50, 50), (100, 32), (12, 21))
 GRID = tuple((T, C) for T in (1, 10, 20, 30, 40, 50) for C in (1, 10, 20, 30, 40, 50))
 HEADS, HEAD_DIM, WINDOW = 12, 64, 10
@@ -79,12 +78,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=Path,
-        help="folder for the results (default: experiments/results; --quick: a temporary one)",
+        help="folder for the results (default: experiments/results/attention; --quick: a temporary one)",
     )
     parser.add_argument("--memory-of", nargs=3, metavar=("IMPL", "T", "C"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.output is None:
-        arguments.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+        arguments.output = results_folder("attention", quick=arguments.quick)
     return arguments
 
 

@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from harness.attention.accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
 from harness.attention.peers import Attend, Case, FlexMVPA, contenders
+from harness.tables import RESULTS
 
 import mvpa_ts
 from mvpa_ts.attention.triton import why_unavailable
 
-RESULTS = Path(__file__).parent / "results"
 PAPER_SIZES = (1, 10, 20, 30, 40, 50)
 # Dense 16-bit TFLOP/s and TB/s of the data sheets: what a floor is computed from, not what a kernel reaches.
 DATA_SHEETS = {"H200": (989.0, 4.8), "H100": (989.0, 3.35), "A100": (312.0, 2.0)}
@@ -185,7 +185,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.5, help="stop after this many minutes (default 9.5)")
     parser.add_argument("--seconds", type=float, default=0.15, help="for each measurement (default 0.15)")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
-    parser.add_argument("--output", default=str(RESULTS), help="folder of the results")
+    parser.add_argument("--output", default=str(RESULTS / "attention"), help="folder of the results")
     return parser.parse_args()
 
 

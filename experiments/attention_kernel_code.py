@@ -1,7 +1,7 @@
 """What the Triton compiler makes of the attention kernels, without a GPU: registers, shared memory, instructions.
 
 `compiled_kernels` runs the launch code on tensors without memory, keeps the arguments of each launch, and compiles the
-kernels for a GPU that need not be there. Run as a script it writes results/attention_kernel_code.{json,md}: what each
+kernels for a GPU that need not be there. Run as a script it writes attention/attention_kernel_code.{json,md}: what each
 kernel needs, how many cycles a step of each inner loop keeps the tensor cores, the special-function unit and the
 instruction issue of one multiprocessor busy, and what the steps of a whole call add up to. This is arithmetic on
 compiled code, without latencies, memory, or what happens outside of the loops. Nothing is timed.
@@ -24,13 +24,13 @@ from unittest import mock
 
 import torch
 import triton
+from harness.tables import results_folder
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from mvpa_ts.attention.triton import launch
 
-RESULTS = Path(__file__).parent / "results"
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 KERNELS = ("forward", "query_gradient", "key_gradient")
 # Shared memory that one block may have, in KB.
@@ -282,10 +282,10 @@ def main() -> None:
     text = table(rows, sums)
     print(text)
     if not quick:
-        RESULTS.mkdir(exist_ok=True)
+        folder = results_folder("attention")
         record = {"triton": triton.__version__, "target": "sm_90", "loops": rows, "calls": sums}
-        (RESULTS / "attention_kernel_code.json").write_text(json.dumps(record, indent=1) + "\n")
-        (RESULTS / "attention_kernel_code.md").write_text(text)
+        (folder / "attention_kernel_code.json").write_text(json.dumps(record, indent=1) + "\n")
+        (folder / "attention_kernel_code.md").write_text(text)
 
 
 def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any]]:

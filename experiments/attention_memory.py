@@ -6,7 +6,7 @@ is the peak. Not seen: the work space of cuBLAS and the fragments of torch's all
 what it cannot do without: query, key, value, output, log-sum-exp and the gradients of the first four. Its kernel in
 PyTorch takes more, the gradient of the queries in float32.
 
-Writes results/attention_memory.{json,md}; nothing is measured.
+Writes results/attention/attention_memory.{json,md}; nothing is measured.
 
     PYTHONPATH=. python experiments/attention_memory.py
 """
@@ -18,12 +18,12 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from harness.attention.peers import Case
+from harness.tables import results_folder
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,7 +33,6 @@ from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import functional
 from mvpa_ts.attention.triton import launch, operator
 
-RESULTS = Path(__file__).parent / "results"
 CASES = (
     Case(50, 50),
     Case(100, 32),
@@ -161,9 +160,9 @@ def main() -> None:
     found = rows()
     print(table(found))
     if not quick:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "attention_memory.json").write_text(json.dumps(found, indent=1) + "\n")
-        (RESULTS / "attention_memory.md").write_text(table(found))
+        folder = results_folder("attention")
+        (folder / "attention_memory.json").write_text(json.dumps(found, indent=1) + "\n")
+        (folder / "attention_memory.md").write_text(table(found))
 
 
 if __name__ == "__main__":

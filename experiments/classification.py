@@ -19,29 +19,22 @@ import argparse
 import itertools
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from forecasting import hardware
-from harness.classification.models import COMPONENTS, MODELS, Problem, run
-from harness.forecasting.report import RESULTS, append_row, machines, read_rows
+from harness.classification.models import MODELS, Problem, run
+from harness.classification.report import DATASETS, markdown_report, plot
+from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.uea import load_uea
 from mvpa_ts.files import write_text
 
-DATASETS = ("JapaneseVowels", "Handwriting", "SelfRegulationSCP1", "BasicMotions")
 KEY = ["model", "dataset", "seed"]
 # Steps² × pairs of series: beyond that, DTW takes hours.
 _DTW_LIMIT = 10_000_000_000
-# Printed by their authors (benchmarks of docs/classification.md); not run here.
-CITED = {
-    "MVPFormer, as published": {"JapaneseVowels": 95, "Handwriting": 21, "SelfRegulationSCP1": 86},
-}
 
 
 def main() -> None:
@@ -119,92 +112,11 @@ def run_one(
         "seconds": round(seconds, 1),
         "processor_seconds": round(time.process_time() - processor, 1),
         "parameters": outcome.parameters,
-        "hardware": hardware("cpu"),
+        "hardware": hardware(),
         "threads": arguments.threads,
         "torch": torch.__version__,
         "settings": json.dumps(outcome.settings, sort_keys=True),
     }
-
-
-def markdown_report(rows: pd.DataFrame) -> str:
-    """Accuracy of each model, mean over seeds (± standard deviation)."""
-    order = {name: index for index, name in enumerate(MODELS)}
-    datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
-    lines = [
-        "Accuracy % on the archive's test file, mean over seeds (± standard deviation where there are several). "
-        "Validation and all statistics out of TRAIN, test looked at once.",
-        "",
-        "| model | " + " | ".join(datasets) + " | seeds |",
-        "|---|" + "---|" * (len(datasets) + 1),
-    ]
-    models = sorted(rows["model"].unique(), key=lambda name: order.get(name, len(order)))
-    for model in models:
-        own = rows[rows["model"] == model]
-        cells = [accuracy_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
-        lines.append(f"| {model} | {' | '.join(cells)} | {own['seed'].nunique()} |")
-    for source, accuracies in CITED.items():
-        lines.append(f"| *{source}* | {' | '.join(str(accuracies.get(name, '–')) for name in datasets)} | |")
-    lines += ["", "The parts of MVPA by themselves, and its accuracy with the step selected on the test file:", ""]
-    lines += ["| model | column | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
-    columns = {
-        "attention_accuracy": "MVPA path",
-        "kernel_accuracy": "kernel path",
-        "selected_on_test": "selected on test",
-    }
-    for model, (column, name) in itertools.product(models, columns.items()):
-        own = rows[(rows["model"] == model) & rows[column].notna()]
-        if not own.empty and (column != "kernel_accuracy" or model == "MVPA"):
-            cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
-            lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "Processor seconds of training and testing, and parameters that are trained; the first run of MiniRocket and "
-        "of DTW compiles:",
-        "",
-    ]
-    lines += ["| model | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
-    for model in models:
-        cells = []
-        for dataset in datasets:
-            own = rows[(rows["model"] == model) & (rows["dataset"] == dataset)]
-            count = own["parameters"].dropna()
-            size = f", {int(count.iloc[0]):,}" if len(count) else ""
-            cells.append("–" if own.empty else f"{own['processor_seconds'].mean():.0f} s{size}")
-        lines.append(f"| {model} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", machines(rows), ""])
-
-
-def accuracy_cell(values: pd.Series) -> str:
-    """Mean in per cent, with the standard deviation over several seeds."""
-    if values.empty:
-        return "–"
-    spread = f" ± {100 * values.std():.1f}" if len(values) > 1 else ""
-    return f"{100 * values.mean():.1f}{spread}"
-
-
-def plot(rows: pd.DataFrame, path: Path) -> None:
-    """Accuracy of each model, one panel a data set; nothing is drawn where matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("matplotlib is not installed: no plot")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
-    models = [name for name in MODELS if name in set(rows["model"])][::-1]
-    figure, axes = plt.subplots(1, len(datasets), figsize=(3.5 * len(datasets) + 1.5, 3.5), sharey=True, squeeze=False)
-    for axis, dataset in zip(axes[0], datasets, strict=True):
-        own = rows[rows["dataset"] == dataset].groupby("model")["accuracy"]
-        mean, spread = (100 * own.mean()).reindex(models), (100 * own.std()).reindex(models).fillna(0.0)
-        colours = ["C0" if name in COMPONENTS else "0.6" for name in models]
-        axis.barh(models, mean.fillna(0.0), xerr=spread, color=colours)
-        axis.set(title=dataset, xlabel="accuracy on TEST (%)", xlim=(0, 100))
-        axis.grid(axis="x", alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -217,7 +129,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--threads", type=int, default=1, help="processor threads; 1 makes runs comparable")
     parser.add_argument(
-        "--table", type=Path, default=None, help="rows are appended here (default: results/classification.csv)"
+        "--table",
+        type=Path,
+        default=None,
+        help="rows are appended here (default: results/classification/classification.csv)",
     )
     parser.add_argument("--report", action="store_true", help="run nothing, write the report from the table")
     parser.add_argument("--quick", action="store_true", help="three steps, one small set, written elsewhere")
@@ -226,8 +141,8 @@ def parse_arguments() -> argparse.Namespace:
         arguments.datasets, arguments.seeds = ["BasicMotions"], [1]
         # MiniRocket compiles for half a minute before it starts.
         arguments.models = [name for name in arguments.models if name != "MiniRocket"]
-        arguments.table = arguments.table or Path(tempfile.mkdtemp(prefix="mvpa-ts-")) / "classification.csv"
-    arguments.table = arguments.table or RESULTS / "classification.csv"
+        arguments.table = arguments.table or results_folder("classification", quick=True) / "classification.csv"
+    arguments.table = arguments.table or results_folder("classification") / "classification.csv"
     return arguments
 
 

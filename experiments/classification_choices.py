@@ -3,7 +3,7 @@
 No test data. Each fold is trained on the others with statistics of those; rows are appended as folds end and are not
 repeated. A change is given by name, or on the command line as JSON.
 
-    python experiments/classification_choices.py                      # results/classification_choices.csv and .md
+    python experiments/classification_choices.py  # results/classification/classification_choices.csv and .md
     python experiments/classification_choices.py --changes "mixup 0.2" --datasets Handwriting
     python experiments/classification_choices.py --quick              # two changes, three steps each, written elsewhere
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS, append_row, read_rows
+from harness.classification.folds import dealt
+from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,7 +61,7 @@ def main() -> None:
     if unknown := [name for name in arguments.changes if name not in CHANGES and not name.startswith("{")]:
         parser.error(f"--changes must be JSON objects or of {', '.join(CHANGES)}; got {', '.join(unknown)}")
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("classification", quick=arguments.quick)
     table = arguments.table or folder / "classification_choices.csv"
     if arguments.quick:
         arguments.datasets, arguments.changes, arguments.folds = ["JapaneseVowels"], arguments.changes[:2], [0]
@@ -132,20 +131,9 @@ def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "seconds": round(time.perf_counter() - started, 1),
         "processor_seconds": round(time.process_time() - own, 1),
-        "hardware": hardware("cpu"),
+        "hardware": hardware(),
         "settings": json.dumps({**asdict(config), "training": asdict(training)}, sort_keys=True),
     }
-
-
-def dealt(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """The fold of each row; every class is dealt round, so that folds differ by at most one row of it."""
-    generator = np.random.default_rng(seed)
-    assigned, start = np.empty(len(labels), dtype=np.int64), 0
-    for label in np.unique(labels):
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        assigned[rows] = (np.arange(len(rows)) + start) % folds
-        start += len(rows)
-    return assigned
 
 
 @torch.no_grad()

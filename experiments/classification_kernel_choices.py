@@ -2,23 +2,20 @@
 
 No test data, no network: ridge classifiers only.
 
-    python experiments/classification_kernel_choices.py            # results/classification_kernel_choices.csv and .md
+    python experiments/classification_kernel_choices.py  # results/classification/; .csv and .md
     python experiments/classification_kernel_choices.py --quick    # one small set, written elsewhere
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from classification_choices import dealt
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
+from harness.classification.folds import dealt
+from harness.tables import hardware, results_folder
 from torch import Tensor
 
 from mvpa_ts.classification import ClassificationTraining
@@ -39,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     datasets = ["BasicMotions"] if arguments.quick else arguments.datasets
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("classification", quick=arguments.quick)
     rows = []
     for dataset in datasets:
         for seed in SEEDS[: 1 if arguments.quick else None]:
@@ -118,7 +115,7 @@ def markdown(rows: pd.DataFrame) -> str:
             for name in datasets
         ]
         lines.append(f"| {group} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Measured on {hardware('cpu')}; one thread, torch {torch.__version__}.", ""])
+    return "\n".join([*lines, "", f"Measured on {hardware()}; one thread, torch {torch.__version__}.", ""])
 
 
 if __name__ == "__main__":

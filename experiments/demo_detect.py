@@ -25,9 +25,8 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from forecasting import hardware
 from harness.detection.pipeline import Cohort, Configuration, Effort, Study
-from harness.forecasting.report import RESULTS
+from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, simulate_cohort
@@ -94,7 +93,7 @@ def main() -> None:
     cohort = simulated(arguments.quick)
     effort = QUICK if arguments.quick else EFFORT
     if arguments.ablations:
-        results = output if arguments.quick else RESULTS
+        results = output if arguments.quick else results_folder("detection")
         ablations(cohort, effort, output, results, arguments.seeds, arguments.minutes)
         return
     started = time.process_time(), time.perf_counter()
@@ -157,7 +156,7 @@ def ablations(
             break
         study = Study(cohort, replace(effort, rules=rules), output, seed)
         row, _ = study.line_length() if configuration is None else study.run(configuration)
-        rows.append(row | {"rules": rules, "hardware": hardware("cpu")})
+        rows.append(row | {"rules": rules, "hardware": hardware()})
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
     write_table(rows, path.with_suffix(".md"))
@@ -175,7 +174,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         lines.append([*key, *shown, len(group)])
     table = markdown_table(pd.DataFrame(lines, columns=[*(COLUMNS[c] for c in (*keys, *numbers)), "seeds"]))
     first = frame.iloc[0]
-    machines = ", ".join(frame["hardware"].unique()) if "hardware" in frame else hardware("cpu")
+    machines = ", ".join(frame["hardware"].unique()) if "hardware" in frame else hardware()
     if started is None:
         spent = f"{sum(row['seconds'] for row in rows):.0f} s by the clock, beside other work"
     else:

@@ -4,7 +4,7 @@ Runs ``mvpformer pretrain --config tiny``: 14 simulated subjects, 8 to train on 
 three-reference similarity before and after training: the prediction at segment t against the true segment t+1, against
 segment t+2 and against a random later one within two minutes.
 
-    python experiments/demo_ieeg.py              # minutes on two cores; results/pretraining_demo.*
+    python experiments/demo_ieeg.py              # minutes on two cores; results/pretraining/pretraining_demo.*
     python experiments/demo_ieeg.py --quick      # a few steps on short recordings, written to a temporary folder
     python experiments/demo_ieeg.py --output runs/demo   # keep checkpoints, logs and the model, and go on after a stop
 """
@@ -25,8 +25,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import yaml
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
+from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.commands import pretrain
@@ -53,7 +52,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
         output = arguments.output or Path(temporary) / "run"
-        results = Path(temporary) if arguments.quick else RESULTS
+        results = Path(temporary) if arguments.quick else results_folder("pretraining")
         started, worked = time.perf_counter(), time.process_time()
         configurations = ["--config", "tiny"]
         if arguments.quick:
@@ -94,7 +93,7 @@ def write_results(output: Path, results: Path, seconds: dict[str, float]) -> str
             "validation": sorted(set(data.validation.subjects)),
         },
         "seconds": {name: round(value) for name, value in seconds.items()},
-        "machine": f"{hardware('cpu')}; 1 thread, torch {torch.__version__}",
+        "machine": f"{hardware()}; 1 thread, torch {torch.__version__}",
     }
     content = {
         **settings,

@@ -5,25 +5,22 @@ out, more of them the larger the batch. Here a linear model, "Linear, rate 6e-3"
 once for each horizon, and its error is averaged over all test windows, and over those that whole batches of some size
 would keep.
 
-    python experiments/drop_last.py            # results/drop_last.csv and .md, minutes on one core
+    python experiments/drop_last.py            # results/forecasting/drop_last.csv and .md, minutes on one core
     python experiments/drop_last.py --quick    # three training steps, one horizon, written elsewhere
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from forecasting import hardware
 from harness.forecasting.models import HORIZONS, LOOKBACK, build
-from harness.forecasting.report import RESULTS, append_row, read_rows
 from harness.forecasting.training import train
+from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
@@ -41,7 +38,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("forecasting", quick=arguments.quick)
     table = folder / "drop_last.csv"
     for dataset in arguments.datasets[: 1 if arguments.quick else None]:
         for horizon in HORIZONS[: 1 if arguments.quick else None]:
@@ -73,7 +70,7 @@ def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[
             "kept": kept,
             "test_mse": squared[:kept].mean().item(),
             "test_mae": absolute[:kept].mean().item(),
-            "hardware": hardware("cpu"),
+            "hardware": hardware(),
         }
 
 

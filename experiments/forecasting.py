@@ -19,10 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import platform
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +27,9 @@ from typing import Any
 
 import torch
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
-from harness.forecasting.report import RESULTS, append_row, read_rows, write_report
+from harness.forecasting.report import write_report
 from harness.forecasting.training import Checkpoint, evaluate, train
+from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
@@ -134,18 +132,6 @@ def run_one(
     return row
 
 
-def hardware(device: str) -> str:
-    """The name of the processor or the graphics card."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -163,8 +149,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--table",
         type=Path,
-        default=None,
-        help="rows are appended here (default: results/forecasting.csv, or forecasting_L.csv at another look-back L)",
+        help="rows are appended here (default: results/forecasting/forecasting.csv, forecasting_L.csv at look-back L)",
     )
     parser.add_argument("--report", action="store_true", help="run nothing, write the report from the table")
     parser.add_argument(
@@ -176,9 +161,9 @@ def parse_arguments() -> argparse.Namespace:
             parser.error(f"{name!r} was not searched on {', '.join(sorted(others))}: name other --datasets")
     if arguments.quick:
         arguments.datasets, arguments.horizons, arguments.seeds = arguments.datasets[:1], [96], [1]
-        arguments.table = arguments.table or Path(tempfile.mkdtemp(prefix="mvpa-ts-")) / "forecasting.csv"
+        arguments.table = arguments.table or results_folder("forecasting", quick=True) / "forecasting.csv"
     suffix = "" if arguments.lookback == LOOKBACK else f"_{arguments.lookback}"
-    arguments.table = arguments.table or RESULTS / f"forecasting{suffix}.csv"
+    arguments.table = arguments.table or results_folder("forecasting") / f"forecasting{suffix}.csv"
     return arguments
 
 

@@ -6,7 +6,7 @@ Each is forecast by a model trained on windows that do not touch it, zero being 
 windows are thinned, for neighbours are alike: every third of ETTh, every twelfth of Weather; likewise those that are
 forecast. Settings are compared by the mean over blocks and horizons of the change in percent against one of them.
 
-    python experiments/forecasting_choices.py                       # results/forecasting_choices.csv, .md; resumable
+    python experiments/forecasting_choices.py  # results/forecasting/forecasting_choices.csv, .md; resumable
     python experiments/forecasting_choices.py --datasets Weather    # one set, some 40 s a run
     python experiments/forecasting_choices.py --after-search        # around what forecasting_search.py found
     python experiments/forecasting_choices.py --quick               # two settings, one block, three steps, elsewhere
@@ -15,36 +15,25 @@ forecast. Settings are compared by the mean over blocks and horizons of the chan
 from __future__ import annotations
 
 import argparse
-import itertools
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from forecasting import hardware
+from harness.forecasting.blocks import BLOCKS, THINNING, blocks, thinned
 from harness.forecasting.models import LOOKBACK, configured
-from harness.forecasting.report import RESULTS, append_row, read_rows
 from harness.forecasting.settings import LONG_LOOKBACK_SETTINGS, MVPA_SETTINGS, SEARCHED_SETTINGS
 from harness.forecasting.training import Training, train
+from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import nn
 
-from mvpa_ts.datasets.forecasting import (
-    FORECASTING_DATASETS,
-    Borders,
-    WindowSet,
-    forecasting_windows,
-    load_forecasting_frame,
-)
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, WindowSet
 from mvpa_ts.files import write_text
 
-HORIZONS, SEED, BLOCKS = (96, 336), 1, 4
+HORIZONS, SEED = (96, 336), 1
 HORIZONS_AFTER_SEARCH = (96, 336, 720)
 BASE, BEFORE = "closed form alone", "before the search"
-# Every how many-th window is trained on, and forecast.
-THINNING = {"ETTh1": (3, 12), "ETTh2": (3, 12), "Weather": (12, 48)}
 # Where the search stood when these changes were tried; one patch a channel on Weather.
 START: dict[str, dict[str, Any]] = {
     "ETTh1": {
@@ -214,7 +203,7 @@ def main() -> None:
     if unknown := set(arguments.changes or []) - known:
         parser.error(f"--changes must be of {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("forecasting", quick=arguments.quick)
     table = folder / f"forecasting_choices{'_after_search' if arguments.after_search else ''}.csv"
     horizons = HORIZONS_AFTER_SEARCH if arguments.after_search else HORIZONS
     shortened = slice(1 if arguments.quick else None)
@@ -260,7 +249,7 @@ def run_once(
     outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
     row = dict(zip(("dataset", "change", "horizon", "block"), key, strict=True))
     errors = {"mse": outcome.validation_mse, "mae": outcome.validation_mae}
-    append_row(table, {**row, **errors, "seconds": round(outcome.seconds, 1), "hardware": hardware("cpu")})
+    append_row(table, {**row, **errors, "seconds": round(outcome.seconds, 1), "hardware": hardware()})
 
 
 def changed(
@@ -273,36 +262,6 @@ def changed(
     whole = {**start, **change, "training": training}
     model, training, settings = configured(dataset, horizon, windows.values.shape[1], whole, missing=missing)
     return model, training, {**settings, "masked": missing is not None}
-
-
-def blocks(dataset: str, horizon: int) -> list[dict[str, WindowSet]]:
-    """Windows of each block to forecast, and those to train on, whose rows all lie outside of it."""
-    frame = load_forecasting_frame(dataset)
-    whole = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)["train"]
-    stop, length = Borders.of(dataset, len(frame)).validation[1], LOOKBACK + horizon
-    starts = torch.arange(stop - length + 1)
-    folds = []
-    for first, last in itertools.pairwise(np.linspace(0, stop, BLOCKS + 1).astype(int).tolist()):
-        outside = (starts + length <= first) | (starts >= last)
-        forecast = (starts + LOOKBACK >= first) & (starts + length <= last)
-        # Zero is the mean of what is trained on, as in the test.
-        mean = torch.cat([whole.values[:first], whole.values[last:stop]]).mean(0)
-        missing = None if whole.missing is None else whole.missing - mean
-        folds.append(
-            {
-                part: replace(whole, values=whole.values - mean, starts=starts[rows], missing=missing)
-                for part, rows in (("train", outside), ("validation", forecast))
-            }
-        )
-    return folds
-
-
-def thinned(windows: dict[str, WindowSet], every: tuple[int, int]) -> dict[str, WindowSet]:
-    """Every so many-th window of "train" and of "validation"."""
-    return {
-        part: replace(windows[part], starts=windows[part].starts[::step])
-        for part, step in zip(("train", "validation"), every, strict=True)
-    }
 
 
 def markdown(rows: pd.DataFrame) -> str:

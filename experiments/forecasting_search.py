@@ -5,17 +5,17 @@ channel: the mean over channels and horizons of the change in percent of MSE and
 be that of the few whose level drifts in the validation part: four of ETTh1's seven make 70 to 84 % of the squared
 error there.
 
-With ``--blocks``, trials are judged on the four blocks of `forecasting_choices`, which cover all seasons. Drift
+With ``--blocks``, trials are judged on the four blocks of `harness.forecasting.blocks`, which cover all seasons. Drift
 averages out there, and what is compared is the mean over channels, as in the test. With ``--horizon``, that horizon has
 a search of its own, in blocks.
 
 Every run is a row of a table. Trials that the table holds are told to the search again instead of being run, so that a
 killed search goes on where it was.
 
-    python experiments/forecasting_search.py                     # ETTh1: results/forecasting_search_ETTh1.csv, .md
+    python experiments/forecasting_search.py  # ETTh1: forecasting/forecasting_search_ETTh1.csv, .md
     python experiments/forecasting_search.py --dataset ETTh2 --trials 40
     python experiments/forecasting_search.py --blocks --trials 30       # forecasting_search_ETTh1_blocks.csv, .md
-    python experiments/forecasting_search.py --horizon 96 --trials 20    # results/forecasting_search_ETTh1_96.csv, .md
+    python experiments/forecasting_search.py --horizon 96 --trials 20  # …_ETTh1_96.csv, .md
     python experiments/forecasting_search.py --quick             # two trials of three steps, written elsewhere
 """
 
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,12 @@ from typing import Any
 import optuna
 import pandas as pd
 import torch
-from forecasting import hardware
-from forecasting_choices import BLOCKS, THINNING, blocks, thinned
+from harness.forecasting.blocks import BLOCKS, THINNING, blocks, thinned
 from harness.forecasting.models import CYCLES, LOOKBACK, configured
 from harness.forecasting.models import HORIZONS as ALL_HORIZONS
-from harness.forecasting.report import RESULTS, append_row, read_rows
 from harness.forecasting.settings import MVPA_SETTINGS, SEARCHED_SETTINGS
 from harness.forecasting.training import errors_by_channel, train
+from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
@@ -129,7 +127,7 @@ def main() -> None:
         parser.error(f"--blocks and --horizon need --dataset {' or '.join(STARTS_IN_BLOCKS)}, got {arguments.dataset}")
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("forecasting", quick=arguments.quick)
     suffix = f"_{arguments.horizon or 'blocks'}" if in_blocks else ""
     table = folder / f"forecasting_search_{arguments.dataset}{suffix}.csv"
     trials = 2 if arguments.quick else arguments.trials
@@ -272,7 +270,7 @@ def run(
         "mae": outcome.validation_mae,
         "errors": json.dumps([[round(number, 6) for number in error] for error in errors.tolist()]),
         "seconds": round(outcome.seconds, 1),
-        "hardware": hardware("cpu"),
+        "hardware": hardware(),
     }
     append_row(table, row)
     return torch.tensor(json.loads(row["errors"]))

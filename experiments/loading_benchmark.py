@@ -7,7 +7,7 @@ over rounds: the plain read's seconds over a way's own, for the same file; the p
 memory. An hour has fewer windows than segments, by T − 1, so a second share goes by windows.
 Peak memory is that of a process of its own that reads a whole recording.
 
-    python experiments/loading_benchmark.py            # results/loading.json and .md; needs 1.5 GB of scratch space
+    python experiments/loading_benchmark.py  # results/pretraining/loading.json and .md; 1.5 GB of scratch
     python experiments/loading_benchmark.py --quick    # 12 and 24 minutes of signal, written nowhere
 """
 
@@ -28,8 +28,7 @@ import h5py
 import hdf5plugin  # noqa: F401
 import numpy as np
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
+from harness.tables import hardware, results_folder
 from torch.utils.data import DataLoader
 
 from mvpa_ts.files import write_text
@@ -137,7 +136,7 @@ def main() -> None:
         for channels, own in times.items()
         for name, (text, _) in WAYS.items()
     ]
-    machine = f"{hardware('cpu')}; one thread, h5py {h5py.__version__}, {rounds} rounds"
+    machine = f"{hardware()}; one thread, h5py {h5py.__version__}, {rounds} rounds"
     table = "\n".join(
         [
             f"Recordings of {hours[0]:.3g} h at 512 Hz, SWEC layout, from the page cache.",
@@ -167,8 +166,8 @@ def main() -> None:
             f"{length:g} h": {"opened": peak[0], "read": peak[1]} for length, peak in zip(hours, peaks, strict=True)
         }
         result = {"machine": machine, "rows": rows, "peak_bytes": memory}
-        write_text(RESULTS / "loading.json", json.dumps(result, indent=1) + "\n")
-        write_text(RESULTS / "loading.md", table)
+        write_text(results_folder("pretraining") / "loading.json", json.dumps(result, indent=1) + "\n")
+        write_text(results_folder("pretraining") / "loading.md", table)
 
 
 def _write(scratch: str, channels: int, hours: float) -> Path:

@@ -3,7 +3,7 @@
 Every model sees the same batches in the same order, with the same settings, and is measured against the same random
 references. One file a model, so that a stopped comparison goes on where it was.
 
-    python experiments/pretraining_comparison.py            # results/pretraining_comparison.*
+    python experiments/pretraining_comparison.py            # results/pretraining/pretraining_comparison.*
     python experiments/pretraining_comparison.py --quick    # two models, four steps, written to a temporary folder
 """
 
@@ -23,9 +23,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
 from harness.quiet import silence
+from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
@@ -56,7 +55,7 @@ def main() -> None:
     torch.set_num_threads(1)
     silence()
     with tempfile.TemporaryDirectory() as temporary:
-        results = Path(temporary) if arguments.quick else RESULTS
+        results = Path(temporary) if arguments.quick else results_folder("pretraining")
         parts = arguments.parts or (Path(temporary) if arguments.quick else Path("build") / "pretraining_comparison")
         models = dict(list(MODELS.items())[::2][:2]) if arguments.quick else MODELS
         finished = {}
@@ -111,7 +110,7 @@ def train(architecture: MVPFormerConfig, data: RecordingDataModule, quick: bool)
         "losses": losses.values,
         "processor_seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        "machine": f"{hardware('cpu')}; 1 thread, torch {torch.__version__}",
+        "machine": f"{hardware()}; 1 thread, torch {torch.__version__}",
     }
 
 

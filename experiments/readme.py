@@ -1,23 +1,26 @@
 """Fill the README's results from the tables in results/.
 
 python experiments/readme.py            # rewrites README.md between its markers
+python experiments/readme.py --quick    # only says whether the README agrees with the tables
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from classification import CITED as CITED_CLASSIFIERS
-from classification import DATASETS as CLASSIFICATION_SETS
-from classification import accuracy_cell
 from harness.classification.models import COMPONENTS
 from harness.classification.models import MODELS as CLASSIFIERS
+from harness.classification.report import CITED as CITED_CLASSIFIERS
+from harness.classification.report import DATASETS as CLASSIFICATION_SETS
+from harness.classification.report import accuracy_cell
 from harness.forecasting.models import HORIZONS, MODELS, SEARCHED
-from harness.forecasting.report import RESULTS, average, machines, read_rows
+from harness.forecasting.report import average
+from harness.tables import RESULTS, machines, read_rows
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
@@ -35,18 +38,27 @@ CITED = {
 
 
 def main() -> None:
-    """Rewrite the README."""
-    write_text(README, filled(README.read_text()))
+    """Rewrite the README, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="check only; write nothing")
+    quick = parser.parse_args().quick
+    old = README.read_text(encoding="utf-8")
+    new = filled(old)
+    if not quick:
+        write_text(README, new)
+    elif new != old:
+        raise SystemExit("README.md differs from the tables: run python experiments/readme.py")
+    print("README.md holds what the tables say")
 
 
 def filled(text: str) -> str:
     """The README with what stands between its markers made anew."""
-    step = json.loads((RESULTS / "training_step.json").read_text())
-    attention = json.loads((RESULTS / "attention_cpu.json").read_text())
+    step = json.loads((RESULTS / "forecasting" / "training_step.json").read_text())
+    attention = json.loads((RESULTS / "attention" / "attention_cpu.json").read_text())
     parts = {
-        "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting.csv")),
-        "classification": classification_summary(read_rows(RESULTS / "classification.csv")),
-        "detection": detection_summary(read_rows(RESULTS / "detection_ablations.csv")),
+        "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
+        "classification": classification_summary(read_rows(RESULTS / "classification" / "classification.csv")),
+        "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
     for name, part in parts.items():

@@ -4,7 +4,7 @@ Operations and bytes kept for the backward pass are counted on small contexts an
 fitted by a formula that is then checked on a larger case. Everything beyond is arithmetic with that formula; no GPU was
 used, and a GPU's speed appears only as an assumed number of operations a second.
 
-    python experiments/scaling.py            # results/scaling.json and .md, and the tables in docs/scaling.md
+    python experiments/scaling.py            # results/scaling/scaling.json and .md, and the tables in docs/scaling.md
     python experiments/scaling.py --quick    # the small cases of S only, written nowhere
 """
 
@@ -20,10 +20,9 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
 from harness.scaling.formulas import SIZES, training_flop
 from harness.scaling.report import PAGE, Case, filled, markdown
+from harness.tables import hardware, results_folder
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -55,13 +54,13 @@ def main() -> None:
     ]
     fits = {size: fit(size, [case for case in cases if case.size == size]) for size in sizes}
     checks = [] if arguments.quick else [check(size, fits[size]) for size in sizes]
-    machine = f"{hardware('cpu')}; 1 thread, torch {torch.__version__}"
+    machine = f"{hardware()}; 1 thread, torch {torch.__version__}"
     report = markdown(cases, fits, checks, machine)
     print(report)
     if not arguments.quick:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
-        write_text(RESULTS / "scaling.json", json.dumps(content, indent=1) + "\n")
-        write_text(RESULTS / "scaling.md", report)
+        write_text(results_folder("scaling") / "scaling.json", json.dumps(content, indent=1) + "\n")
+        write_text(results_folder("scaling") / "scaling.md", report)
         write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import pandas as pd
 import torch
 from harness.detection.pipeline import Cohort, Configuration, Effort, Study
 from harness.detection.training import Training, finetune_on_trials
-from harness.forecasting.report import RESULTS, read_rows
+from harness.tables import read_rows, results_folder
 from torch.utils.data import DataLoader
 
 from mvpa_ts.files import write_text
@@ -85,7 +84,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "swec"
     simulated = arguments.simulated or not data.is_dir()
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else arguments.output
+    results = results_folder("detection", quick=arguments.quick)
+    folder = results if arguments.quick else arguments.output
     cohort = simulated_cohort(arguments.quick) if simulated else swec_cohort(data)
     names = arguments.names or (QUICK_NAMES if arguments.quick else None)
     chosen = [c for c in CONFIGURATIONS if names is None or c.name in names]
@@ -109,12 +109,12 @@ def main() -> None:
             row, _ = study.run(configuration)
             rows.append(row)
             print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
-            table(rows, folder / f"seizure_detection_{cohort.name}", cohort.name)
+            table(rows, results / f"seizure_detection_{cohort.name}", cohort.name)
     if rows:
-        print(table(rows, folder / f"seizure_detection_{cohort.name}", cohort.name))
+        print(table(rows, results / f"seizure_detection_{cohort.name}", cohort.name))
     if others:
         text = markdown_table(pd.DataFrame(others))
-        write_text(folder / "interictal.md", text)
+        write_text(results / "interictal.md", text)
         print(text)
 
 
@@ -218,7 +218,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--simulated", action="store_true", help="simulated subjects even where there are others")
     parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
-    parser.add_argument("--output", type=Path, default=RESULTS / "seizure_detection", help="folder for everything")
+    parser.add_argument(
+        "--output", type=Path, default=Path("seizure_detection_output"), help="folder of models and reports"
+    )
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - {configuration.name for configuration in CONFIGURATIONS}:

@@ -13,17 +13,14 @@ Examples
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS, append_row, machines, read_rows
+from harness.tables import append_row, hardware, machines, read_rows, results_folder
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
@@ -120,7 +117,7 @@ def run_one(name: str, horizon: int, model: str, seed: int, case: Case, quick: b
         **{f"coverage_{coverage}": None if held is None else held[coverage].mean() for coverage in COVERAGES},
         "windows": len(case.starts),
         "seconds": round(time.perf_counter() - started, 1),
-        "hardware": hardware("cpu"),
+        "hardware": hardware(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
@@ -165,7 +162,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, write the page from the table")
     parser.add_argument("--quick", action="store_true", help="two steps on few windows, another table")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("forecasting", quick=arguments.quick)
     table = folder / "sktime_forecasting.csv"
     if not arguments.report:
         seeds = [1] if arguments.quick else arguments.seeds

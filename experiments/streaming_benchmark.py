@@ -3,7 +3,7 @@
 Random weights, which cost what trained ones do. The stream is filled to its whole context first, so that a step is as
 dear as it gets; then steps are timed. The decoder's full pass over the encoded context is timed beside it.
 
-    python experiments/streaming_benchmark.py            # S, 32 channels: results/streaming.json and .md
+    python experiments/streaming_benchmark.py            # S, 32 channels: results/detection/streaming.json and .md
     python experiments/streaming_benchmark.py --quick    # the tiny model, written nowhere
 """
 
@@ -16,8 +16,7 @@ import statistics
 import time
 
 import torch
-from forecasting import hardware
-from harness.forecasting.report import RESULTS
+from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_s, mvpformer_tiny
@@ -91,11 +90,11 @@ def main() -> None:
         for threads in (1, 2)
         for channels in ((4,) if arguments.quick else (8, 32))
     ]
-    record = {"model": name, "hardware": hardware("cpu"), "torch": torch.__version__, "load": load, "rows": rows}
+    record = {"model": name, "hardware": hardware(), "torch": torch.__version__, "load": load, "rows": rows}
     print(table(record))
     if not arguments.quick:
-        write_text(RESULTS / "streaming.json", json.dumps(record, indent=1) + "\n")
-        write_text(RESULTS / "streaming.md", table(record))
+        write_text(results_folder("detection") / "streaming.json", json.dumps(record, indent=1) + "\n")
+        write_text(results_folder("detection") / "streaming.md", table(record))
 
 
 if __name__ == "__main__":

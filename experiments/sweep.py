@@ -13,15 +13,13 @@ Writes <output>/sweep-<dataset>-<horizon>.json (best arguments), -history.png an
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from harness.quiet import silence
+from harness.tables import results_folder
 
 from mvpa_ts.files import write_json
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def arguments() -> argparse.Namespace:
@@ -32,13 +30,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=30, help="finished trials to have, all workers together")
     parser.add_argument("--storage", help="database URL (default: sqlite file in the output folder)")
     parser.add_argument("--study", help="name of the search (default: made of data, space and split)")
-    parser.add_argument("--output", type=Path, help="folder of the results (default: experiments/results)")
+    parser.add_argument("--output", type=Path, help="folder of the results (default: experiments/results/forecasting)")
     parser.add_argument(
         "--quick", action="store_true", help="few steps, few trials, few rows; written to a temporary folder"
     )
     options = parser.parse_args()
     if options.output is None:
-        options.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if options.quick else RESULTS
+        options.output = results_folder("forecasting", quick=options.quick)
     return options
 
 

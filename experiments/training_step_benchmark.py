@@ -3,7 +3,7 @@
 One step is forward, backward and optimizer on 32 windows of ETTh1's shape (96 steps, 7 channels) to horizon 96. Steps
 of the models are interleaved, so that whatever slows the machine slows all of them; the median of the ratios is given.
 
-    python experiments/training_step_benchmark.py            # results/training_step.json and .md
+    python experiments/training_step_benchmark.py            # results/forecasting/training_step.json and .md
     python experiments/training_step_benchmark.py --quick    # two rounds on two windows, written nowhere
 """
 
@@ -15,9 +15,8 @@ import statistics
 import time
 
 import torch
-from forecasting import hardware
 from harness.forecasting.models import LOOKBACK, build
-from harness.forecasting.report import RESULTS
+from harness.tables import hardware, results_folder
 from torch import nn
 
 from mvpa_ts.files import write_text
@@ -56,7 +55,7 @@ def main() -> None:
         }
         for name in MODELS
     ]
-    machine = f"{hardware('cpu')}; {arguments.threads} thread(s), torch {torch.__version__}, {rounds} rounds"
+    machine = f"{hardware()}; {arguments.threads} thread(s), torch {torch.__version__}, {rounds} rounds"
     table = "\n".join(
         [
             f"One training step on {batch} windows of 96 × 7, horizon 96, float32; peers at their published settings.",
@@ -74,8 +73,9 @@ def main() -> None:
     )
     print(table)
     if not arguments.quick:
-        write_text(RESULTS / "training_step.json", json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-        write_text(RESULTS / "training_step.md", table)
+        folder = results_folder("forecasting")
+        write_text(folder / "training_step.json", json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        write_text(folder / "training_step.md", table)
 
 
 class _Step:

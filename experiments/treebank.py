@@ -21,7 +21,6 @@ import itertools
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.detection.training import Training, finetune_on_trials
-from harness.forecasting.report import RESULTS
+from harness.tables import results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
 
@@ -51,7 +50,8 @@ def main() -> None:
     """Decode what is there and write the tables."""
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
-    output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else arguments.output
+    results = results_folder("treebank", quick=arguments.quick)
+    output = results if arguments.quick else arguments.output
     root = Path(os.environ.get("MVPA_TS_DATA", "data")) / "braintreebank"
     trials = [] if arguments.simulated or not root.is_dir() else sorted(root.glob("sub_*_trial*.h5"))
     if not trials:
@@ -60,7 +60,7 @@ def main() -> None:
         print(f"no trial in MVPA_TS_DATA: a made-up one in {root}", flush=True)
     name, model = load_model(arguments.model)
     protocols, splits = (PROTOCOLS[:1], SPLITS[1:]) if arguments.quick else (PROTOCOLS, SPLITS)
-    table = output / "treebank.csv"
+    table = results / "treebank.csv"
     rows: list[dict[str, Any]] = pd.read_csv(table).to_dict("records") if table.is_file() else []
     done = {(row["model"], row["trial"], row["task"], row["protocol"]) for row in rows}
     label = f"{name}, {arguments.finetuning or 'probe'}"
@@ -96,7 +96,7 @@ def main() -> None:
         print(f"{path.stem}, {task}, {protocol}: {len(examples)} windows, {signals.shape[1]} channels", flush=True)
         if rows:
             write_text(table, pd.DataFrame(rows).to_csv(index=False))
-        write_text(output / "treebank.md", report(rows))
+        write_text(results / "treebank.md", report(rows))
     print(report(rows))
 
 
@@ -240,7 +240,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=4000, help="windows of a task at most, drawn at random")
     parser.add_argument("--simulated", action="store_true", help="a made-up trial even where there are others")
     parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
-    parser.add_argument("--output", type=Path, default=RESULTS / "treebank", help="folder for everything")
+    parser.add_argument("--output", type=Path, default=Path("treebank_output"), help="folder of models")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 

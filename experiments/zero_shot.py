@@ -4,25 +4,22 @@ Nothing of the other sets is trained on; each is scaled by its own train rows, a
 ETTh1 but no cycle and no parameters of single channels, for those belong to a data set. Beside it are its linear
 path alone, the last value repeated, and the last day repeated (for Weather 144 steps, more than the others see).
 
-    python experiments/zero_shot.py            # results/zero_shot.csv and .md; a killed run goes on where it was
+    python experiments/zero_shot.py  # results/forecasting/zero_shot.csv and .md; resumable
     python experiments/zero_shot.py --quick    # three training steps, one horizon, few windows, written elsewhere
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from forecasting import hardware
 from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from harness.forecasting.report import RESULTS, append_row, read_rows
 from harness.forecasting.training import evaluate, train
+from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import WindowSet, forecasting_windows, load_forecasting_frame
@@ -41,7 +38,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    folder = results_folder("forecasting", quick=arguments.quick)
     table = folder / "zero_shot.csv"
     seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
     pending = [("naive", horizon, 1) for horizon in HORIZONS]
@@ -115,7 +112,7 @@ def _row(model: str, target: str, horizon: int, seed: int, errors: tuple[float, 
         "test_mse": errors[0],
         "test_mae": errors[1],
         "test_windows": windows,
-        "hardware": hardware("cpu"),
+        "hardware": hardware(),
     }
 
 

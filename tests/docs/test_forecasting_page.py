@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "forecasting.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-RESULTS = PAGE.parents[1] / "experiments" / "results"
+RESULTS = PAGE.parents[1] / "experiments" / "results" / "forecasting"
 
 
 def test_the_code_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 import torch
 from harness.classification import models as classification_models
+from harness.classification import report as classification_report
+from harness.classification.folds import dealt
 from harness.classification.models import MODELS, Problem, run
 from harness.classification.peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
@@ -143,7 +145,7 @@ def test_report_means_over_seeds() -> None:
             "torch": "2",
         }
     )
-    report = classification.markdown_report(rows)
+    report = classification_report.markdown_report(rows)
     assert "| MVPA | 55.0 ± 7.1 | 2 |" in report
     assert "| MVPA | selected on test | 65.0 ± 7.1 |" in report
     assert "| 1NN-DTW | 40.0 | 1 |" in report
@@ -152,7 +154,7 @@ def test_report_means_over_seeds() -> None:
 
 def test_folds_share_every_class() -> None:
     labels = np.repeat(np.arange(5), [2, 3, 4, 7, 9])
-    folds = classification_choices.dealt(labels, 3, seed=0)
+    folds = dealt(labels, 3, seed=0)
     for label in range(5):
         counts = np.bincount(folds[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1

@@ -6,28 +6,28 @@ import json
 from collections.abc import Callable
 
 import attention_benchmark
-import classification
 import classification_choices
 import pytest
 import streaming_benchmark
 import zero_shot
+from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
 from harness.forecasting.models import MODELS, build
-from harness.forecasting.report import RESULTS
 from harness.scaling import report as scaling_report
+from harness.tables import RESULTS, read_rows
 
 FROM_ROWS: dict[str, Callable] = {
-    "forecasting": forecasting_report.markdown_report,
-    "forecasting_336": forecasting_report.markdown_report,
-    "forecasting_720": forecasting_report.markdown_report,
-    "classification": classification.markdown_report,
-    "classification_choices": classification_choices.markdown,
-    "zero_shot": zero_shot.markdown,
+    "forecasting/forecasting": forecasting_report.markdown_report,
+    "forecasting/forecasting_336": forecasting_report.markdown_report,
+    "forecasting/forecasting_720": forecasting_report.markdown_report,
+    "classification/classification": classification_report.markdown_report,
+    "classification/classification_choices": classification_choices.markdown,
+    "forecasting/zero_shot": zero_shot.markdown,
 }
 FROM_RECORDS: dict[str, Callable] = {
-    "attention_cpu": attention_benchmark.markdown,
-    "streaming": streaming_benchmark.table,
-    "scaling": lambda record: scaling_report.markdown(
+    "attention/attention_cpu": attention_benchmark.markdown,
+    "detection/streaming": streaming_benchmark.table,
+    "scaling/scaling": lambda record: scaling_report.markdown(
         [scaling_report.Case(**case) for case in record["cases"]], record["fits"], record["checks"], record["machine"]
     ),
 }
@@ -35,7 +35,7 @@ FROM_RECORDS: dict[str, Callable] = {
 
 @pytest.mark.parametrize("name", FROM_ROWS)
 def test_table_of_rows(name: str) -> None:
-    rows = forecasting_report.read_rows(RESULTS / f"{name}.csv")
+    rows = read_rows(RESULTS / f"{name}.csv")
     assert FROM_ROWS[name](rows) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -48,19 +48,22 @@ def test_table_of_a_record(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        *((f"forecasting{length}", ["model", "dataset", "horizon", "seed"]) for length in ("", "_336", "_720")),
-        ("classification", ["model", "dataset", "seed"]),
-        ("classification_choices", ["dataset", "change", "fold"]),
-        ("forecasting_choices", ["dataset", "change", "horizon", "block"]),
-        ("forecasting_choices_after_search", ["dataset", "change", "horizon", "block"]),
-        ("zero_shot", ["model", "target", "horizon", "seed"]),
-        ("drop_last", ["dataset", "horizon", "batch_size"]),
-        ("sktime_forecasting", ["case", "horizon", "model", "seed"]),
-        ("detection_ablations", ["configuration", "rules", "seed"]),
+        *(
+            (f"forecasting/forecasting{length}", ["model", "dataset", "horizon", "seed"])
+            for length in ("", "_336", "_720")
+        ),
+        ("classification/classification", ["model", "dataset", "seed"]),
+        ("classification/classification_choices", ["dataset", "change", "fold"]),
+        ("forecasting/forecasting_choices", ["dataset", "change", "horizon", "block"]),
+        ("forecasting/forecasting_choices_after_search", ["dataset", "change", "horizon", "block"]),
+        ("forecasting/zero_shot", ["model", "target", "horizon", "seed"]),
+        ("forecasting/drop_last", ["dataset", "horizon", "batch_size"]),
+        ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
+        ("detection/detection_ablations", ["configuration", "rules", "seed"]),
     ],
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
-    assert not forecasting_report.read_rows(RESULTS / f"{name}.csv").duplicated(key).any()
+    assert not read_rows(RESULTS / f"{name}.csv").duplicated(key).any()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
 )
 def test_rows_were_run_with_the_present_settings(name: str, lookback: int) -> None:
     """Rows of earlier settings have another name; what a row does not state was not there yet and changed nothing."""
-    rows = forecasting_report.read_rows(RESULTS / f"{name}.csv")
+    rows = read_rows(RESULTS / "forecasting" / f"{name}.csv")
     rows = rows[rows["model"].isin(MODELS)]
     for (model, dataset, horizon), own in rows.groupby(["model", "dataset", "horizon"]):
         channels = 21 if dataset == "Weather" else 7

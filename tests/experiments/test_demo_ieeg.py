@@ -7,7 +7,7 @@ import json
 import demo_ieeg
 import pandas as pd
 import pretraining_comparison
-from harness.forecasting.report import RESULTS
+from harness.tables import RESULTS
 
 from mvpa_ts.ieeg.training.similarity import Rows, Similarity
 
@@ -27,7 +27,7 @@ def test_loss_curve_of_a_stopped_run(tmp_path):
 
 
 def test_committed_demo_shows_the_true_next_segment_above_the_others():
-    content = json.loads((RESULTS / "pretraining_demo.json").read_text())
+    content = json.loads((RESULTS / "pretraining" / "pretraining_demo.json").read_text())
     overall = {row["state"]: row for row in content["similarity"]["after"]["overall"]}
     for state in ("all", "interictal", "ictal"):
         assert overall[state]["true"] > 0.2 + max(overall[state]["two_step"], overall[state]["random"])

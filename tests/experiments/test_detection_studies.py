@@ -220,7 +220,7 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "speech", "volume"])
-    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     treebank.main()
     rows = pd.read_csv(tmp_path / "treebank.csv")
@@ -241,7 +241,7 @@ def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, mo
     monkeypatch.setattr(treebank, "simulate_trial", lambda root, seconds: root / "sub_1_trial001.h5")
     monkeypatch.setattr(treebank, "load_task", load_task)
     monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
-    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     for options in ([], ["--finetuning", "lora"]):
         monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
@@ -260,7 +260,7 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
         return signals, Examples(np.arange(60) * 12_000, 10240, labels)
 
     monkeypatch.setattr(treebank, "load_task", load_task)
-    monkeypatch.setattr(treebank.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     for tasks, expected in ((["speech"], None), (["speech", "volume"], {"volume"})):
         monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", *tasks])

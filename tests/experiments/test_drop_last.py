@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from harness.forecasting.training import evaluate
+from harness.tables import RESULTS
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import WindowSet
@@ -33,8 +34,8 @@ def test_errors_of_windows_average_to_the_error_of_the_set() -> None:
 
 
 def test_committed_table_is_that_of_its_rows() -> None:
-    rows = pd.read_csv(drop_last.RESULTS / "drop_last.csv")
-    assert drop_last.markdown(rows) == (drop_last.RESULTS / "drop_last.md").read_text()
+    rows = pd.read_csv(RESULTS / "forecasting" / "drop_last.csv")
+    assert drop_last.markdown(rows) == (RESULTS / "forecasting" / "drop_last.md").read_text()
     full = rows[rows["batch_size"] == 1]
     assert (full["kept"] == full["windows"]).all()
     assert (rows["windows"] - rows["kept"] < rows["batch_size"]).all()
@@ -42,6 +43,6 @@ def test_committed_table_is_that_of_its_rows() -> None:
 
 def test_without_dropping_the_errors_are_those_of_the_forecasting_table() -> None:
     key, errors = ["dataset", "horizon"], ["test_mse", "test_mae"]
-    rows = pd.read_csv(drop_last.RESULTS / "drop_last.csv").query("batch_size == 1").set_index(key)[errors]
-    runs = pd.read_csv(drop_last.RESULTS / "forecasting.csv").query(f"model == '{drop_last.MODEL}' and seed == 1")
+    rows = pd.read_csv(RESULTS / "forecasting" / "drop_last.csv").query("batch_size == 1").set_index(key)[errors]
+    runs = pd.read_csv(RESULTS / "forecasting" / "forecasting.csv").query(f"model == '{drop_last.MODEL}' and seed == 1")
     pd.testing.assert_frame_equal(rows, runs.set_index(key)[errors].loc[rows.index], rtol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import forecasting_choices
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,16 +10,19 @@ from forecasting_choices import (
     AFTER_SEARCH,
     BASE,
     BEFORE,
-    BLOCKS,
     FOUND,
-    blocks,
     changed,
     markdown,
     markdown_after_search,
-    thinned,
 )
+from harness.forecasting import blocks as harness_blocks
+from harness.forecasting.blocks import BLOCKS, blocks, thinned
 from harness.forecasting.models import mvpa
-from harness.forecasting.report import RESULTS, read_rows
+from harness.tables import RESULTS, read_rows
+
+from mvpa_ts.datasets.forecasting import WindowSet
+
+FORECASTING = RESULTS / "forecasting"
 
 
 @pytest.mark.parametrize(("dataset", "rows", "stop"), [("ETTh1", 17420, 11520), ("Weather", 5000, 4000)])
@@ -29,7 +31,7 @@ def test_blocks_are_forecast_by_what_lies_outside(
 ) -> None:
     dates = pd.date_range("2016", periods=rows, freq="h")
     frame = pd.DataFrame({"date": dates, "x": np.random.default_rng(0).standard_normal(rows)})
-    monkeypatch.setattr(forecasting_choices, "load_forecasting_frame", lambda name: frame)
+    monkeypatch.setattr(harness_blocks, "load_forecasting_frame", lambda name: frame)
     folds = blocks(dataset, 24)
     assert len(folds) == BLOCKS
     forecast_rows: list[int] = []
@@ -47,7 +49,7 @@ def test_blocks_are_forecast_by_what_lies_outside(
 
 def test_thinning_keeps_every_so_many_th_window(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"date": pd.date_range("2016", periods=17420, freq="h"), "x": np.arange(17420.0)})
-    monkeypatch.setattr(forecasting_choices, "load_forecasting_frame", lambda name: frame)
+    monkeypatch.setattr(harness_blocks, "load_forecasting_frame", lambda name: frame)
     fold = blocks("ETTh2", 96)[1]
     thin = thinned(fold, (3, 12))
     assert thin["train"].starts.tolist() == fold["train"].starts.tolist()[::3]
@@ -79,14 +81,17 @@ def test_after_the_search_each_horizon_has_a_column() -> None:
 
 
 def test_committed_tables_are_made_of_the_committed_rows() -> None:
-    after = read_rows(RESULTS / "forecasting_choices_after_search.csv")
-    assert markdown_after_search(after) == (RESULTS / "forecasting_choices_after_search.md").read_text()
-    assert markdown(read_rows(RESULTS / "forecasting_choices.csv")) == (RESULTS / "forecasting_choices.md").read_text()
+    after = read_rows(FORECASTING / "forecasting_choices_after_search.csv")
+    assert markdown_after_search(after) == (FORECASTING / "forecasting_choices_after_search.md").read_text()
+    assert (
+        markdown(read_rows(FORECASTING / "forecasting_choices.csv"))
+        == (FORECASTING / "forecasting_choices.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(("dataset", "name"), [("ETTh1", "5 epochs, a quarter (chosen)"), ("ETTh2", BEFORE)])
 def test_the_row_of_the_present_settings_has_them(dataset: str, name: str) -> None:
-    windows = forecasting_choices.WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
+    windows = WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
     *_, training, settings = changed(dataset, 96, windows, FOUND[dataset], AFTER_SEARCH[dataset][name])
     _, present, network = mvpa(dataset, 96, 7, {})
     assert training == present

@@ -18,6 +18,7 @@ from harness.forecasting import report as forecasting_report
 from harness.forecasting import training as training_module
 from harness.forecasting.models import MODELS, SCRIPT, Core, build
 from harness.forecasting.training import Checkpoint, Outcome, Training, augmented, evaluate, train, training_loss
+from harness.tables import append_row
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig
@@ -319,7 +320,7 @@ def test_a_table_is_resumed_and_never_half_written(
         forecasting.main()
     monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        forecasting_report.append_row(table, {"model": "x"})
+        append_row(table, {"model": "x"})
     assert table.read_bytes() == before
 
 

@@ -7,17 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import forecasting_choices
 import forecasting_search
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from forecasting_search import REFERENCE, change, markdown, ranked, search, suggested, two_digits
+from harness.forecasting import blocks as harness_blocks
 from harness.forecasting.models import configured
-from harness.forecasting.report import RESULTS, read_rows
 from harness.forecasting.settings import SEARCHED_SETTINGS, SETTINGS_OF_A_HORIZON, SETTINGS_OF_BLOCKS
+from harness.tables import RESULTS, read_rows
 from optuna.trial import FixedTrial
+
+FORECASTING = RESULTS / "forecasting"
 
 
 def test_every_channel_counts_the_same() -> None:
@@ -53,7 +55,7 @@ def test_goes_on_where_it_stopped_and_never_reads_test(
         trained.append(1)
         return train(*arguments, **options)
 
-    for module in (forecasting_search, forecasting_choices):
+    for module in (forecasting_search, harness_blocks):
         monkeypatch.setattr(module, "load_forecasting_frame", lambda name: frame)
     monkeypatch.setattr(forecasting_search, "forecasting_windows", without_test)
     monkeypatch.setattr(forecasting_search, "train", counted)
@@ -79,7 +81,7 @@ def test_rates_are_short_numbers() -> None:
     assert two_digits(0.0123456) == 0.012
 
 
-@pytest.mark.parametrize("table", sorted(RESULTS.glob("forecasting_search_*.csv")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("table", sorted(FORECASTING.glob("forecasting_search_*.csv")), ids=lambda path: path.stem)
 def test_committed_tables_are_made_of_the_committed_rows(table: Path) -> None:
     assert markdown(read_rows(table)) == table.with_suffix(".md").read_text()
 
@@ -95,7 +97,7 @@ SEARCHES += [
 
 @pytest.mark.parametrize(("dataset", "suffix", "known"), SEARCHES)
 def test_the_best_of_the_search_is_that_of_the_table(dataset: str, suffix: str, known: dict[str, Any]) -> None:
-    best = ranked(read_rows(RESULTS / f"forecasting_search_{dataset}{suffix}.csv"))[0][1]
+    best = ranked(read_rows(FORECASTING / f"forecasting_search_{dataset}{suffix}.csv"))[0][1]
     arguments = json.loads(best["arguments"].iloc[0])
     settings = suggested(FixedTrial(arguments), dataset, in_blocks=bool(suffix))
     frames: list[dict[str, Any]] = []

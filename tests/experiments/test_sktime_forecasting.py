@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("sktime")
 
 import sktime_forecasting as script
+from harness.tables import RESULTS, read_rows
 
 
 def case(**changes: object) -> script.Case:
@@ -35,5 +36,5 @@ def test_every_window_is_forecast_once(refit):
 
 
 def test_page_has_the_rows_of_the_committed_table():
-    page = script.report(script.read_rows(script.RESULTS / "sktime_forecasting.csv"))
-    assert page == (script.RESULTS / "sktime_forecasting.md").read_text()
+    page = script.report(read_rows(RESULTS / "forecasting" / "sktime_forecasting.csv"))
+    assert page == (RESULTS / "forecasting" / "sktime_forecasting.md").read_text()

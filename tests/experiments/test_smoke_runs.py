@@ -1,8 +1,11 @@
-"""Every script that has a quick form is run by `make test`, on made-up data where there are no others."""
+"""Every script has a quick form, which `make test` runs, on made-up data where there are no others."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,14 +15,55 @@ from support import made_up_data
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
 ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 
 
-def test_quick_runs_are_those_of_the_scripts_that_have_one() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    demos = re.search(r"^DEMOS := (.*?)\)\)$", makefile, re.DOTALL | re.MULTILINE)
-    assert demos
-    quick = {path.name for path in (ROOT / "experiments").glob("*.py") if '"--quick"' in path.read_text("utf-8")}
-    assert set(re.findall(r"\w+\.py", demos[1])) == quick
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_runs_every_script_of_the_folder() -> None:
+    command = ["make", "--question", "--print-data-base", "--no-builtin-rules", "smoke"]
+    database = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    (targets,) = re.findall(r"^smoke: (.*)$", database, re.MULTILINE)
+    assert set(targets.split()) == {f"experiments/{path.name}.quick" for path in SCRIPTS}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script_runs_quickly_and_imports_no_other(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert '"--quick"' in text
+    assert 'if __name__ == "__main__":\n    main()\n' in text
+    assert imported(text).isdisjoint(script.stem for script in SCRIPTS)
+
+
+def test_scripts_that_import_each_other_are_seen() -> None:
+    text = "def main():\n    import forecasting as f\n    from classification.report import x\n"
+    assert imported(text) == {"forecasting", "classification"}
+
+
+def test_shared_code_has_no_main_and_imports_no_script() -> None:
+    for path in (ROOT / "experiments" / "harness").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "__main__" not in text, path
+        assert imported(text).isdisjoint(script.stem for script in SCRIPTS), path
+
+
+def test_results_lie_in_the_folder_of_their_subject() -> None:
+    command = ["git", "ls-files", "experiments/results"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    paths = [Path(line).relative_to("experiments/results") for line in tracked.stdout.splitlines()]
+    assert {len(path.parts) for path in paths if path.name != "README.md"} == {2}
+
+
+def imported(text: str) -> set[str]:
+    """First parts of the names of all modules that a file imports, lazily too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
 
 
 def test_made_up_data_has_every_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

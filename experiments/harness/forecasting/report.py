@@ -8,21 +8,10 @@ from typing import Any
 import pandas as pd
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS
 from harness.forecasting.settings import PEER_SETTINGS
+from harness.tables import machines
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
-
-RESULTS = Path(__file__).parents[2] / "results"
-
-
-def read_rows(table: Path) -> pd.DataFrame:
-    """The rows written so far, or an empty frame."""
-    return pd.read_csv(table) if table.is_file() else pd.DataFrame()
-
-
-def append_row(table: Path, *rows: dict[str, Any]) -> None:
-    """Add the row or rows of a run; the file is replaced as a whole: a kill leaves the old or the new one."""
-    write_text(table, pd.concat([read_rows(table), pd.DataFrame(rows)]).to_csv(index=False))
 
 
 def write_report(rows: pd.DataFrame, table: Path) -> str:
@@ -81,12 +70,6 @@ def average(runs: pd.DataFrame) -> str:
     of_seeds = complete.groupby("seed")["test_mse"].mean()
     spread = f" ± {of_seeds.std():.3f}" if len(of_seeds) > 1 else ""
     return f"{mean['test_mse']:.3f}{spread} / {mean['test_mae']:.3f}"
-
-
-def machines(rows: pd.DataFrame) -> str:
-    """One sentence for each kind of machine that the rows were measured on."""
-    kinds = rows.groupby(["hardware", "threads", "torch"]).size().index
-    return " ".join(f"Measured on {name}; {threads} thread(s), torch {version}." for name, threads, version in kinds)
 
 
 def _cell(runs: pd.DataFrame) -> str:

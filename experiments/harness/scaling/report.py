@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from harness.forecasting.report import RESULTS
 from harness.scaling.formulas import (
     SIZES,
     activation_bytes,
@@ -15,6 +14,7 @@ from harness.scaling.formulas import (
     traffic_bytes,
     training_flop,
 )
+from harness.tables import RESULTS
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig

@@ -1,0 +1,97 @@
+"""Tables and plots from the rows of the classification runs."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+from harness.classification.models import COMPONENTS, MODELS
+from harness.tables import machines
+
+DATASETS = ("JapaneseVowels", "Handwriting", "SelfRegulationSCP1", "BasicMotions")
+# Printed by their authors (benchmarks of docs/classification.md); not run here.
+CITED = {
+    "MVPFormer, as published": {"JapaneseVowels": 95, "Handwriting": 21, "SelfRegulationSCP1": 86},
+}
+
+
+def markdown_report(rows: pd.DataFrame) -> str:
+    """Accuracy of each model, mean over seeds (± standard deviation)."""
+    order = {name: index for index, name in enumerate(MODELS)}
+    datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
+    lines = [
+        "Accuracy % on the archive's test file, mean over seeds (± standard deviation where there are several). "
+        "Validation and all statistics out of TRAIN, test looked at once.",
+        "",
+        "| model | " + " | ".join(datasets) + " | seeds |",
+        "|---|" + "---|" * (len(datasets) + 1),
+    ]
+    models = sorted(rows["model"].unique(), key=lambda name: order.get(name, len(order)))
+    for model in models:
+        own = rows[rows["model"] == model]
+        cells = [accuracy_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
+        lines.append(f"| {model} | {' | '.join(cells)} | {own['seed'].nunique()} |")
+    for source, accuracies in CITED.items():
+        lines.append(f"| *{source}* | {' | '.join(str(accuracies.get(name, '–')) for name in datasets)} | |")
+    lines += ["", "The parts of MVPA by themselves, and its accuracy with the step selected on the test file:", ""]
+    lines += ["| model | column | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
+    columns = {
+        "attention_accuracy": "MVPA path",
+        "kernel_accuracy": "kernel path",
+        "selected_on_test": "selected on test",
+    }
+    for model, (column, name) in itertools.product(models, columns.items()):
+        own = rows[(rows["model"] == model) & rows[column].notna()]
+        if not own.empty and (column != "kernel_accuracy" or model == "MVPA"):
+            cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
+            lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Processor seconds of training and testing, and parameters that are trained; the first run of MiniRocket and "
+        "of DTW compiles:",
+        "",
+    ]
+    lines += ["| model | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
+    for model in models:
+        cells = []
+        for dataset in datasets:
+            own = rows[(rows["model"] == model) & (rows["dataset"] == dataset)]
+            count = own["parameters"].dropna()
+            size = f", {int(count.iloc[0]):,}" if len(count) else ""
+            cells.append("–" if own.empty else f"{own['processor_seconds'].mean():.0f} s{size}")
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", machines(rows), ""])
+
+
+def accuracy_cell(values: pd.Series) -> str:
+    """Mean in per cent, with the standard deviation over several seeds."""
+    if values.empty:
+        return "–"
+    spread = f" ± {100 * values.std():.1f}" if len(values) > 1 else ""
+    return f"{100 * values.mean():.1f}{spread}"
+
+
+def plot(rows: pd.DataFrame, path: Path) -> None:
+    """Accuracy of each model, one panel a data set; nothing is drawn where matplotlib is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("matplotlib is not installed: no plot")
+        return
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
+    models = [name for name in MODELS if name in set(rows["model"])][::-1]
+    figure, axes = plt.subplots(1, len(datasets), figsize=(3.5 * len(datasets) + 1.5, 3.5), sharey=True, squeeze=False)
+    for axis, dataset in zip(axes[0], datasets, strict=True):
+        own = rows[rows["dataset"] == dataset].groupby("model")["accuracy"]
+        mean, spread = (100 * own.mean()).reindex(models), (100 * own.std()).reindex(models).fillna(0.0)
+        colours = ["C0" if name in COMPONENTS else "0.6" for name in models]
+        axis.barh(models, mean.fillna(0.0), xerr=spread, color=colours)
+        axis.set(title=dataset, xlabel="accuracy on TEST (%)", xlim=(0, 100))
+        axis.grid(axis="x", alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
