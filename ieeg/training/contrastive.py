@@ -216,8 +216,8 @@ def contrastive_logits(
         pool = Pool.of(embeddings, real, spans)
 
     anchors = find_anchors(real, T)
-    index, found = draw_negatives(anchors, real, T, spans, pool, num_negatives, generator)
-    table = pool.embeddings if found is None else torch.cat([pool.embeddings, embeddings.detach()[real]])
+    index, has_any = draw_negatives(anchors, real, T, spans, pool, num_negatives, generator)
+    table = pool.embeddings if has_any is None else torch.cat([pool.embeddings, embeddings.detach()[real]])
     b, w, t, c = anchors.unbind(1)
     # Cosines in float32 whatever the precision of the model: with τ = 0.1 an error of 0.01 moves a logit by 0.1.
     with torch.autocast(embeddings.device.type, enabled=False):
@@ -226,8 +226,8 @@ def contrastive_logits(
         positive = (unit * F.normalize(target.float(), dim=-1)).sum(-1, keepdim=True)
         negative = _GatheredProducts.apply(unit, F.normalize(table.float(), dim=-1), index)
     masked = _row_codes(table)[index] == _row_codes(target.detach())[:, None]
-    if found is not None:
-        masked |= ~found[:, None]
+    if has_any is not None:
+        masked |= ~has_any[:, None]
     negative = negative.masked_fill(masked, -torch.inf)
     return torch.cat([positive, negative], dim=1) / temperature
 
@@ -266,8 +266,8 @@ def draw_negatives(
         "Use batches of at least two spans that do not overlap",
         stacklevel=4,
     )
-    own, found = _among_own_window(draw, anchors, real, T)
-    return torch.where(alone, len(pool.embeddings) + own, others), ~alone[:, 0] | found
+    rows, has_any = _among_own_window(draw, anchors, real, T)
+    return torch.where(alone, len(pool.embeddings) + rows, others), ~alone[:, 0] | has_any
 
 
 def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) -> Tensor:
@@ -275,8 +275,8 @@ def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) 
     ends = counts.cumsum(1)
     # One sorted list for all rows, each lifted above the one before: a row for each anchor would be [A, P].
     lift = torch.arange(len(ends), device=ends.device) * (len(pool.embeddings) + 1)
-    found = torch.searchsorted((ends + lift[:, None]).flatten(), drawn + lift[span][:, None], right=True)
-    source = (found - span[:, None] * ends.shape[1]).clamp(max=ends.shape[1] - 1)
+    position = torch.searchsorted((ends + lift[:, None]).flatten(), drawn + lift[span][:, None], right=True)
+    source = (position - span[:, None] * ends.shape[1]).clamp(max=ends.shape[1] - 1)
     before = (ends - counts)[span[:, None], source]
     return (pool.counts.cumsum(0) - pool.counts)[source] + drawn - before
 

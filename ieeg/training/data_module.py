@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,12 @@ from torch.utils.data import DataLoader, Sampler
 
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
-from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
-from mvpa_ts.ieeg.training.sampling import SpanSampler
+from mvpa_ts.ieeg.training.sampling import EndlessBatches, FixedBatches, SpanSampler
 from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
-from mvpa_ts.ieeg.training.spans import SpanDataset, collate
+from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
 
 @dataclass(frozen=True)
@@ -123,12 +122,12 @@ class RecordingDataModule(pl.LightningDataModule):
         super().__init__()
         if (recordings is None) == (simulation is None):
             raise ValueError("give either recordings or simulation, and not both")
-        if subjects is not None and (recordings is None or any(isinstance(one, Recording) for one in recordings)):
+        if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
             raise ValueError("subjects is a table of files, so recordings must be files and folders")
         for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        self.given = recordings
+        self.sources = recordings
         self.simulation = simulation
         self.validation_subjects = tuple(validation_subjects)
         self.context = context
@@ -150,20 +149,20 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.training is not None:
             return
         segments = [self._segments(recording) for recording in self._recordings()]
-        warn_of_swec_differences(one.recording for one in segments)
-        subjects = {one.subject for one in segments}
+        warn_of_swec_differences(item.recording for item in segments)
+        subjects = {item.subject for item in segments}
         if unknown := sorted(set(self.validation_subjects) - subjects):
             raise ValueError(
                 f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))}"
             )
-        held_out = [one for one in segments if one.subject in self.validation_subjects]
-        train = [one for one in segments if one.subject not in self.validation_subjects]
+        held_out = [item for item in segments if item.subject in self.validation_subjects]
+        train = [item for item in segments if item.subject not in self.validation_subjects]
         if not train or not held_out:
             missing = "training" if not train else "validation"
             raise ValueError(f"no subject is left for {missing}: of {sorted(subjects)} validate some and train others")
         split_subjects(
-            sorted({one.subject for one in train}),
-            sorted({one.subject for one in held_out}),
+            sorted({item.subject for item in train}),
+            sorted({item.subject for item in held_out}),
             allow_duplicates=self.allow_duplicates,
         )
         (span, shared), (held_out_span, held_out_shared) = self._spans()
@@ -186,18 +185,18 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.simulation is not None:
             yield from self.simulation.recordings()
             return
-        found: list[Path | Recording] = []
-        for given in self.given or ():
-            there = [given] if isinstance(given, Recording) else find_recordings(given)
-            if not there:
-                raise FileNotFoundError(f"there is no recording in {given}")
-            found += [one for one in there if one not in found]  # a folder and a file in it, say
-        files = [one for one in found if isinstance(one, Path)]
+        items: list[Path | Recording] = []
+        for source in self.sources or ():
+            inside = [source] if isinstance(source, Recording) else find_recordings(source)
+            if not inside:
+                raise FileNotFoundError(f"there is no recording in {source}")
+            items += [item for item in inside if item not in items]  # a folder may be listed, and a file in it as well
+        files = [item for item in items if isinstance(item, Path)]
         if self.subjects is None:
             warn_of_shared_names(files)
         subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
-        for one in found:
-            yield one if isinstance(one, Recording) else read_recording(one, subject=subjects.get(one))
+        for item in items:
+            yield item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item))
 
     def _segments(self, recording: Recording) -> Segments:
         from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -267,12 +266,12 @@ class RecordingDataModule(pl.LightningDataModule):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on after the batches of a checkpoint; a ValueError where training would go on with other data."""
-        own, theirs = self._settings(), state_dict["settings"]
-        different = [name for name in {**own, **theirs} if theirs.get(name) != own.get(name)]
+        ours, theirs = self._settings(), state_dict["settings"]
+        different = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
         if different and (self.trainer is None or self.trainer.training):
-            changes = [f"{name}: {theirs.get(name)!r} there, {own.get(name)!r} here" for name in different]
-            rest = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
-            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{rest})")
+            changes = [f"{name}: {theirs.get(name)!r} there, {ours.get(name)!r} here" for name in different]
+            more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{more})")
         self._state = dict(state_dict)
 
     def _settings(self) -> dict[str, Any]:
@@ -284,13 +283,13 @@ class RecordingDataModule(pl.LightningDataModule):
         settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
         if self.subjects is not None:
             assert self.training is not None
-            settings["subjects of the table"] = [one.subject for one in self.training.segments]
+            settings["subjects of the table"] = [item.subject for item in self.training.segments]
         # By number, because the order of the recordings decides what an index of the sampler means.
         for use, dataset in (("training", self.training), ("validation", self.validation)):
             assert dataset is not None
-            for number, one in enumerate(dataset.segments, 1):
-                size = f"{one.num_segments} segments of {len(one.channel_names)} channels"
-                settings[f"{use} recording {number}"] = f"{one.recording.name}, {size}"
+            for number, item in enumerate(dataset.segments, 1):
+                size = f"{item.num_segments} segments of {len(item.channel_names)} channels"
+                settings[f"{use} recording {number}"] = f"{item.recording.name}, {size}"
         return settings
 
 
@@ -306,85 +305,17 @@ class SeizureDataModule(RecordingDataModule):
         return (span, self.context), (span, self.context)
 
     def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
-        labels = [one.labels() for one in dataset.segments]
+        labels = [item.labels() for item in dataset.segments]
         return np.array([labels[s.recording][s.first + self.context - 1 : s.last].any() for s in dataset.spans])
-
-
-class EndlessBatches(Sampler[list[int]]):
-    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before.
-
-    Parameters
-    ----------
-    sampler : SpanSampler
-    batch_size : int
-    done : int or function
-        Batches that training is done with. A function is asked whenever the batches are begun: `limit_train_batches`
-        begins them several times in a run, and workers draw ahead, so what was drawn does not tell.
-    """
-
-    def __init__(self, sampler: SpanSampler, batch_size: int, done: int | Callable[[], int] = 0) -> None:
-        self.sampler = sampler
-        self.batch_size = batch_size
-        self.done = done
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Lists of `batch_size` indices; a batch may reach into the next epoch."""
-        done = self.done if isinstance(self.done, int) else self.done()
-        epoch, position = divmod(done * self.batch_size, len(self.sampler))
-        batch: list[int] = []
-        while True:
-            self.sampler.epoch, self.sampler.position = epoch, position
-            for index in self.sampler:
-                batch.append(index)
-                if len(batch) == self.batch_size:
-                    yield batch
-                    batch = []
-            epoch, position = epoch + 1, 0
-
-
-class FixedBatches(Sampler[list[int]]):
-    """The batches of a sampler's first epoch, every time; the last may be smaller, and none is dropped."""
-
-    def __init__(self, sampler: SpanSampler, batch_size: int) -> None:
-        self.sampler = sampler
-        self.batch_size = batch_size
-
-    def __len__(self) -> int:
-        """Batches of this process."""
-        return -(-len(self.sampler) // self.batch_size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Lists of at most `batch_size` indices."""
-        self.sampler.epoch, self.sampler.position = 0, 0
-        indices = list(self.sampler)
-        yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
-
-
-class HeldSegments(Segments):
-    """Segments of a recording that are preprocessed once, when first read, and kept in memory."""
-
-    def __init__(self, segments: Segments) -> None:
-        self.__dict__.update(segments.__dict__)
-        self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
-
-    def read(
-        self, first: int, last: int, again: int = 0, memory: Memory | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """See `Segments.read`."""
-        if self._held is None:
-            self._held = super().read(0, self.num_segments)
-        signal, valid = self._held
-        size = self.segment_samples
-        return signal[:, first * size : last * size].copy(), valid[first:last].copy()
 
 
 def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
     """The recordings long enough for one span; a warning names the others, a ValueError says that none is."""
-    short = [one for one in segments if one.num_segments < span]
+    short = [item for item in segments if item.num_segments < span]
     if short:
-        names = ", ".join(f"{one.recording.name} ({one.num_segments})" for one in short[:5])
+        names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])
         message = f"{use} needs {span} segments of 5 s of a recording; {len(short)} have fewer, such as {names}"
         if len(short) == len(segments):
             raise ValueError(f"{message}: choose a shorter context")
         warnings.warn(f"{message}: they are left out", stacklevel=2)
-    return [one for one in segments if one.num_segments >= span]
+    return [item for item in segments if item.num_segments >= span]

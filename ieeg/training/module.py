@@ -136,10 +136,10 @@ class TrainingModule(pl.LightningModule):
         if record.get("task") != self.task:
             raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
         self.batches_done = record.pop("batches_done")
-        own = self._settings()
-        different = [name for name in own if record.get(name) != own[name]]
+        ours = self._settings()
+        different = [name for name in ours if record.get(name) != ours[name]]
         if different and self.trainer.training:
-            changes = "; ".join(f"{name}: {record.get(name)!r} there, {own[name]!r} here" for name in different)
+            changes = "; ".join(f"{name}: {record.get(name)!r} there, {ours[name]!r} here" for name in different)
             raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
 
     def _settings(self) -> dict[str, Any]:

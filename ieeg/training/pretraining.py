@@ -287,6 +287,6 @@ def _recordings(batch: Mapping[str, Any]) -> list[str]:
     for subject, name in zip(batch["subject"], _names(batch), strict=True):
         person = identity(subject)
         # A SWEC recording is named after its folder: "ID20", or "ID20_part_1".
-        place = person + name.removeprefix(subject) if name.startswith(subject) else name
-        recordings.append(f"{person}/{place}")
+        name = person + name.removeprefix(subject) if name.startswith(subject) else name
+        recordings.append(f"{person}/{name}")
     return recordings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 Balance = Literal["none", "subject", "ictal"]
+ICTAL_SHARE = 0.5
+"""Share of the draws with a seizure under balance "ictal"."""
 
 
 class SpanSampler(Sampler[int]):
@@ -26,11 +28,10 @@ class SpanSampler(Sampler[int]):
         Whether each span holds a seizure; needed for balance "ictal".
     balance : {"none", "subject", "ictal"}
         "none" shuffles: every span once an epoch. "subject" draws every subject equally often. "ictal" draws spans with
-        seizures in `ictal_share` of the draws, and subjects equally often among those that have any, in both kinds.
+        seizures in `ICTAL_SHARE` of the draws, and subjects equally often among those that have any, in both kinds.
         Drawn spans come from shuffled rounds: none comes twice before all of its subject came once.
     num_samples : int, optional
         Draws an epoch over all processes; the number of spans by default.
-    ictal_share : float
     seed : int
     rank, world_size : int
         Of this process.
@@ -54,7 +55,6 @@ class SpanSampler(Sampler[int]):
         *,
         balance: Balance = "none",
         num_samples: int | None = None,
-        ictal_share: float = 0.5,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -66,8 +66,8 @@ class SpanSampler(Sampler[int]):
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in [0, world_size = {world_size}), got {rank}")
         if balance == "ictal":
-            if ictal is None or not 0 < ictal_share < 1:
-                raise ValueError(f"balance ictal needs ictal flags and a share within (0, 1), got {ictal_share}")
+            if ictal is None:
+                raise ValueError("balance ictal needs the ictal flag of each span")
             if not np.any(ictal) or np.all(ictal):
                 raise ValueError("balance ictal needs spans with and without seizures")
         if num_samples is not None and num_samples < 1:
@@ -76,7 +76,7 @@ class SpanSampler(Sampler[int]):
         self.ictal = np.zeros(len(subjects), bool) if ictal is None else np.asarray(ictal, bool)
         self.balance: Balance = balance
         self.total = len(subjects) if num_samples is None else num_samples
-        self.ictal_share, self.seed = ictal_share, seed
+        self.seed = seed
         self.rank, self.world_size = rank, world_size
         self.epoch = self.position = 0
 
@@ -94,10 +94,10 @@ class SpanSampler(Sampler[int]):
         elif self.balance == "subject":
             drawn = self._by_subject(everything, self.total, rng)
         else:
-            count = round(self.total * self.ictal_share)
+            count = round(self.total * ICTAL_SHARE)
             seizures = self._by_subject(everything[self.ictal], count, rng)
-            rest = self._by_subject(everything[~self.ictal], self.total - count, rng)
-            drawn = rng.permutation(np.concatenate([seizures, rest]))
+            others = self._by_subject(everything[~self.ictal], self.total - count, rng)
+            drawn = rng.permutation(np.concatenate([seizures, others]))
         return np.resize(drawn, -(-self.total // self.world_size) * self.world_size)
 
     def _by_subject(self, indices: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -122,22 +122,15 @@ class SpanSampler(Sampler[int]):
             yield int(mine[self.position - 1])
         self.position = 0
 
-    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where the epoch stands.
-
-        Parameters
-        ----------
-        consumed : int, optional
-            Indices of this process that training is done with. A loader with workers asks for indices ahead of time,
-            so what was yielded, the default, is right without workers only.
-        """
+    def state_dict(self) -> dict[str, Any]:
+        """Where the epoch stands: the indices that this process was handed, which workers ask for ahead of training."""
         return {
             "seed": self.seed,
             "balance": self.balance,
             "total": self.total,
             "world_size": self.world_size,
             "epoch": self.epoch,
-            "position": self.position if consumed is None else consumed,
+            "position": self.position,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,11 +141,61 @@ class SpanSampler(Sampler[int]):
         ValueError
             The state belongs to another order: seed, balance, number of draws or of processes differ.
         """
-        own = self.state_dict()
+        current = self.state_dict()
         for key in ("seed", "balance", "total", "world_size"):
-            if state[key] != own[key]:
-                raise ValueError(f"cannot resume: {key} was {state[key]}, it is {own[key]} now")
+            if state[key] != current[key]:
+                raise ValueError(f"cannot resume: {key} was {state[key]}, it is {current[key]} now")
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+
+class EndlessBatches(Sampler[list[int]]):
+    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before.
+
+    Parameters
+    ----------
+    sampler : SpanSampler
+    batch_size : int
+    done : int or function
+        Batches that training is done with. A function is asked whenever the batches are begun: `limit_train_batches`
+        begins them several times in a run, and workers draw ahead, so what was drawn does not tell.
+    """
+
+    def __init__(self, sampler: SpanSampler, batch_size: int, done: int | Callable[[], int] = 0) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.done = done
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Lists of `batch_size` indices; a batch may reach into the next epoch."""
+        done = self.done if isinstance(self.done, int) else self.done()
+        epoch, position = divmod(done * self.batch_size, len(self.sampler))
+        batch: list[int] = []
+        while True:
+            self.sampler.epoch, self.sampler.position = epoch, position
+            for index in self.sampler:
+                batch.append(index)
+                if len(batch) == self.batch_size:
+                    yield batch
+                    batch = []
+            epoch, position = epoch + 1, 0
+
+
+class FixedBatches(Sampler[list[int]]):
+    """The batches of a sampler's first epoch, every time; the last may be smaller, and none is dropped."""
+
+    def __init__(self, sampler: SpanSampler, batch_size: int) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        """Batches of this process."""
+        return -(-len(self.sampler) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Lists of at most `batch_size` indices."""
+        self.sampler.epoch, self.sampler.position = 0, 0
+        indices = list(self.sampler)
+        yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
 
 
 def _rounds(values: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -41,7 +41,7 @@ def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | N
     if not path.is_file():
         return None
     hashes = read_config(path).get("subjects_sha256")
-    if not isinstance(hashes, list) or not all(isinstance(one, str) for one in hashes):
+    if not isinstance(hashes, list) or not all(isinstance(text, str) for text in hashes):
         raise ValueError(f"{path} must hold a list of hashes, subjects_sha256, got {hashes!r}")
     return frozenset(hashes)
 

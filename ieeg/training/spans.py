@@ -127,9 +127,10 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._labels = [s.labels() for s in self.segments]
         self._names = _distinct_names(self.segments)
         spans = []
-        for index, one in enumerate(self.segments):
-            uneven = one.num_segments > 1 and one.starts[-1] - one.starts[-2] < SEGMENT_SECONDS
-            count = one.num_segments - (uneven and not tail)
+        for index, item in enumerate(self.segments):
+            # A last segment that overlaps the one before it is left out: in training, time must be even.
+            uneven = item.num_segments > 1 and item.starts[-1] - item.starts[-2] < SEGMENT_SECONDS
+            count = item.num_segments - int(uneven)
             spans += [Span(index, first, last) for first, last in cover(count, length, window)]
         self.spans = tuple(spans)
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
@@ -154,9 +155,9 @@ class SpanDataset(Dataset[dict[str, Any]]):
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
         # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
-        again = self.window - 1 if index in (0, self._following) else 0
+        repeated = self.window - 1 if index in (0, self._following) else 0
         self._following = index + 1
-        signal, valid = segments.read(span.first, span.last, again, self._memory)
+        signal, valid = segments.read(span.first, span.last, repeated, self._memory)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
@@ -171,16 +172,34 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
 
 
+class HeldSegments(Segments):
+    """Segments of a recording that are preprocessed once, when first read, and kept in memory."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.__dict__.update(segments.__dict__)
+        self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
+
+    def read(
+        self, first: int, last: int, again: int = 0, memory: Memory | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """See `Segments.read`."""
+        if self._held is None:
+            self._held = super().read(0, self.num_segments)
+        signal, valid = self._held
+        size = self.segment_samples
+        return signal[:, first * size : last * size].copy(), valid[first:last].copy()
+
+
 def _distinct_names(segments: Sequence[Segments]) -> list[str]:
     """Names of the recordings, numbered where a subject has several of one name."""
     names: list[str] = []
     taken: set[tuple[str, str]] = set()
-    for one in segments:
-        name, number = one.recording.name, 1
-        while (one.subject, name) in taken:
+    for item in segments:
+        name, number = item.recording.name, 1
+        while (item.subject, name) in taken:
             number += 1
-            name = f"{one.recording.name} ({number})"
-        taken.add((one.subject, name))
+            name = f"{item.recording.name} ({number})"
+        taken.add((item.subject, name))
         names.append(name)
     return names
 
@@ -234,8 +253,8 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
         "recording": [item["recording"] for item in items],
         "start": torch.zeros(B, dtype=torch.float64),
     }
-    for b, (item, (own, channels)) in enumerate(zip(items, shapes, strict=True)):
-        first = S - own
+    for b, (item, (length, channels)) in enumerate(zip(items, shapes, strict=True)):
+        first = S - length
         batch["signal"][b, :channels, first * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, first:, :channels] = item["token_mask"]

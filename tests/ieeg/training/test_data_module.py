@@ -13,14 +13,9 @@ from support.made_up_recordings import recording
 
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
-from mvpa_ts.ieeg.training.data_module import (
-    EndlessBatches,
-    FixedBatches,
-    HeldSegments,
-    RecordingDataModule,
-    Simulation,
-)
-from mvpa_ts.ieeg.training.sampling import SpanSampler
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
+from mvpa_ts.ieeg.training.sampling import EndlessBatches, FixedBatches, SpanSampler
+from mvpa_ts.ieeg.training.spans import HeldSegments
 
 
 def module(**changes: Any) -> RecordingDataModule:
