@@ -40,6 +40,14 @@ def test_package_list_equals_folders():
     assert set(project["tool"]["setuptools"]["packages"]) == folders
 
 
+def test_version_is_the_same_everywhere():
+    import mvpa_ts
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert mvpa_ts.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 def test_every_folder_with_modules_is_a_package():
     for path in source_files().values():
         assert (path.parent / "__init__.py").is_file(), f"{path.parent} has no __init__.py"
