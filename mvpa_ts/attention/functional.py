@@ -31,6 +31,8 @@ def mvpa_attention(
     dense_last_segment: bool = False,
     components: Iterable[str] = COMPONENTS,
     channel_distance: Literal["absolute", "signed"] = "absolute",
+    channel_window: int | None = None,
+    channel_beyond: Literal["error", "clamp"] = "error",
     channel_mask: Tensor | None = None,
     segment_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
@@ -56,7 +58,8 @@ def mvpa_attention(
     time_key : Tensor, shape (R, H_kv, d)
         Causal: row = lag, R ≥ T. Bidirectional: R odd, row = lag + (R−1)/2, (R−1)/2 ≥ T−1.
     channel_key : Tensor, shape (R, H_kv, d)
-        "absolute": row = distance, R ≥ C. "signed": R odd, row = c − c' + (R−1)/2, (R−1)/2 ≥ C−1.
+        "absolute": row = distance, R ≥ C. "signed": R odd, row = c − c' + (R−1)/2, (R−1)/2 ≥ C−1. With
+        ``channel_beyond="clamp"`` any R.
     content_bias, time_bias, channel_bias : Tensor, shape (H_kv, d)
         u, v and w of the equation.
     causal : bool, default True
@@ -70,6 +73,13 @@ def mvpa_attention(
         Terms that are summed. Without any, the output is the average over the allowed keys. Tensors of a term that
         is off get zero gradients.
     channel_distance : {"absolute", "signed"}, default "absolute"
+    channel_window : int or None, default None
+        Content is scored where ``|c − c'| ≤ channel_window`` (inclusive, 1 to C − 1), in a dense last segment too; None
+        scores it for all channels. Elsewhere it is 0, as outside `window`.
+    channel_beyond : {"error", "clamp"}, default "error"
+        What channel distances past `channel_key` get: an error, or its end row (the first and the last if signed).
+        Together with `channel_window` this makes time and memory linear in C: channels that are far away then share
+        one score for each side, so that sums of values, made once, stand for them, exactly.
     channel_mask, segment_mask, token_mask : bool Tensor, shapes (B, C), (B, T), (B, T, C), optional
         True = real. A token is real where all given masks are. Others take no part as keys, whatever they hold
         (NaN included), and their output is zero.
@@ -112,9 +122,14 @@ def mvpa_attention(
     terms = checked_components(components)
     _check_tensors(query, key, value, (content_bias, time_bias, channel_bias))
     B, T, C = query.shape[:3]
-    check_options(window, channel_distance, dropout, impl)
+    check_options(window, channel_distance, dropout, impl, channel_window)
+    if channel_window is not None and channel_window >= C:
+        raise ValueError(f"channel_window must be None or from 1 to C - 1 = {C - 1} channels, got {channel_window}")
+    if channel_beyond not in ("error", "clamp"):
+        raise ValueError(f"channel_beyond must be 'error' or 'clamp', got {channel_beyond!r}")
     _check_table("time_key", time_key, key, needed=T, two_sided=not causal)
-    _check_table("channel_key", channel_key, key, needed=C, two_sided=channel_distance == "signed")
+    needed = C if channel_beyond == "error" else 1
+    _check_table("channel_key", channel_key, key, needed=needed, two_sided=channel_distance == "signed")
 
     real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
     all_real = real is None
@@ -147,10 +162,11 @@ def mvpa_attention(
         dense_last_segment=dense_last_segment,
         components=terms,
         channel_distance=channel_distance,
+        channel_window=channel_window,
         dropout=dropout,
         dropout_masks=dropout_masks,
     )
-    output = _implementation(impl, problem)(problem)
+    output, _ = _implementation(impl, problem)(problem)
     if len(terms) < len(COMPONENTS):
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
@@ -165,8 +181,16 @@ def checked_components(components: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in COMPONENTS if name in terms)
 
 
-def check_options(window: int | None, channel_distance: str, dropout: float, impl: str = "auto") -> None:
+def check_options(
+    window: int | None,
+    channel_distance: str,
+    dropout: float,
+    impl: str = "auto",
+    channel_window: int | None = None,
+) -> None:
     """Raise a ValueError for an option out of range."""
+    if channel_window is not None and (type(channel_window) is not int or channel_window < 1):
+        raise ValueError(f"channel_window must be None or a whole number of at least 1 channel, got {channel_window!r}")
     if window is not None and window < 0:
         raise ValueError(f"window must be None or at least 0 segments, got {window}")
     if channel_distance not in ("absolute", "signed"):
@@ -207,14 +231,20 @@ def draw_dropout_masks(
     return keep_segment, keep_channel
 
 
-def _implementation(impl: str, problem: Problem) -> Callable[[Problem], Tensor]:
+def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     name = _pick(problem) if impl == "auto" else impl
-    if name == "triton" and impl != "auto" and (reason := why_unavailable(problem.query)):
+    if name == "triton" and impl != "auto" and (reason := _why_not_triton(problem)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason}")
     return _load(name)
 
 
-def _load(name: str) -> Callable[[Problem], Tensor]:
+def _why_not_triton(problem: Problem) -> str | None:
+    if problem.channel_window is not None:
+        return f"the kernels have no channel_window, got {problem.channel_window}; use impl='separable'"
+    return why_unavailable(problem.query)
+
+
+def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     """Import an implementation when it is first used; import statements are what torch.compile can follow."""
     if name == "reference":
         from mvpa_ts.attention.reference import reference_attention as attention
@@ -226,7 +256,7 @@ def _load(name: str) -> Callable[[Problem], Tensor]:
 
 
 def _pick(problem: Problem) -> str:
-    if problem.query.device.type == "cuda" and why_unavailable(problem.query) is None:
+    if problem.query.device.type == "cuda" and _why_not_triton(problem) is None:
         return "triton"
     if problem.query.is_meta or torch.compiler.is_exporting():
         return "reference"  # a fixed sequence of torch's operators, which holds for any number of samples

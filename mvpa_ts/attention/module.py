@@ -32,6 +32,9 @@ class MVPAttention(nn.Module):
         Key/value heads; default `num_heads`. Fewer make it grouped-query attention.
     causal, window, dense_last_segment, components, dropout, channel_distance, impl
         As in `mvpa_attention`. Dropout acts in training mode only.
+    channel_window : int or None, default None
+        As in `mvpa_attention`, but a window that reaches past all channels of an input is no window there, so that one
+        module runs on any number of channels.
     row_order : {"distance", "released"}, default "distance"
         "distance": row r of a codebook stands for lag or distance r. "released": rows count down from the sample's
         extent (T−1−lag, C−1−distance), as the released MVPFormer checkpoints need; causal and absolute only.
@@ -39,7 +42,7 @@ class MVPAttention(nn.Module):
         last segment with `dense_last_segment`, which takes the last row as it is).
     beyond : {"error", "clamp"}, default "error"
         What happens to lags and distances past the codebook: an error, or the codebook's last row, so that a model
-        trained on 7 channels runs on 21.
+        trained on 7 channels runs on 21. With `channel_window` the cost is then linear in the number of channels.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class MVPAttention(nn.Module):
         dropout: float = 0.0,
         channel_distance: Literal["absolute", "signed"] = "absolute",
         row_order: Literal["distance", "released"] = "distance",
+        channel_window: int | None = None,
         beyond: Literal["error", "clamp"] = "error",
         impl: Implementation = "auto",
     ) -> None:
@@ -73,7 +77,7 @@ class MVPAttention(nn.Module):
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
-        check_options(window, channel_distance, dropout, impl)
+        check_options(window, channel_distance, dropout, impl, channel_window)
         if row_order not in ("distance", "released"):
             raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")
         if row_order == "released" and (not causal or channel_distance != "absolute"):
@@ -89,7 +93,8 @@ class MVPAttention(nn.Module):
         self.dropout = dropout
         self.channel_distance: Literal["absolute", "signed"] = channel_distance
         self.row_order = row_order
-        self.beyond = beyond
+        self.channel_window = channel_window
+        self.beyond: Literal["error", "clamp"] = beyond
         self.impl: Implementation = impl
 
         kv_width = num_kv_heads * self.head_dim
@@ -175,6 +180,8 @@ class MVPAttention(nn.Module):
             dense_last_segment=self.dense_last_segment,
             components=self.components,
             channel_distance=self.channel_distance,
+            channel_window=None if self.channel_window is None or self.channel_window >= C else self.channel_window,
+            channel_beyond=self.beyond,
             token_mask=real,
             dropout=self.dropout if self.training else 0.0,
             generator=generator,
@@ -197,6 +204,8 @@ class MVPAttention(nn.Module):
         if self.row_order == "released":
             # Distances beyond the real extent occur only between padding tokens: any row will do.
             return (extent - 1 - torch.arange(size, device=codebook.device)).clamp(0, available - 1)
+        if name == "channel_codebook":
+            size = min(size, reach)  # `mvpa_attention` reads the end rows for what lies beyond
         first = -(size - 1) if two_sided else 0
         distances = torch.arange(first, size, device=codebook.device)
         return (distances + (reach - 1 if two_sided else 0)).clamp(0, available - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -30,5 +31,35 @@ class Problem:
     dense_last_segment: bool
     components: tuple[str, ...]
     channel_distance: str
+    channel_window: int | None
     dropout: float
     dropout_masks: tuple[Tensor, Tensor] | None  # keep_segment [B, T], keep_channel [B, C]
+
+    @property
+    def channel_reach(self) -> int:
+        """The channel distance from which on all share the table's end row, one for each side if signed."""
+        rows = self.channel_key.shape[0]
+        return (rows - 1) // 2 if self.channel_distance == "signed" else rows - 1
+
+    def channel_rows(self, distance: Tensor) -> Tensor:
+        """Rows of `channel_key` for distances c − c'; those past the table have its end rows."""
+        reach = self.channel_reach
+        if self.channel_distance == "signed":
+            return distance.clamp(-reach, reach) + reach
+        return distance.abs().clamp(max=reach)
+
+    @property
+    def first_far_channel(self) -> int | None:
+        """The smallest distance from which on no score depends on the channel but by its side; None: there is none."""
+        nearest = 1
+        if "content" in self.components:
+            if self.channel_window is None:
+                return None
+            nearest = self.channel_window + 1
+        return max(nearest, self.channel_reach) if "channel" in self.components else nearest
+
+    def near_channels(self, distance: Tensor) -> Tensor:
+        """Where content is scored for distances c − c'."""
+        if self.channel_window is None:
+            return torch.ones_like(distance, dtype=torch.bool)
+        return distance.abs() <= self.channel_window

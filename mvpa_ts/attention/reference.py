@@ -10,6 +10,8 @@ Shape legend, used by every implementation::
 
 from __future__ import annotations
 
+import math
+
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
@@ -17,8 +19,8 @@ from torch import Tensor
 from mvpa_ts.attention.problem import Problem
 
 
-def reference_attention(problem: Problem) -> Tensor:
-    """Evaluate equation (1) of docs/attention.md as it is written; returns [B, T, C, H, d]."""
+def reference_attention(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Evaluate equation (1) of docs/attention.md as it is written; returns [B, T, C, H, d] and the log-sum-exp."""
     p = problem
     B, T, C, H, d = p.query.shape
     G = H // p.key.shape[3]
@@ -35,34 +37,36 @@ def reference_attention(problem: Problem) -> Tensor:
     logits = query.new_zeros(B, H // G, G, T * C, T * C)
     if "content" in p.components:
         content_score = torch.einsum("bkgnd,bkmd->bkgnm", query + u, key)
-        logits = logits + content_score * near_mask(p, lag)
+        logits = logits + content_score * (near_mask(p, lag) & p.near_channels(distance))
     if "time" in p.components:
         row_score = torch.einsum("bkgnd,rkd->bkgnr", query + v, p.time_key)
         rows = (lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2).expand_as(logits)
         logits = logits + row_score.gather(-1, rows)
     if "channel" in p.components:
         row_score = torch.einsum("bkgnd,rkd->bkgnr", query + w, p.channel_key)
-        signed = p.channel_distance == "signed"
-        rows = (distance + (p.channel_key.shape[0] - 1) // 2 if signed else distance.abs()).expand_as(logits)
-        logits = logits + row_score.gather(-1, rows)
+        logits = logits + row_score.gather(-1, p.channel_rows(distance).expand_as(logits))
     logits = logits / d**0.5
 
     allowed = rearrange(p.real, "b t c -> b 1 1 1 (t c)")
     if p.causal:
         allowed = allowed & (lag >= 0)
     # A query without any allowed key gives zeros: its row of logits is finite and its weights are cleared below.
-    weights = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~allowed, 0.0)
+    logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+    weights = logits.softmax(-1).masked_fill(~allowed, 0.0)
     if p.dropout_masks is not None:
         keep_segment, keep_channel = p.dropout_masks
         keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b 1 1 1 (t c)")
         weights = weights * keep / (1.0 - p.dropout)
     output = torch.einsum("bkgnm,bkmd->bkgnd", weights, value)
     output = rearrange(output, "b k g (t c) d -> b t c (k g) d", t=T)
-    return output.masked_fill(~p.real[..., None, None], 0.0)
+    lse = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1)
+    lse = lse.masked_fill(~allowed.expand_as(logits).any(-1), -math.inf)
+    lse = rearrange(lse, "b k g (t c) -> b t c (k g)", t=T)
+    return output.masked_fill(~p.real[..., None, None], 0.0), lse.masked_fill(~p.real[..., None], -math.inf)
 
 
 def near_mask(problem: Problem, lag: Tensor) -> Tensor:
-    """Where the content score is counted: within the window, and for every key of a dense last segment; [N, N]."""
+    """Segments whose content is scored: within the window, and all for a dense last segment; [N, N]."""
     if problem.window is None:
         return torch.ones_like(lag, dtype=torch.bool)
     near = lag.abs() <= problem.window

@@ -116,9 +116,9 @@ def test_auto_avoids_the_reference_at_large_sizes(
 ) -> None:
     called = []
 
-    def record(problem: Problem) -> Tensor:
+    def record(problem: Problem) -> tuple[Tensor, Tensor]:
         called.append("separable")
-        return problem.query
+        return problem.query, problem.query[..., 0]
 
     monkeypatch.setattr(separable, "separable_attention", record)
     mvpa_attention(*Case(shape).inputs())

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mvpa_ts import mvpa_attention
-from mvpa_ts.attention import separable
+from mvpa_ts.attention.separable import tiles
 
 ALL = ("reference", "separable")
 OTHERS = ("separable",)
@@ -75,8 +75,8 @@ def test_output_and_gradients_for_the_full_product(
 )
 def test_random_shapes_options_and_tilings(block_tokens: int, tile_elements: int, **options: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(separable, "_BLOCK_TOKENS", block_tokens)
-        patch.setattr(separable, "_TILE_ELEMENTS", tile_elements)
+        patch.setattr(tiles, "_BLOCK_TOKENS", block_tokens)
+        patch.setattr(tiles, "_TILE_ELEMENTS", tile_elements)
         assert_equals_reference(Case(**options), "separable")  # type: ignore[arg-type]
 
 
@@ -265,7 +265,7 @@ class _LargestTensor(TorchDispatchMode):
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("causal", [True, False])
 def test_memory_as_time_doubles(causal: bool, impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(separable, "_BLOCK_TOKENS", 12)  # so that T = 128 is many blocks
+    monkeypatch.setattr(tiles, "_BLOCK_TOKENS", 12)  # so that T = 128 is many blocks
     largest = []
     for T in (128, 256):
         with _LargestTensor() as mode:

@@ -18,6 +18,18 @@ def test_reference_is_equation_1(case: Case) -> None:
     torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
 
 
+NEIGHBOURS = TINY | {
+    "shape": ((1, 2), (3, 3), (2, 5), (2, 6)),
+    "channel_window": (None, 1),
+    "channel_reach": (None, 0, 1, 3),
+}
+
+
+@pytest.mark.parametrize("case", covering_cases(NEIGHBOURS, head_dim=3), ids=str)
+def test_reference_is_equation_1_with_a_window_over_channels(case: Case) -> None:
+    torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
+
+
 def test_without_components_the_output_is_the_average_over_the_allowed_keys() -> None:
     case = Case(components=())
     value = case.inputs()[INPUTS.index("value")]

@@ -56,6 +56,8 @@ class Case:
     dropout: float = 0.0
     components: tuple[str, ...] = ("content", "time", "channel")
     channel_distance: str = "absolute"
+    channel_window: int | None = None
+    channel_reach: int | None = None  # the table's last distance; None: further than needed
     batch: int = 2
     kv_heads: int = 2
     head_dim: int = 4
@@ -67,6 +69,8 @@ class Case:
         words.append(f"masks_{self.masks}")
         words.extend(["dropout"] if self.dropout else [])
         words.append("+".join(self.components) or "uniform")
+        words.extend([] if self.channel_window is None else [f"neighbours{self.channel_window}"])
+        words.extend([] if self.channel_reach is None else [f"reach{self.channel_reach}"])
         return "-".join([*words, self.channel_distance])
 
     def inputs(self, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -74,7 +78,8 @@ class Case:
         T, C = self.shape
         B, H_kv, d = self.batch, self.kv_heads, self.head_dim
         time_rows = T + 1 if self.causal else 2 * T + 1
-        channel_rows = 2 * C + 1 if self.channel_distance == "signed" else C + 1
+        reach = C if self.channel_reach is None else self.channel_reach
+        channel_rows = 2 * reach + 1 if self.channel_distance == "signed" else reach + 1
         shapes = [(B, T, C, H_kv * self.groups, d), *2 * [(B, T, C, H_kv, d)]]
         shapes += [(time_rows, H_kv, d), (channel_rows, H_kv, d), *3 * [(H_kv, d)]]
         generator = torch.Generator().manual_seed(0)
@@ -95,7 +100,9 @@ class Case:
         options: dict[str, Any] = {f"{name}_mask": mask for name, mask in drawn.items() if self.masks in (name, "all")}
         if self.dropout:
             options |= {"dropout": self.dropout, "dropout_masks": keep}
-        names = ("causal", "window", "dense_last_segment", "components", "channel_distance")
+        if self.channel_reach is not None:
+            options["channel_beyond"] = "clamp"
+        names = ("causal", "window", "dense_last_segment", "components", "channel_distance", "channel_window")
         return options | {name: value for name, value in asdict(self).items() if name in names}
 
     def real(self) -> Tensor:
@@ -159,13 +166,17 @@ def direct_attention(case: Case) -> Tensor:
         q = query[b, t, c, h]
         total = 0.0
         in_window = case.window is None or abs(t - s) <= case.window
-        if "content" in case.components and (in_window or (case.dense_last_segment and t == T - 1)):
+        in_channel_window = case.channel_window is None or abs(c - e) <= case.channel_window
+        in_window = in_window or (case.dense_last_segment and t == T - 1)
+        if "content" in case.components and in_window and in_channel_window:
             total += float((q + u[kv]) @ key[b, s, e, kv])
         if "time" in case.components:
             row = t - s if case.causal else t - s + (len(time_key) - 1) // 2
             total += float((q + v[kv]) @ time_key[row, kv])
         if "channel" in case.components:
-            row = abs(c - e) if case.channel_distance == "absolute" else c - e + (len(channel_key) - 1) // 2
+            reach = C if case.channel_reach is None else case.channel_reach
+            distance = max(-reach, min(reach, c - e))
+            row = abs(distance) if case.channel_distance == "absolute" else distance + reach
             total += float((q + w[kv]) @ channel_key[row, kv])
         return total / math.sqrt(case.head_dim)
 

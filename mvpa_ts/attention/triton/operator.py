@@ -17,8 +17,8 @@ from mvpa_ts.attention.triton import launch
 from mvpa_ts.attention.triton.batch import Tables, attend, gradients
 
 
-def triton_attention(problem: Problem) -> Tensor:
-    """Evaluate equation (1) of docs/attention.md with the Triton kernels; returns [B, T, C, H, d]."""
+def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Evaluate equation (1) of docs/attention.md with the kernels; returns [B, T, C, H, d] and the log-sum-exp."""
     p = problem
     device_type = p.query.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else p.query.dtype
@@ -40,8 +40,8 @@ def triton_attention(problem: Problem) -> Tensor:
         if "time" in p.components:
             time_table = _time_table(query, time_key, time_bias, p.causal)
         if "channel" in p.components:
-            channel_table = _channel_table(query, channel_key, channel_bias, p.channel_distance)
-        output, _, _ = flash_attention(
+            channel_table = _channel_table(query, channel_key, channel_bias, p)
+        output, lse, _ = flash_attention(
             query.contiguous(),
             key.contiguous(),
             value.contiguous(),
@@ -53,7 +53,7 @@ def triton_attention(problem: Problem) -> Tensor:
             p.window,
             p.dense_last_segment,
         )
-    return output
+    return output, lse
 
 
 def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
@@ -66,13 +66,11 @@ def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> 
     return repeat(table, "r k d -> (k g) r d", g=G), offset
 
 
-def _channel_table(query: Tensor, channel_key: Tensor, bias: Tensor, channel_distance: str) -> tuple[Tensor, Tensor]:
+def _channel_table(query: Tensor, channel_key: Tensor, bias: Tensor, p: Problem) -> tuple[Tensor, Tensor]:
     """Keys of all pairs of channels, for each query head, and their products with the bias: see `Tables`."""
     C, H = query.shape[2:4]
     channel = torch.arange(C, device=query.device)
-    distance = channel[:, None] - channel
-    signed = channel_distance == "signed"
-    table = channel_key[distance + (channel_key.shape[0] - 1) // 2 if signed else distance.abs()]  # [C, C, H_kv, d]
+    table = channel_key[p.channel_rows(channel[:, None] - channel)]  # [C, C, H_kv, d]
     G = H // table.shape[2]
     offset = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
     table = repeat(table, "c e k d -> (c k g) d e", g=G)

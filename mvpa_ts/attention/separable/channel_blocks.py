@@ -1,0 +1,95 @@
+"""Linear cost in channels: far channels, which all have the same score, are summed up to one key for each side.
+
+Content is scored up to `channel_window` channels away, and the last rows of `channel_key` hold for all channels further
+away than the table reaches. So beyond some distance a key's weight depends on its segment and its side alone: the
+queries are cut into blocks of neighbouring channels, and a block sees the channels near it, and one key of the mean of
+all channels further left and one of those further right, which count as many times as they have real tokens. The means
+come from two running sums, one from each end: nothing is subtracted, so nothing cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mvpa_ts.attention.problem import Problem
+
+# Channels of a block, where `reach` is not larger.
+_BLOCK_CHANNELS = 64
+
+
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """`number` blocks of `size` query channels; keys reach `reach` channels further on both sides.
+
+    The outermost key on each side is the sum. One block of reach 0 holds all channels as they are.
+    """
+
+    channels: int
+    number: int
+    size: int
+    reach: int
+
+    @classmethod
+    def of(cls, p: Problem) -> ChannelBlocks:
+        """The blocks of a problem; one block where more would cost as much."""
+        C = p.query.shape[2]
+        number, size, reach = 1, C, 0
+        if (nearest := p.first_far_channel) is not None:
+            blocks = -(-C // max(_BLOCK_CHANNELS, nearest))
+            cut = -(-C // blocks)
+            if blocks * cut * (cut + 2 * nearest) < C * C:
+                number, size, reach = blocks, cut, nearest
+        return cls(C, number, size, reach)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Cut [B, T, C, ...] into [B · number, T, size, ...]."""
+        if self.number == 1:
+            return x
+        return rearrange(self._padded(x, 0), "b t (n c) ... -> (b n) t c ...", n=self.number)
+
+    def joined(self, x: Tensor) -> Tensor:
+        """The inverse of `queries`."""
+        if self.number == 1:
+            return x
+        return rearrange(x, "(b n) t c ... -> b t (n c) ...", n=self.number)[:, :, : self.channels]
+
+    def keys(self, x: Tensor) -> Tensor:
+        """Cut [B, T, C, ...] into [B · number, T, size + 2·reach, ...], with zeros in place of far channels."""
+        return self._with_sides(x, None)
+
+    def values(self, x: Tensor, p: Problem) -> Tensor:
+        """Cut like `keys`, with the mean of the real tokens in place of far channels."""
+        if self.number == 1:
+            return x
+        cut = self._with_sides(x, x)
+        counts = self.counts(p).to(x.dtype)
+        return cut / counts.clamp(min=1)[..., None, None]
+
+    def counts(self, p: Problem) -> Tensor:
+        """Real tokens behind each key, [B · number, T, size + 2·reach]; up to one but for far channels."""
+        real = p.real.long()
+        return self._with_sides(real, real)
+
+    def _with_sides(self, x: Tensor, summed: Tensor | None) -> Tensor:
+        if self.number == 1:
+            return x
+        m, h, n = self.size, self.reach, self.number
+        padded = self._padded(x, h)
+        near = padded[:, :, 1:-1].unfold(2, m + 2 * h - 2, m)  # [B, T, n, ..., m + 2h − 2]
+        near = near.movedim(-1, 3)
+        if summed is None:
+            left = right = torch.zeros_like(near[:, :, :, :1])
+        else:
+            left = padded.cumsum(2)[:, :, : n * m : m].unsqueeze(3)
+            right = padded.flip(2).cumsum(2).flip(2)[:, :, m + 2 * h - 1 :: m].unsqueeze(3)
+        return rearrange(torch.cat([left, near, right], 3), "b t n c ... -> (b n) t c ...")
+
+    def _padded(self, x: Tensor, reach: int) -> Tensor:
+        after: list[Any] = [0, 0] * (x.ndim - 3)
+        return pad(x, (*after, reach, self.number * self.size - self.channels + reach))

@@ -1,0 +1,231 @@
+"""A window over channels and shared rows for far channels: the blocks of channels against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.attention_checks import EXTRA_FACTORS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mvpa_ts import MVPAttention, mvpa_attention
+from mvpa_ts.attention.separable import channel_blocks, tiles
+
+FACTORS = EXTRA_FACTORS | {
+    "shape": ((1, 9), (3, 12), (5, 17), (2, 30)),
+    "groups": (1, 2),
+    "window": (None, 0, 2),
+    "channel_window": (1, 2, None),
+    "channel_reach": (0, 1, 3),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small problems have several blocks."""
+    monkeypatch.setattr(channel_blocks, "_BLOCK_CHANNELS", 3)
+    return
+
+
+def assert_equals_reference(case: Case) -> None:
+    expected, actual = case.evaluate("reference"), case.evaluate("separable")
+    for name in expected:
+        torch.testing.assert_close(
+            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("case", covering_cases(FACTORS), ids=str)
+def test_output_and_gradients(case: Case) -> None:
+    assert_equals_reference(case)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(4, 24)),
+    groups=st.integers(1, 2),
+    window=st.none() | st.integers(0, 4),
+    causal=st.booleans(),
+    dense_last_segment=st.booleans(),
+    masks=st.sampled_from(EXTRA_FACTORS["masks"]),
+    dropout=st.sampled_from((0.0, 0.3)),
+    channel_distance=st.sampled_from(EXTRA_FACTORS["channel_distance"]),
+    channel_window=st.none() | st.integers(1, 3),
+    channel_reach=st.none() | st.integers(0, 5),
+    components=st.sampled_from(EXTRA_FACTORS["components"]),
+    kv_heads=st.integers(1, 2),
+    head_dim=st.integers(1, 4),
+    block_channels=st.integers(1, 8),
+    tile_elements=st.integers(1, 4000),
+)
+def test_random_shapes_options_and_tilings(block_channels: int, tile_elements: int, **options: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel_blocks, "_BLOCK_CHANNELS", block_channels)
+        patch.setattr(tiles, "_TILE_ELEMENTS", tile_elements)
+        assert_equals_reference(Case(**options))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((2, 9), window=0, channel_window=1, channel_reach=1, head_dim=2, batch=1),
+        Case((2, 9), channel_window=1, channel_reach=2, head_dim=2, batch=1, channel_distance="signed", masks="token"),
+    ],
+    ids=str,
+)
+def test_gradcheck(case: Case) -> None:
+    options = case.options()
+    assert torch.autograd.gradcheck(lambda *x: mvpa_attention(*x, impl="separable", **options), case.inputs())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channel_distance", ["absolute", "signed"])
+def test_error_in_low_precision(channel_distance: str, dtype: torch.dtype) -> None:
+    wide: dict[str, Any] = {"batch": 3, "kv_heads": 4, "head_dim": 32}
+    case = Case((4, 40), window=2, channel_window=2, channel_reach=3, channel_distance=channel_distance, **wide)
+    exact, reference, actual = (
+        case.evaluate("reference"),
+        case.evaluate("reference", dtype),
+        case.evaluate("separable", dtype),
+    )
+    for name in exact:
+        assert_as_accurate_as_reference(actual[name], reference[name], exact[name], name)
+
+
+@pytest.mark.parametrize("impl", ["reference", "separable"])
+@pytest.mark.parametrize("masks", ["channel", "segment", "token", "all"])
+def test_nan_in_masked_tokens_reaches_nothing(masks: str, impl: str) -> None:
+    case = Case((3, 20), window=1, masks=masks, channel_window=1, channel_reach=2)
+    real = case.real()
+
+    def evaluate(poison: float) -> list[Tensor]:
+        inputs = case.inputs()
+        cotangent = torch.ones_like(inputs[0])
+        for tensor in (*(x.data for x in inputs[:3]), cotangent):
+            tensor[~real] = poison
+        output = mvpa_attention(*inputs, impl=impl, **case.options())
+        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+
+    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
+    for expected, actual in zip(clean, poisoned, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    for tensor in poisoned[:4]:
+        assert (tensor[~real] == 0).all()
+
+
+@pytest.mark.parametrize("impl", ["reference", "separable"])
+def test_content_further_away_than_the_window_changes_nothing_but_its_value_does(impl: str) -> None:
+    case = Case((2, 20), channel_window=2, channel_reach=1, dense_last_segment=True, window=0)
+    inputs = case.inputs()
+    query, key, value = inputs[:3]
+    far_key, edge_key, far_value = key.clone(), key.clone(), value.clone()
+    far_key[:, :, 3], edge_key[:, :, 2], far_value[:, :, 19] = 9.0, 9.0, 9.0
+
+    def first_channel(*tensors: Tensor) -> Tensor:
+        return mvpa_attention(*tensors, *inputs[3:], impl=impl, **case.options())[:, :, 0]
+
+    before = first_channel(query, key, value)
+    torch.testing.assert_close(first_channel(query, far_key, value), before, atol=1e-12, rtol=0)
+    assert not torch.allclose(first_channel(query, edge_key, value), before)
+    assert not torch.allclose(first_channel(query, key, far_value), before)
+
+
+def call(**changes: Any) -> Tensor:
+    names = dict(zip(INPUTS, Case((2, 6)).inputs(), strict=True))
+    return mvpa_attention(**names | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"channel_window": 0}, "channel_window must be None or a whole number of at least 1 channel, got 0"),
+        ({"channel_window": 1.5}, "channel_window must be None or a whole number of at least 1 channel, got 1.5"),
+        ({"channel_window": True}, "channel_window must be None or a whole number .*got True"),
+        ({"channel_window": 6}, "channel_window must be None or from 1 to C - 1 = 5 channels, got 6"),
+        ({"channel_beyond": "wrap"}, "channel_beyond must be 'error' or 'clamp', got 'wrap'"),
+        ({"channel_key": torch.zeros(3, 2, 4), "channel_window": 1}, "channel_key must have R ≥ 6 rows.*R = 3"),
+        ({"channel_key": torch.zeros(0, 2, 4), "channel_beyond": "clamp"}, "channel_key must have R ≥ 1 rows.*R = 0"),
+        (
+            {"channel_key": torch.zeros(4, 2, 4), "channel_beyond": "clamp", "channel_distance": "signed"},
+            "channel_key must have an odd number of rows",
+        ),
+    ],
+)
+def test_errors_name_the_argument_and_what_came(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(**changes)
+
+
+def test_triton_says_that_it_has_no_channel_window() -> None:
+    with pytest.raises(RuntimeError, match="impl='triton' cannot run here: the kernels have no channel_window, got 2"):
+        call(impl="triton", channel_window=2)
+
+
+def test_defaults_are_the_released_behaviour() -> None:
+    torch.testing.assert_close(call(), call(channel_window=None, channel_beyond="error"), atol=0, rtol=0)
+    for impl in ("reference", "separable"):
+        torch.testing.assert_close(call(impl=impl, channel_window=5), call(impl=impl), atol=1e-12, rtol=0)
+
+
+class _Elements(TorchDispatchMode):
+    """Elements of all tensors that operations returned: what the arithmetic went through."""
+
+    total = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = function(*args, **(kwargs or {}))
+        self.total += sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        return result
+
+
+@pytest.mark.parametrize("components", [("content", "time", "channel"), ("time", "channel"), ("time",)], ids=str)
+def test_work_is_linear_in_channels(components: tuple[str, ...]) -> None:
+    work = []
+    for C in (100, 400):
+        with _Elements() as mode:
+            Case((2, C), channel_window=3, channel_reach=4, batch=1, components=components).evaluate("separable")
+        work.append(mode.total)
+    assert work[1] < 4.1 * work[0]
+
+
+def codebooks(time_rows: int, channel_rows: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return tuple(torch.randn(rows, 8, generator=generator) for rows in (time_rows, channel_rows))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("channel_distance", ["absolute", "signed"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 40])
+def test_the_module_clamps_by_the_same_mechanism(channels: int, channel_distance: Any) -> None:
+    """A codebook written out to every distance gives the same, forward and backward, at any number of channels."""
+    x = torch.randn(2, 3, channels, 8, generator=torch.Generator().manual_seed(6))
+    times, rows = codebooks(5, 7)
+    torch.manual_seed(7)
+    clamped = MVPAttention(8, 2, causal=False, beyond="clamp", channel_window=2, channel_distance=channel_distance)
+    torch.nn.init.normal_(clamped.channel_bias)
+    clamped.impl = "separable"
+    written_out = MVPAttention(8, 2, causal=False, channel_window=2, channel_distance=channel_distance)
+    written_out.load_state_dict(clamped.state_dict())
+    written_out.impl = "reference"
+    if channel_distance == "signed":
+        long = torch.cat([rows[:1].expand(50, -1), rows, rows[-1:].expand(50, -1)])
+    else:
+        long = torch.cat([rows, rows[-1:].expand(50, -1)])
+    expected, actual = written_out(x, times, long), clamped(x, times, rows)
+    torch.testing.assert_close(actual, expected)
+    gradients = [
+        torch.autograd.grad(output.square().sum(), list(module.parameters()))
+        for output, module in ((expected, written_out), (actual, clamped))
+    ]
+    for want, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-4)
+
+
+def test_a_module_with_a_window_of_no_channel_is_refused() -> None:
+    with pytest.raises(ValueError, match="channel_window must be None or a whole number of at least 1 channel, got 0"):
+        MVPAttention(8, 2, channel_window=0)
