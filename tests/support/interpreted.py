@@ -180,7 +180,7 @@ def operator_arguments() -> tuple[list[Tensor], tuple[Tensor, bool, int, bool]]:
     query, key, value, time_key, channel_key, u, v, w = case.inputs(torch.float32)
     tables = (
         *operator._time_table(query, time_key, v, True),
-        *operator._channel_table(query, channel_key, w, "absolute"),
+        *operator._channel_table(query, channel_key[torch.tensor([[0, 1], [1, 0]])], w),
     )
     tensors = [query, key, value, u, *(x.detach().requires_grad_() for x in tables)]
     return tensors, (case.real(), True, 1, False)

@@ -40,7 +40,9 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         if "time" in p.components:
             time_table = _time_table(query, time_key, time_bias, p.causal)
         if "channel" in p.components:
-            channel_table = _channel_table(query, channel_key, channel_bias, p)
+            channel = torch.arange(query.shape[2], device=query.device)
+            channel_rows = p.channel_rows(channel[:, None] - channel)
+            channel_table = _channel_table(query, channel_key[channel_rows], channel_bias)
         output, lse, _ = flash_attention(
             query.contiguous(),
             key.contiguous(),
@@ -66,11 +68,9 @@ def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> 
     return repeat(table, "r k d -> (k g) r d", g=G), offset
 
 
-def _channel_table(query: Tensor, channel_key: Tensor, bias: Tensor, p: Problem) -> tuple[Tensor, Tensor]:
-    """Keys of all pairs of channels, for each query head, and their products with the bias: see `Tables`."""
+def _channel_table(query: Tensor, table: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys of all pairs of channels [C, C, H_kv, d], by query head, and their products with the bias: see `Tables`."""
     C, H = query.shape[2:4]
-    channel = torch.arange(C, device=query.device)
-    table = channel_key[p.channel_rows(channel[:, None] - channel)]  # [C, C, H_kv, d]
     G = H // table.shape[2]
     offset = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
     table = repeat(table, "c e k d -> (c k g) d e", g=G)
