@@ -42,7 +42,6 @@ _MOVED = {
     "mvpa_ts.ieeg.data.filters": "mvpa_ts.ieeg.preprocessing.filters",
     "mvpa_ts.ieeg.data.hdf5": "mvpa_ts.ieeg.recordings.hdf5",
     "mvpa_ts.ieeg.data.masks": "mvpa_ts.ieeg.preprocessing.bad_samples",
-    "mvpa_ts.ieeg.data.memory": "mvpa_ts.ieeg.preprocessing.memory",
     "mvpa_ts.ieeg.data.module": "mvpa_ts.ieeg.training.data_module",
     "mvpa_ts.ieeg.data.nejedly": "mvpa_ts.ieeg.datasets.nejedly",
     "mvpa_ts.ieeg.data.preprocessing": "mvpa_ts.ieeg.preprocessing.signal mvpa_ts.ieeg.preprocessing.settings"

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
-from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -97,9 +96,7 @@ class Segments:
         """The recording's subject, or its name where none is known."""
         return self.recording.subject or self.recording.name
 
-    def read(
-        self, first: int, last: int, again: int = 0, memory: Memory | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Segments [first, last).
 
         Parameters
@@ -107,8 +104,6 @@ class Segments:
         first, last : int
         again : int
             How many of the last segments the next reading begins with: they are kept, and not read twice.
-        memory : Memory, optional
-            What gives the signal's array; always a fresh one by default.
 
         Returns
         -------
@@ -122,7 +117,7 @@ class Segments:
                 f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
             )
         count, size = last - first, self.segment_samples
-        signal = (memory or Memory()).empty((len(self.channel_names), count * size))
+        signal = np.empty((len(self.channel_names), count * size), np.float32)
         bad = np.zeros((count, len(signal)))
         # A tail may overlap the segment before it; all others follow one another.
         tail = last == self.num_segments and self._first_samples[-1] % size != 0
@@ -185,9 +180,9 @@ class Segments:
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_]]]:
         """Index, signal [C, 2560] and valid [C] of each segment in turn."""
-        size, memory = self.segment_samples, Memory()
+        size = self.segment_samples
         for first in range(0, self.num_segments, BLOCK_SEGMENTS):
-            signal, valid = self.read(first, min(first + BLOCK_SEGMENTS, self.num_segments), memory=memory)
+            signal, valid = self.read(first, min(first + BLOCK_SEGMENTS, self.num_segments))
             for row, ok in enumerate(valid):
                 yield first + row, signal[:, row * size : (row + 1) * size], ok
 

@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
-from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 OPEN_RECORDINGS = 4
@@ -136,7 +135,6 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
         self.ictal: NDArray[np.bool_] = np.array([self._labels[s.recording][s.first : s.last].any() for s in spans])
         self._used: OrderedDict[int, None] = OrderedDict()
-        self._memory = Memory()
         self._following = 0
 
     def __len__(self) -> int:
@@ -157,7 +155,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
         repeated = self.window - 1 if index in (0, self._following) else 0
         self._following = index + 1
-        signal, valid = segments.read(span.first, span.last, repeated, self._memory)
+        signal, valid = segments.read(span.first, span.last, repeated)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
@@ -169,7 +167,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_used": OrderedDict(), "_memory": Memory()}
+        return self.__dict__ | {"_used": OrderedDict()}
 
 
 class HeldSegments(Segments):
@@ -179,9 +177,7 @@ class HeldSegments(Segments):
         self.__dict__.update(segments.__dict__)
         self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
 
-    def read(
-        self, first: int, last: int, again: int = 0, memory: Memory | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """See `Segments.read`."""
         if self._held is None:
             self._held = super().read(0, self.num_segments)

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments
 from mvpa_ts.ieeg.model.lora import Method, merged, with_head
-from mvpa_ts.ieeg.preprocessing.memory import Memory
 from mvpa_ts.ieeg.training.data_module import EndlessBatches
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule
@@ -116,9 +115,7 @@ class SegmentsView(Segments):
         self.num_segments = len(self.valid)
         self.starts = first / self.preprocessing.sfreq + 5.0 * np.arange(self.num_segments)
 
-    def read(
-        self, first: int, last: int, again: int = 0, memory: Memory | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, first: int, last: int, again: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """See `Segments.read`."""
         size = self.segment_samples
         part = self.signal[:, self.first + first * size : self.first + last * size] * self.signs[:, None]

@@ -1,14 +1,12 @@
-"""Memory is used again only when nobody holds it, and what spans share is read once."""
+"""What spans share is read once, gaps are the same however they are reached, and batches that are held stay so."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 from mvpa_ts.ieeg import Preprocessing, Recording, Segments, read_recording
-from mvpa_ts.ieeg.preprocessing.memory import KEPT, Memory
 from mvpa_ts.ieeg.simulation.writing import write_swec
 from mvpa_ts.ieeg.training.spans import SpanDataset, collate
 
@@ -25,38 +23,6 @@ def make(seconds: float, subject: str = "S01", gaps: int = 0) -> Recording:
     for cut in range(CHUNK, x.shape[1] if gaps else 0, CHUNK):  # flat on both sides of a chunk's end
         x[0, cut - 70 : cut + 70] = 1.5
     return Recording.from_array(x, 512.0, ["A1", "A2", "A3"], "µV", subject=subject, preprocessed=True)
-
-
-@pytest.mark.parametrize(
-    "hold",
-    [
-        lambda array: array[1:, ::2],
-        lambda array: array[:, 3:][0].T,
-        lambda array: torch.from_numpy(array),
-        lambda array: torch.from_numpy(array)[None].view(-1)[:2],
-        lambda array: torch.from_numpy(array).numpy()[0],
-    ],
-    ids=["view", "view of a view", "tensor", "view of a tensor", "array of a tensor"],
-)
-def test_what_is_held_is_not_written(hold):
-    memory = Memory()
-    array = memory.empty((4, 1000))
-    array[:] = 7.0
-    held = hold(array)
-    del array
-    for _ in range(5):
-        memory.empty((4, 1000))[:] = 0.0
-    assert (held == 7.0).all()
-
-
-def test_few_arrays_are_kept():
-    memory = Memory()
-    arrays = [memory.empty((2, 500)) for _ in range(10)]
-    assert len({array.ctypes.data for array in arrays}) == 10
-    assert len(memory._lent) == KEPT
-    del arrays
-    assert memory.empty((500, 3)).shape == (500, 3)  # larger than what is free
-    assert len(memory._lent) == KEPT
 
 
 @pytest.mark.parametrize(("length", "window"), [(144, 25), (150, 100), (36, 1), (7, 7), (20, 3)])
@@ -80,11 +46,10 @@ def test_gaps_are_the_same_however_reached(tmp_path, settings):
     assert len(one_by_one) == 123
     assert not all(valid.all() for _, valid in one_by_one)
     rng = np.random.default_rng(1)
-    memory = Memory()
     for _ in range(20):
         first = int(rng.integers(122))
         last = int(rng.integers(first + 1, 124))
-        signal, valid = segments.read(first, last, int(rng.integers(0, 60)), memory)
+        signal, valid = segments.read(first, last, int(rng.integers(0, 60)))
         np.testing.assert_array_equal(signal, np.concatenate([one_by_one[i][0] for i in range(first, last)], axis=1))
         np.testing.assert_array_equal(valid, np.stack([one_by_one[i][1] for i in range(first, last)]))
 
