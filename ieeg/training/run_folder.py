@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
+from mvpa_ts.ieeg.training.loggers import InterruptibleTensorBoard
 from mvpa_ts.ieeg.training.seen_subjects import save_training_subjects
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class TrainingFiles:
                 FinalFiles(self.folder, self.checkpoint),
                 *([StepProgressBar()] if progress else []),
             ],
-            "logger": [losses, TensorBoardLogger(self.folder, name="tensorboard")],
+            "logger": [losses, InterruptibleTensorBoard(self.folder, name="tensorboard")],
             "plugins": [AtomicCheckpointIO()],
         }
 
