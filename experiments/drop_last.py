@@ -19,12 +19,13 @@ from typing import Any
 import pandas as pd
 import torch
 from harness.forecasting.models import HORIZONS, LOOKBACK, build
-from harness.forecasting.training import train
 from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import Tensor, nn
 
-from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
+from mvpa_ts.forecasting.training import train
+from mvpa_ts.windows import Windows
 
 # Its name in the forecasting table, where "Linear" has a higher rate.
 MODEL, RATE, SEED = "Linear, rate 6e-3", 6e-3, 1
@@ -56,8 +57,7 @@ def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[
     """Train once; a row for each batch size."""
     frame = load_forecasting_frame(dataset)
     windows = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
-    missing = windows["train"].missing
-    model, training, _ = build("Linear", dataset, horizon, frame.shape[1] - 1, SEED, missing=missing)
+    model, training, _ = build("Linear", dataset, horizon, frame.shape[1] - 1, SEED)
     train(model, windows, replace(training, learning_rate=RATE), seed=SEED, max_steps=max_steps)
     squared, absolute = window_errors(model, windows["test"])
     for size in BATCH_SIZES:
@@ -80,10 +80,10 @@ def kept_windows(windows: int, batch_size: int) -> int:
 
 
 @torch.no_grad()
-def window_errors(model: nn.Module, windows: WindowSet) -> tuple[Tensor, Tensor]:
+def window_errors(model: nn.Module, windows: Windows) -> tuple[Tensor, Tensor]:
     """Mean squared and mean absolute error of each window, in the order of time."""
     model.eval()
-    errors = [(model(x, first_row) - y).double() for x, y, first_row in windows.batches(128)]
+    errors = [(model(**inputs)[..., 0] - target).double() for inputs, target, _ in windows.batches(128)]
     squared = torch.cat([error.square().mean((1, 2)) for error in errors])
     return squared, torch.cat([error.abs().mean((1, 2)) for error in errors])
 

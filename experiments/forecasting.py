@@ -28,10 +28,11 @@ from typing import Any
 import torch
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
 from harness.forecasting.report import write_report
-from harness.forecasting.training import Checkpoint, evaluate, train
 from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
+from mvpa_ts.forecasting.errors import evaluate
+from mvpa_ts.forecasting.training import Checkpoint, train
 
 KEY = ["model", "dataset", "horizon", "seed"]
 
@@ -83,8 +84,7 @@ def run_one(
     windows = forecasting_windows(frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device)
     if arguments.quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
-    channels, missing = frame.shape[1] - 1, windows["train"].missing
-    model, training, settings = build(model_name, dataset, horizon, channels, seed, arguments.lookback, missing)
+    model, training, settings = build(model_name, dataset, horizon, frame.shape[1] - 1, seed, arguments.lookback)
     model.to(arguments.device)
 
     def report(epoch: int, mse: float) -> None:

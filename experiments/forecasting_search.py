@@ -34,11 +34,12 @@ from harness.forecasting.blocks import BLOCKS, THINNING, blocks, thinned
 from harness.forecasting.models import CYCLES, LOOKBACK, configured
 from harness.forecasting.models import HORIZONS as ALL_HORIZONS
 from harness.forecasting.settings import MVPA_SETTINGS, SEARCHED_SETTINGS
-from harness.forecasting.training import errors_by_channel, train
 from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
+from mvpa_ts.forecasting.errors import errors_by_channel
+from mvpa_ts.forecasting.training import train
 
 SEED, REFERENCE = 1, -1
 # A run of Weather takes several times as long as one of ETT.
@@ -257,7 +258,7 @@ def run(
     if quick:
         windows = {name: replace(whole, starts=whole.starts[:64]) for name, whole in windows.items()}
     torch.manual_seed(SEED)
-    model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings, missing=windows["train"].missing)
+    model, training, _ = configured(dataset, horizon, frame.shape[1] - 1, settings)
     training = replace(training, epochs=training.epochs * every)  # as many steps as on all windows
     outcome = train(model, windows, training, seed=SEED, max_steps=3 if quick else None)
     errors = errors_by_channel(model, windows["validation"])

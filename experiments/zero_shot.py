@@ -18,12 +18,14 @@ from typing import Any
 import pandas as pd
 import torch
 from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from harness.forecasting.training import evaluate, train
 from harness.tables import append_row, hardware, read_rows, results_folder
 from torch import Tensor, nn
 
-from mvpa_ts.datasets.forecasting import WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
+from mvpa_ts.forecasting.errors import evaluate
+from mvpa_ts.forecasting.training import train
+from mvpa_ts.windows import Windows
 
 SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
 # What belongs to the channels of the source is left out.
@@ -75,17 +77,16 @@ def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict
     model, training, _ = mvpa(SOURCE, horizon, channels, {**MVPA_MODELS[name], **SHARED})
     train(model, source, training, seed=seed, max_steps=3 if quick else None)
     for target, windows in targets.items():
-        model.missing = windows.missing
         yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
 
 
-def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, WindowSet]:
+def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, Windows]:
     """Windows of a data set, few of them in a smoke run."""
     windows = forecasting_windows(load_forecasting_frame(name), name, lookback=LOOKBACK, horizon=horizon)
     return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()} if quick else windows
 
 
-def naive_errors(windows: WindowSet, season: int) -> tuple[float, float]:
+def naive_errors(windows: Windows, season: int) -> tuple[float, float]:
     """Errors of the last `season` rows before each horizon, repeated."""
     return evaluate(_LastSeason(windows, season), windows)
 
@@ -93,14 +94,14 @@ def naive_errors(windows: WindowSet, season: int) -> tuple[float, float]:
 class _LastSeason(nn.Module):
     """Reads the series itself, for a season may be longer than the look-back."""
 
-    def __init__(self, windows: WindowSet, season: int) -> None:
+    def __init__(self, windows: Windows, season: int) -> None:
         super().__init__()
         self.windows = windows
         self.ahead = torch.arange(windows.horizon) % season - season
 
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        """Rows before the horizon, [B, h, C]."""
-        return self.windows.values[(first_row + self.windows.lookback)[:, None] + self.ahead]
+    def forward(self, phase: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Rows before the horizon, [B, h, C, 1]; the phase of a window is its first row."""
+        return self.windows.values[(phase + self.windows.lookback)[:, None] + self.ahead][..., None]
 
 
 def _row(model: str, target: str, horizon: int, seed: int, errors: tuple[float, float], windows: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,12 +22,15 @@ class WeightAverage:
         Its trainable weights are averaged.
     decay : float or None
         None keeps no average; everything then acts on the weights themselves.
+    warm_up : bool
+        False forgets as fast at first as later, and starts at the weights of the first update.
     """
 
-    def __init__(self, module: nn.Module, decay: float | None) -> None:
+    def __init__(self, module: nn.Module, decay: float | None, *, warm_up: bool = True) -> None:
         self._weights: list[torch.Tensor] = [] if decay is None else [w for w in module.parameters() if w.requires_grad]
         self._average = [weight.detach().clone() for weight in self._weights]
         self._decay = decay
+        self._warm_up = warm_up
         self._steps = 0
 
     @torch.no_grad()
@@ -35,7 +39,10 @@ class WeightAverage:
         if self._decay is None or not self._weights:
             return
         self._steps += 1
-        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        if self._warm_up:
+            decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        else:
+            decay = self._decay if self._steps > 1 else 0.0
         torch._foreach_lerp_(self._average, self._weights, 1.0 - decay)
 
     @torch.no_grad()
@@ -54,6 +61,17 @@ class WeightAverage:
             yield
         finally:
             self.exchange()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on later needs."""
+        return {"steps": self._steps, "average": self._average}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self._steps = state["steps"]
+        for average, saved in zip(self._average, state["average"], strict=True):
+            average.copy_(saved)
 
     def keep(self) -> None:
         """Give the module the averaged weights for good."""

@@ -23,6 +23,8 @@ NAMES = {
 # Names that were removed, by module; each stands in the changelog.
 REMOVED: dict[str, set[str]] = {
     "mvpa_ts.classification.training": {"Report"},
+    "mvpa_ts.datasets": {"WindowSet"},
+    "mvpa_ts.forecast_windows": {"Part"},
     "mvpa_ts.ieeg.events": {"SEGMENT"},
     "mvpa_ts.ieeg.noise": {"PAPER_SNR"},
 }

@@ -15,7 +15,7 @@ from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.forecasting.network import observed_range
+from mvpa_ts.windows import observed_range
 
 
 def check_local(dataset: Any, distributed_config: Any = None) -> None:

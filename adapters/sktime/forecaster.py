@@ -20,9 +20,10 @@ from mvpa_ts.adapters.sktime.parameters import network_config, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.fitted import FittedForecaster
 from mvpa_ts.forecasting.quantiles import quantiles_at
-from mvpa_ts.forecasting.training import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
-from mvpa_ts.forecasting.windows import Scaling, Series
+from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.windows import Scaling, Series
 
 _DEFAULT = ForecastingConfig(1, 48)
 _TRAINING = ForecasterTraining()

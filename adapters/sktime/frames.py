@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
-from mvpa_ts.forecasting.windows import Series
+from mvpa_ts.windows import Series
 
 
 def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X") -> pd.DataFrame:

@@ -8,7 +8,7 @@ from mvpa_ts.adapters import host_words
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.quantiles import checked_levels
 from mvpa_ts.forecasting.training import ForecasterTraining
-from mvpa_ts.forecasting.windows import Series
+from mvpa_ts.windows import Series
 
 if TYPE_CHECKING:
     from mvpa_ts.adapters.sktime.forecaster import MVPAForecaster

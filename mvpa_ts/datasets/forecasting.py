@@ -7,16 +7,14 @@ downloaded from their public address; a checksum decides whether a cached or dow
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mvpa_ts.forecasting.network import observed_range
+from mvpa_ts.windows import Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,65 +109,13 @@ class Borders:
         return cls((0, train), (train, validation), (validation, test))
 
 
-@dataclass(frozen=True)
-class WindowSet:
-    """All windows of one part at stride 1; none is dropped.
-
-    Attributes
-    ----------
-    values : Tensor, shape (rows, C)
-        The whole scaled series; windows are cut from it when they are asked for.
-    starts : Tensor, shape (windows,)
-        First look-back row of each window, which is also its phase in a cycle counted from row 0.
-    lookback, horizon : int
-    missing : Tensor, shape (C,), optional
-        The scaled number that stands in `values` where nothing was measured. Windows are cut as they are, for published
-        tables count it as a value; a model may know better.
-    """
-
-    values: Tensor
-    starts: Tensor
-    lookback: int
-    horizon: int
-    missing: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def complete(self) -> WindowSet:
-        """The windows without a missing value."""
-        if self.missing is None:
-            return self
-        before = torch.zeros(len(self.values) + 1, dtype=torch.long, device=self.values.device)
-        before[1:] = (self.values == self.missing).any(1).cumsum(0)
-        stops = self.starts + self.lookback + self.horizon
-        return replace(self, starts=self.starts[before[stops] == before[self.starts]])
-
-    def value_range(self) -> tuple[Tensor, Tensor]:
-        """Smallest and largest value of each channel that was measured in a row of the windows, [C] each."""
-        # Windows that begin at a row, less those that have ended there.
-        change, one = self.starts.new_zeros(len(self.values) + 1), torch.ones_like(self.starts)
-        change.index_add_(0, self.starts, one).index_add_(0, self.starts + self.lookback + self.horizon, -one)
-        values = self.values[change.cumsum(0)[:-1] > 0]
-        observed = torch.ones_like(values, dtype=torch.bool) if self.missing is None else values != self.missing
-        return observed_range(values, observed)
-
-    def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Look-back [B, L, C], horizon [B, h, C] and first row [B]; shuffled if a generator is given."""
-        order = torch.randperm(len(self), generator=generator) if generator else torch.arange(len(self))
-        steps = torch.arange(self.lookback + self.horizon, device=self.values.device)
-        for rows in order.to(self.values.device).split(size):
-            starts = self.starts[rows]
-            windows = self.values[starts[:, None] + steps]
-            yield windows[:, : self.lookback], windows[:, self.lookback :], starts
-
-
 def forecasting_windows(
     frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu"
-) -> dict[str, WindowSet]:
-    """Scaled windows of the parts "train", "validation" and "test".
+) -> dict[str, Windows]:
+    """All scaled windows of the parts "train", "validation" and "test" at stride 1; none is dropped.
 
-    The scaler (mean and population standard deviation of each channel) is fitted on the train rows.
+    What was not measured is marked as not observed, but counts as a target, as in published tables. The scaler (mean
+    and population standard deviation of each channel) is fitted on the train rows.
 
     Parameters
     ----------
@@ -193,9 +139,9 @@ def forecasting_windows(
     scale = train.std(0)
     scale[scale == 0.0] = 1.0
     tensor = torch.tensor((values - train.mean(0)) / scale, dtype=torch.float32, device=device)
-    missing = None
+    observed = None
     if name in _MISSING_CODE:
-        missing = torch.tensor((_MISSING_CODE[name] - train.mean(0)) / scale, dtype=torch.float32, device=device)
+        observed = torch.tensor(values != _MISSING_CODE[name], device=device)
     windows = {}
     for part in ("train", "validation", "test"):
         start, stop = getattr(borders, part)
@@ -205,5 +151,6 @@ def forecasting_windows(
             raise ValueError(
                 f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
             )
-        windows[part] = WindowSet(tensor, torch.arange(first, first + count, device=device), lookback, horizon, missing)
+        starts = torch.arange(first, first + count, device=device)
+        windows[part] = Windows(tensor, starts, lookback, horizon, observed)
     return windows

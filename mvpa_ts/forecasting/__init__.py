@@ -1,11 +1,27 @@
-"""The forecasting network, its training and its files."""
+"""Forecasting of multivariate series: the network, its training, and what training returns."""
 
 from mvpa_ts._moved import hand_on
+from mvpa_ts.forecasting.closed_form import least_squares_start
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.fitted import FittedForecaster
+from mvpa_ts.forecasting.network import ForecastingNetwork, PatchEncoder
+from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.windows import Scaling, Series
+
+__all__ = [
+    "LEVELS",
+    "FittedForecaster",
+    "ForecasterTraining",
+    "ForecastingConfig",
+    "ForecastingNetwork",
+    "PatchEncoder",
+    "Scaling",
+    "Series",
+    "fit_forecaster",
+    "least_squares_start",
+]
 
 __getattr__ = hand_on(
     __name__,
-    {
-        "mvpa_ts.forecasting.configuration": "ForecastingConfig",
-        "mvpa_ts.forecasting.network": "ForecastingNetwork PatchEncoder location_scale observed_range parameter_groups",
-    },
+    {"mvpa_ts.forecasting.network": "location_scale parameter_groups", "mvpa_ts.windows": "observed_range"},
 )

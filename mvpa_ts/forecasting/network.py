@@ -56,10 +56,18 @@ class ForecastingNetwork(nn.Module):
         if config.level_reversion:
             self.reversion = nn.Parameter(torch.zeros(config.horizon))
         if config.bounded_channels is not None:
-            widest = torch.full((config.bounded_channels,), torch.finfo().max)
+            widest = torch.full((config.bounded_channels,), torch.finfo(torch.float32).max)
             self.register_buffer("lower", -widest)
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the network has room for bounds, and none were set yet."""
+        if self.config.bounded_channels is None:
+            return False
+        widest = torch.finfo(torch.float32).max
+        return bool((self.lower <= -widest).all() and (self.upper >= widest).all())
 
     @torch.no_grad()
     def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
@@ -363,14 +371,6 @@ class PatchEncoder(nn.Module):
         x = F.pad(x, (0, 0, 0, 0, ahead, max(0, length - ahead - x.shape[1])))
         patches = x[:, :length].unfold(1, config.patch_length, config.patch_stride)
         return rearrange(patches, "b t c f p -> b t c (p f)")
-
-
-def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest observed value of each column of [n, C], [C] each; infinite for a column without any."""
-    empty = ~observed.any(0)
-    lower = values.masked_fill(~observed, torch.inf).amin(0)
-    upper = values.masked_fill(~observed, -torch.inf).amax(0)
-    return torch.where(empty, upper, lower), torch.where(empty, lower, upper)
 
 
 def location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

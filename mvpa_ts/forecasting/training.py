@@ -1,30 +1,35 @@
-"""Training a `ForecastingNetwork` on a few series or on many, and forecasting with what came out."""
+"""The training of forecasting networks: one loop, for a few series, for many, and for the published benchmarks."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts.checks import keep_shares, keep_whole
-from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.files import replaced
+from mvpa_ts.forecasting.closed_form import least_squares_start
 from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
+from mvpa_ts.forecasting.fitted import FittedForecaster
 from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
-from mvpa_ts.forecasting.quantiles import checked_levels, in_order, pinball_loss, start_in_order
-from mvpa_ts.forecasting.windows import Part, Scaling, Series, Windows
+from mvpa_ts.forecasting.quantiles import checked_levels, start_in_order
 from mvpa_ts.weight_averaging import WeightAverage
-from mvpa_ts.weights import read_weights
+from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
-_FORMAT = "mvpa-ts forecaster 1"
-_VALIDATIONS = 20  # in a run
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+_VALIDATIONS = 20  # in a run that is counted in steps
+_PARTS = {"train": "training", "validation": "validation"}
+# Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
+_CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 
 
 @dataclass(frozen=True)
@@ -35,146 +40,346 @@ class ForecasterTraining:
     ----------
     steps : int
         Optimiser steps, one cycle of the learning rate.
+    epochs : int or None
+        Passes over all windows, in place of `steps`.
     batch_size : int
         Windows in a step; all windows where there are fewer.
     learning_rate : float
         Peak of the cycle.
     linear_learning_rate : float or None
         That of the linear path and the learnable cycle; None: the same.
+    schedule : {"one-cycle", "halving", "constant"}
+        Of the learning rates; "halving" begins after the second epoch and is done after every epoch.
     weight_decay : float
+    clip : float or None
+        Largest norm of the gradient.
     weight_averaging : float or None
         Decay of the averaged weights, which are validated and kept.
+    averaging_warm_up : bool
+        Whether the average forgets faster at first, see `WeightAverage`.
+    loss : {"l1", "mse"}
+        Of a network with one output; quantiles have the pinball loss.
+    horizon_decay, frequency_weight : float
+        Weight of near steps, and share of the loss that is over frequencies, as in `forecast_loss`.
+    ridge : float or None
+        Start the linear path and the cycle in closed form with that ridge, see `least_squares_start`; None starts
+        them at zero.
+    cycle_strength, reversion_strength : float
+        Of that start.
     validation_fraction : float
         Share of each series, at its end, that is kept out of training to choose among the weights on the way;
         0 trains on everything and keeps the last weights.
+    keep : {"best", "last"}
+        The weights of the best validation, or those at the end.
     patience : int or None
-        Stop after that many validations (of 20 a run) without a better one.
+        Stop after that many validations without a better one. There is one after each epoch where training is counted
+        in `epochs`, otherwise 20 a run.
     """
 
     steps: int = 500
+    epochs: int | None = None
     batch_size: int = 256
     learning_rate: float = 6e-3
     linear_learning_rate: float | None = None
+    schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"
     weight_decay: float = 0.0
+    clip: float | None = 1.0
     weight_averaging: float | None = 0.99
+    averaging_warm_up: bool = True
+    loss: Literal["l1", "mse"] = "l1"
+    horizon_decay: float = 0.0
+    frequency_weight: float = 0.0
+    ridge: float | None = None
+    cycle_strength: float = 0.5
+    reversion_strength: float = 0.25
     validation_fraction: float = 0.0
+    keep: Literal["best", "last"] = "best"
     patience: int | None = None
 
     def __post_init__(self) -> None:
         keep_whole(self, 0, "steps")
-        keep_whole(self, 1, "batch_size", "patience")
+        keep_whole(self, 1, "epochs", "batch_size", "patience")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if self.linear_learning_rate is not None and not self.linear_learning_rate > 0.0:
-            raise ValueError(f"linear_learning_rate must be positive or None, got {self.linear_learning_rate}")
-        if not self.weight_decay >= 0.0:
-            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        for name in ("linear_learning_rate", "clip"):
+            if (value := getattr(self, name)) is not None and not value > 0.0:
+                raise ValueError(f"{name} must be positive or None, got {value}")
+        for name in ("weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge"):
+            if (value := getattr(self, name)) is not None and not value >= 0.0:
+                raise ValueError(f"{name} must be at least 0, got {value}")
         if self.weight_averaging is not None and not 0.0 < self.weight_averaging < 1.0:
             raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")
         keep_shares(self, "validation_fraction")
-        if self.patience is not None and not self.validation_fraction:
+        if not 0.0 <= self.frequency_weight <= 1.0:
+            raise ValueError(f"frequency_weight must be in [0, 1], got {self.frequency_weight}")
+        if self.patience is not None and self.epochs is None and not self.validation_fraction:
             raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")
+        for name, known in (
+            ("schedule", ("one-cycle", "halving", "constant")),
+            ("loss", ("l1", "mse")),
+            ("keep", ("best", "last")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
-class FittedForecaster:
-    """A trained network and what it needs to know about its numbers.
+class Checkpoint:
+    """A file for the state of a run that is under way, and the settings that no other run has."""
+
+    path: Path
+    settings: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training run gave.
 
     Attributes
     ----------
-    network : ForecastingNetwork
-    levels : tuple of float
-        Quantiles that the network gives.
-    feature_scaling : Scaling or None
-        Of the features, from training.
-    feature_names : tuple or None
-        Of the features, in the network's order, where whoever trained it says so.
+    validation_mse, validation_mae : float
+        Means over all windows, steps and channels, in scaled units, of the weights that were kept. For quantiles, the
+        pinball loss stands in both. Infinite without a validation.
+    epochs : int
+        Passes over the windows, the last of which may not be whole.
+    seconds, seconds_per_epoch : float
+        Processor time of this process on a CPU, which other work on the machine changes little; wall-clock time on a
+        GPU.
     """
 
-    network: ForecastingNetwork
-    levels: tuple[float, ...]
-    feature_scaling: Scaling | None = None
-    feature_names: tuple[Any, ...] | None = None
+    validation_mse: float
+    validation_mae: float
+    epochs: int
+    seconds: float
+    seconds_per_epoch: float
 
-    @property
-    def config(self) -> ForecastingConfig:
-        """Sizes of the network."""
-        return self.network.config
 
-    @torch.no_grad()
-    def predict(self, series: Series, scaling: Scaling | None = None) -> np.ndarray:
-        """Quantiles of the steps after the series' last row, shape (h, C, Q).
+def train(
+    model: nn.Module,
+    windows: Mapping[str, Windows],
+    training: ForecasterTraining,
+    *,
+    seed: int,
+    levels: Sequence[float] | None = None,
+    max_steps: int | None = None,
+    progress: Callable[[int, float], None] | None = None,
+    report: Callable[[int, float], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Outcome:
+    """Train a model in place.
 
-        Parameters
-        ----------
-        series : Series
-            Features, where the network has any, must reach `horizon` rows past the values. Rows before the look-back
-            are not used; missing ones are masked.
-        scaling : Scaling, optional
-            Of the series in training; by default that of the series itself.
-        """
-        config = self.config
-        if config.future_size and (
-            series.features is None or len(series.features) < len(series.values) + config.horizon
-        ):
-            raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
-        scaling = Scaling.of(series.values) if scaling is None else scaling
-        past = max(0, len(series.values) - config.lookback)
-        features = None if series.features is None else series.features[past:]
-        tail = Series(series.values[past:], features, series.position + past)
-        windows = Windows([tail], [scaling], config, self.feature_scaling)
-        inputs, _, _ = windows.at(torch.tensor([len(tail.values)]))  # rows are padded by a look-back
-        quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
-        return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+    Parameters
+    ----------
+    model : nn.Module
+        Called with the inputs that `Windows.batches` gives; returns (B, h, C, m).
+    windows : dict of Windows
+        "train", and "validation" if any; on the device of the model.
+    training : ForecasterTraining
+        `validation_fraction` is not read here: the windows are cut already. Closed-form start and learning rate of
+        the linear path are for a `ForecastingNetwork`. One with `bounded_channels` and no bounds yet gets the range of
+        the windows to train on.
+    seed : int
+        Of the order of the windows; dropout follows torch's global random state.
+    levels : sequence of float, optional
+        The outputs are quantiles of these levels.
+    max_steps : int, optional
+        End the training after that many steps.
+    progress : callable, optional
+        Told the steps done and the last loss.
+    report : callable, optional
+        Told the epoch and its validation error.
+    checkpoint : Checkpoint, optional
+        Its file is written after each epoch and gone on from when it is there: the end is that of a run without a
+        stop. The caller removes it.
+    """
+    device = windows["train"].values.device
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    started = clock()
+    run = _Run(model, windows, training, seed, levels, max_steps)
+    if checkpoint is not None and checkpoint.path.is_file():
+        run.load(checkpoint)
+        started = clock() - run.seconds
+    while not run.finished():
+        run.epoch_of_steps(progress, report)
+        run.seconds = clock() - started
+        if checkpoint is not None:
+            run.save(checkpoint)
+            started = clock() - run.seconds
+    run.keep()
+    return Outcome(*run.errors, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
 
-    def to_files(self, folder: str | Path) -> None:
-        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
-        from safetensors.torch import save
 
-        description = {
-            "format": _FORMAT,
-            "config": asdict(self.config),
-            "levels": self.levels,
-            "feature_scaling": None
-            if self.feature_scaling is None
-            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
-            "feature_names": self.feature_names,
+class _Run:
+    """How far a training run is, and all that its rest depends on."""
+
+    # What a checkpoint holds beside the state of the parts.
+    _COUNTED = ("weights", "errors", "validations", "best_validation", "step", "epoch", "seconds")
+
+    def __init__(
+        self,
+        model: nn.Module,
+        windows: Mapping[str, Windows],
+        training: ForecasterTraining,
+        seed: int,
+        levels: Sequence[float] | None,
+        max_steps: int | None,
+    ) -> None:
+        self.model, self.training = model, training
+        self.windows, self.validation = windows["train"], windows.get("validation")
+        self.device = self.windows.values.device
+        self.levels = None if levels is None else torch.tensor(levels, device=self.device)
+        self.generator = torch.Generator().manual_seed(seed)
+        epoch = -(-len(self.windows) // training.batch_size)
+        self.total = training.steps if training.epochs is None else training.epochs * epoch
+        self.total = min(max_steps or self.total, self.total)
+        self.every = None if training.epochs is not None else max(1, training.steps // _VALIDATIONS)
+        if training.ridge is not None:
+            start_in_closed_form(model, self.windows, training)
+        if isinstance(model, ForecastingNetwork) and model.unbounded:
+            model.set_bounds(*self.windows.value_range())
+        groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
+        if isinstance(model, ForecastingNetwork):
+            rate = training.linear_learning_rate or training.learning_rate
+            groups = parameter_groups(model, learning_rate=training.learning_rate, linear_rate=rate)
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
+        self.rates = [group["lr"] for group in groups]
+        self.schedule = None
+        if training.schedule == "one-cycle":
+            self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+                self.optimizer,
+                self.rates,
+                total_steps=self.total + 1,
+                pct_start=max(0.2, 1.5 / (self.total + 1)),  # torch divides by zero where the rise takes one step
+            )
+        self.average = WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up)
+        self.weights: dict[str, Tensor] | None = None  # of the best validation, or of the last
+        self.errors = (float("inf"), float("inf"))
+        self.validations = self.best_validation = self.step = self.epoch = 0
+        self.seconds = 0.0
+
+    def finished(self) -> bool:
+        """Whether all steps are done, or validation has not been better for too long."""
+        training = self.training
+        worse = self.validations - self.best_validation
+        impatient = training.keep == "best" and training.patience is not None and worse >= training.patience
+        return self.step >= self.total or impatient
+
+    def epoch_of_steps(
+        self, progress: Callable[[int, float], None] | None, report: Callable[[int, float], None] | None
+    ) -> None:
+        """One pass over the windows, or what is left of the run."""
+        training = self.training
+        self.model.train()
+        for inputs, target, counted in self.windows.batches(training.batch_size, self.generator):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = forecast_loss(
+                self.model(**inputs),
+                target,
+                counted,
+                loss=training.loss,
+                levels=self.levels,
+                horizon_decay=training.horizon_decay,
+                frequency_weight=training.frequency_weight,
+            )
+            loss.backward()
+            if training.clip is not None:
+                nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
+            self.optimizer.step()
+            if self.schedule is not None:
+                self.schedule.step()
+            self.average.update()
+            self.step += 1
+            if progress is not None:
+                progress(self.step, float(loss.detach()))
+            if self.every is not None and (self.step % self.every == 0 or self.step == self.total):
+                self.validate(report)
+            if self.finished():
+                break
+        self.epoch += 1
+        if training.schedule == "halving":
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * 0.5 ** (self.epoch - 1)
+        if self.every is None:
+            self.validate(report)
+
+    def validate(self, report: Callable[[int, float], None] | None) -> None:
+        """Look at the averaged weights, and note them if they are to be kept."""
+        keep_last = self.training.keep == "last"
+        if self.validation is None or (keep_last and self.step < self.total):
+            return
+        with self.average.in_place():
+            if self.levels is None:
+                errors = evaluate(self.model, self.validation)
+            else:
+                errors = (quantile_error(self.model, self.validation, self.levels),) * 2
+            self.validations += 1
+            if report is not None:
+                report(self.epoch + (self.every is not None), errors[0])
+            if keep_last or errors[0] < self.errors[0]:
+                self.errors, self.best_validation = errors, self.validations
+                self.weights = copy.deepcopy(self.model.state_dict())
+        self.model.train()
+
+    def keep(self) -> None:
+        """Give the model the weights to keep."""
+        self.average.keep()
+        if self.weights is not None:
+            self.model.load_state_dict(self.weights)
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "average": self.average}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write everything, by way of a temporary file."""
+        random = [self.generator.get_state(), torch.get_rng_state()]
+        if self.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(self.device))
+        state = {name: getattr(self, name) for name in self._COUNTED} | {
+            "settings": checkpoint.settings,
+            "parts": {name: part.state_dict() for name, part in self._parts().items()},
+            "random": random,
         }
-        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
-        write_bytes(Path(folder) / "forecaster.safetensors", save(weights))
-        write_bytes(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+        with replaced(checkpoint.path) as temporary:
+            torch.save(state, temporary)
 
-    @classmethod
-    def from_files(cls, folder: str | Path) -> FittedForecaster:
-        """Read what `to_files` wrote; nothing in the files is executed.
-
-        Raises
-        ------
-        OSError
-            A file is missing.
-        ValueError
-            The folder holds something else, or weights that do not fit the description.
-        """
-        path = Path(folder) / "forecaster.json"
-        description = read_config(path)
-        if description.get("format") != _FORMAT:
-            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
-        config: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
-        }
-        network = ForecastingNetwork(ForecastingConfig(**config))
-        weights = read_weights(Path(folder) / "forecaster.safetensors")
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Take up a run where it was left; one of other settings, or a damaged file, is refused."""
         try:
-            network.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
-        scaling = description["feature_scaling"]
-        if scaling is not None:
-            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
-        names = description["feature_names"]
-        return cls(
-            network.eval(), checked_levels(description["levels"]), scaling, None if names is None else tuple(names)
-        )
+            state = torch.load(checkpoint.path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            raise ValueError(f"{checkpoint.path} is damaged: remove it to begin anew") from error
+        if state["settings"] != checkpoint.settings:
+            raise ValueError(
+                f"{checkpoint.path} was begun with other settings, {state['settings']}, not {checkpoint.settings}: "
+                "remove it to begin anew"
+            )
+        for name, part in self._parts().items():
+            part.load_state_dict(state["parts"][name])
+        order, cpu, *cuda = state["random"]
+        self.generator.set_state(order)
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state(*cuda, self.device)
+        for name in self._COUNTED:
+            setattr(self, name, state[name])
+
+
+def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
+    """Least squares for the linear path of a `ForecastingNetwork`, on some of the windows: neighbours are alike."""
+    if not isinstance(model, ForecastingNetwork):
+        raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
+    assert training.ridge is not None
+    complete = windows.complete()
+    every = max(1, min(_CLOSED_FORM_EVERY, len(complete) // _CLOSED_FORM_WINDOWS))
+    chosen = complete.thinned(every)
+    least_squares_start(
+        model,
+        lambda: ((inputs["x"], target, inputs["phase"]) for inputs, target, _ in chosen.batches(256)),
+        ridge=training.ridge,
+        cycle_strength=training.cycle_strength,
+        reversion_strength=training.reversion_strength,
+    )
 
 
 def fit_forecaster(
@@ -219,8 +424,7 @@ def fit_forecaster(
     Examples
     --------
     >>> import numpy as np
-    >>> from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, Series, fit_forecaster
-    >>> from mvpa_ts import ForecastingConfig
+    >>> from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig, Series, fit_forecaster
     >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
     >>> config = ForecastingConfig(12, 48, num_outputs=len(LEVELS))
     >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))
@@ -233,7 +437,21 @@ def fit_forecaster(
         raise ValueError("start must have the same config and levels")
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
     feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
-    windows = Windows(series, scalings, config, feature_scaling)
+    windows = series_windows(
+        series,
+        scalings,
+        lookback=config.lookback,
+        horizon=config.horizon,
+        feature_scaling=feature_scaling,
+        validation_fraction=training.validation_fraction,
+    )
+    trained = training.steps or training.epochs
+    if not training.validation_fraction:
+        del windows["validation"]
+    for part, chosen in windows.items():
+        if trained and not len(chosen):
+            rows = [len(one.values) for one in series]
+            raise ValueError(f"series ({rows} rows) leave no {_PARTS[part]} window with an observed target")
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         torch.manual_seed(seed)
         if start is None:
@@ -242,11 +460,11 @@ def fit_forecaster(
         else:
             network = copy.deepcopy(start.network)
         if config.bounded_channels is not None:
-            network.set_bounds(*windows.value_range())
-        if training.steps:
-            network.to(device)
-            generator = torch.Generator().manual_seed(seed)
-            _train(network, windows.to(device), training, torch.tensor(levels, device=device), generator, progress)
+            network.set_bounds(*_range(series, scalings))
+        if trained:
+            training = training if start is None else replace(training, ridge=None)
+            parts = {part: chosen.to(device) for part, chosen in windows.items()}
+            train(network.to(device), parts, training, seed=seed, levels=levels, progress=progress)
             network.to("cpu")
     return FittedForecaster(network.eval(), levels, feature_scaling)
 
@@ -269,78 +487,8 @@ def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
     return Scaling.of(np.concatenate(features)) if features else None
 
 
-def _train(
-    network: ForecastingNetwork,
-    windows: Windows,
-    training: ForecasterTraining,
-    levels: Tensor,
-    generator: torch.Generator,
-    progress: Callable[[int, float], None] | None,
-) -> None:
-    L, h = windows.config.lookback, windows.config.horizon
-    train, validation = Part(windows), Part(windows)
-    for i, n in enumerate(windows.lengths):
-        end = n - round(n * training.validation_fraction)
-        least = max(1, min(L, (end - h) // 2))  # a short series is looked back at from half of what there is
-        train.add(i, least, end, 0, end)
-        if end < n:
-            validation.add(i, max(least, end - h + 1), n, end, n)
-    for name, part in (("training", train), ("validation", validation)):
-        if not len(part) and (part is train or training.validation_fraction):
-            raise ValueError(f"series ({windows.lengths} rows) leave no {name} window with an observed target")
-
-    def loss(inputs: dict[str, Tensor | None], target: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-        errors = pinball_loss(in_order(network(**inputs), levels), target, levels).mean(-1)
-        return (errors * counted).sum(), counted.sum().to(errors.dtype)
-
-    @torch.no_grad()
-    def validate() -> float:
-        network.eval()
-        sums = torch.stack([torch.stack(loss(*batch)) for batch in validation.batches(training.batch_size)]).sum(0)
-        network.train()
-        return float(sums[0] / sums[1])
-
-    groups = parameter_groups(
-        network,
-        learning_rate=training.learning_rate,
-        linear_rate=training.linear_learning_rate or training.learning_rate,
-    )
-    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
-    schedule_steps = training.steps + 1
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        [group["lr"] for group in groups],
-        total_steps=schedule_steps,
-        pct_start=max(0.2, 1.5 / schedule_steps),  # torch divides by zero where the rise takes one step
-    )
-    average = WeightAverage(network, training.weight_averaging)
-    best, best_state, worse, every = float("inf"), None, 0, max(1, training.steps // _VALIDATIONS)
-    batches: Iterator[tuple[dict[str, Tensor | None], Tensor, Tensor]] = iter(())
-    network.train()
-    for step in range(1, training.steps + 1):
-        batch = next(batches, None)
-        if batch is None:
-            batches = train.batches(training.batch_size, generator)
-            batch = next(batches)
-        optimizer.zero_grad(set_to_none=True)
-        total, count = loss(*batch)
-        (total / count).backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        average.update()
-        if progress is not None:
-            progress(step, float(total.detach() / count))
-        if training.validation_fraction and (step % every == 0 or step == training.steps):
-            with average.in_place():
-                error = validate()
-                if error < best:
-                    best, worse, best_state = error, 0, copy.deepcopy(network.state_dict())
-                else:
-                    worse += 1
-            if training.patience is not None and worse >= training.patience:
-                break
-    if best_state is not None:
-        network.load_state_dict(best_state)
-    else:
-        average.keep()
+def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:
+    """Smallest and largest scaled value of each channel in all series, [C] each."""
+    values = [scaling.apply(one.values) for one, scaling in zip(series, scalings, strict=True)]
+    stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
+    return observed_range(stacked.nan_to_num(0.0), ~stacked.isnan())

@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from harness.forecasting.models import LOOKBACK
 
-from mvpa_ts.datasets.forecasting import Borders, WindowSet, forecasting_windows, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import Borders, forecasting_windows, load_forecasting_frame
+from mvpa_ts.windows import Windows
 
 BLOCKS = 4
 # Every how many-th window is trained on, and forecast.
 THINNING = {"ETTh1": (3, 12), "ETTh2": (3, 12), "Weather": (12, 48)}
 
 
-def blocks(dataset: str, horizon: int) -> list[dict[str, WindowSet]]:
+def blocks(dataset: str, horizon: int) -> list[dict[str, Windows]]:
     """Windows of each block to forecast, and those to train on, whose rows all lie outside of it."""
     frame = load_forecasting_frame(dataset)
     whole = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)["train"]
@@ -33,19 +34,15 @@ def blocks(dataset: str, horizon: int) -> list[dict[str, WindowSet]]:
         forecast = (starts + LOOKBACK >= first) & (starts + length <= last)
         # Zero is the mean of what is trained on, as in the test.
         mean = torch.cat([whole.values[:first], whole.values[last:stop]]).mean(0)
-        missing = None if whole.missing is None else whole.missing - mean
         folds.append(
             {
-                part: replace(whole, values=whole.values - mean, starts=starts[rows], missing=missing)
+                part: replace(whole, values=whole.values - mean, starts=starts[rows])
                 for part, rows in (("train", outside), ("validation", forecast))
             }
         )
     return folds
 
 
-def thinned(windows: dict[str, WindowSet], every: tuple[int, int]) -> dict[str, WindowSet]:
+def thinned(windows: dict[str, Windows], every: tuple[int, int]) -> dict[str, Windows]:
     """Every so many-th window of "train" and of "validation"."""
-    return {
-        part: replace(windows[part], starts=windows[part].starts[::step])
-        for part, step in zip(("train", "validation"), every, strict=True)
-    }
+    return {part: windows[part].thinned(step) for part, step in zip(("train", "validation"), every, strict=True)}

@@ -1,4 +1,4 @@
-"""Every model of the forecasting tables, with its settings, behind one call: ``model(x, first_row) -> forecast``."""
+"""Every model of the forecasting tables, with its settings, behind the call of a `ForecastingNetwork`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from harness.forecasting.settings import (
     nearest_horizon,
     peer_settings,
 )
-from harness.forecasting.training import Training
 from torch import Tensor, nn
 
-from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
 
 LOOKBACK = 96
 HORIZONS = (96, 192, 336, 720)
@@ -35,9 +34,20 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA none": {"components": ()},
     "MVPA linear path alone": {"num_layers": 0},
 }
+# What the settings of each data set change; one cycle of the rate is best seen to its end.
+MVPA_TRAINING = ForecasterTraining(epochs=15, patience=15, averaging_warm_up=False)
 # Defaults of the long-term forecasting benchmark's scripts, which peers are trained by: MSE loss, Adam, 10 epochs, the
 # rate halved after every epoch but the first.
-SCRIPT = Training(1e-4, 32, 10, 3, "mse", "halving", weight_averaging=None, clip=None)
+SCRIPT = ForecasterTraining(
+    learning_rate=1e-4,
+    batch_size=32,
+    epochs=10,
+    patience=3,
+    loss="mse",
+    schedule="halving",
+    weight_averaging=None,
+    clip=None,
+)
 ENSEMBLE, MEMBERS = "MVPA, mean of 5 networks", 5  # differently seeded; not a single model, so a row of its own
 SEARCHED, SEARCHED_EACH = "MVPA, best of the search", "MVPA, best of a search for each horizon"
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -48,20 +58,6 @@ SEARCHES: dict[str, dict[str, Any]] = {
 MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *PEER_SETTINGS)
 
 
-class Core(nn.Module):
-    """A network of this library; the first row of a window is its phase, and the code for a missing value is masked."""
-
-    def __init__(self, config: ForecastingConfig, missing: Tensor | None = None) -> None:
-        super().__init__()
-        self.network = ForecastingNetwork(config)
-        self.register_buffer("missing", missing)
-
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        """Map [B, L, C] to [B, h, C]."""
-        mask = None if self.missing is None else x != self.missing
-        return self.network(x, mask, phase=first_row)[..., 0]
-
-
 class Mean(nn.Module):
     """The mean of the forecasts of several networks."""
 
@@ -69,9 +65,9 @@ class Mean(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        """Map [B, L, C] to [B, h, C]."""
-        return torch.stack([member(x, first_row) for member in self.members]).mean(0)
+    def forward(self, x: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Map [B, L, C] to [B, h, C, 1]."""
+        return torch.stack([member(x, **inputs) for member in self.members]).mean(0)
 
 
 class Host(nn.Module):
@@ -81,8 +77,8 @@ class Host(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        """Map [B, L, C] to [B, h, C]."""
+    def forward(self, x: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Map [B, L, C] to [B, h, C, 1]; what was not observed is read as it stands there."""
         B, L, C = x.shape
         windows = x if self.model.MULTIVARIATE else x.transpose(1, 2).reshape(B * C, L, 1)
         batch = {
@@ -93,7 +89,8 @@ class Host(nn.Module):
             "stat_exog": None,
         }
         forecast = self.model(batch)
-        return forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
+        forecast = forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
+        return forecast[..., None]
 
 
 def available(name: str) -> bool:
@@ -108,9 +105,8 @@ def build(
     channels: int,
     seed: int,
     lookback: int = LOOKBACK,
-    missing: Tensor | None = None,
-) -> tuple[nn.Module, Training, dict[str, Any]]:
-    """The untrained model, how to train it, and its settings as data; `missing` as in `WindowSet`."""
+) -> tuple[nn.Module, ForecasterTraining, dict[str, Any]]:
+    """The untrained model, how to train it, and its settings as data."""
     torch.manual_seed(seed)
     if name in PEER_SETTINGS:
         import neuralforecast.models as host
@@ -126,19 +122,19 @@ def build(
         return Host(model_class(**settings, random_seed=seed)), replace(SCRIPT, **changed), settings
     if name.startswith("Linear"):
         config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
-        return Core(config, missing), Training(learning_rate=2e-2), asdict(config)
+        return ForecastingNetwork(config), replace(MVPA_TRAINING, learning_rate=2e-2), asdict(config)
     if name in MVPA_MODELS:
-        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback, missing)
+        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback)
     if name in SEARCHES:
         if dataset not in SEARCHES[name]:
             raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
         found = SEARCHES[name][dataset]
         if name == SEARCHED_EACH:
             found = nearest_horizon(found, horizon)
-        return configured(dataset, horizon, channels, found, lookback, missing)
+        return configured(dataset, horizon, channels, found, lookback)
     if name == ENSEMBLE:
         members = [
-            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback, missing)
+            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback)
             for index in range(MEMBERS)
         ]
         return Mean([model for model, _, _ in members]), *members[0][1:]
@@ -151,12 +147,11 @@ def mvpa(
     channels: int,
     change: dict[str, Any],
     lookback: int = LOOKBACK,
-    missing: Tensor | None = None,
-) -> tuple[nn.Module, Training, dict[str, Any]]:
+) -> tuple[nn.Module, ForecasterTraining, dict[str, Any]]:
     """MVPA with the settings chosen for the dataset, some of them changed."""
     chosen = (MVPA_SETTINGS if lookback == LOOKBACK else LONG_LOOKBACK_SETTINGS)[dataset]
     training = {**chosen.get("training", {}), **change.get("training", {})}
-    return configured(dataset, horizon, channels, {**chosen, **change, "training": training}, lookback, missing)
+    return configured(dataset, horizon, channels, {**chosen, **change, "training": training}, lookback)
 
 
 def configured(
@@ -165,16 +160,18 @@ def configured(
     channels: int,
     settings: dict[str, Any],
     lookback: int = LOOKBACK,
-    missing: Tensor | None = None,
-) -> tuple[nn.Module, Training, dict[str, Any]]:
+) -> tuple[nn.Module, ForecasterTraining, dict[str, Any]]:
     """MVPA with settings written as in `MVPA_SETTINGS`."""
     settings = dict(settings)
-    training = Training(**settings.pop("training", {}))
+    changed = dict(settings.pop("training", {}))
+    share = changed.pop("linear_rate", 1.0)
+    rate = changed.get("learning_rate", MVPA_TRAINING.learning_rate)
+    training = replace(MVPA_TRAINING, **changed, linear_learning_rate=rate * share)
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
     for name in ("individual_channels", "bounded_channels"):
         settings[name] = channels if settings.pop(name, False) else None
     config = ForecastingConfig(horizon, lookback, **settings)
-    return Core(config, missing), training, asdict(config)
+    return ForecastingNetwork(config), training, asdict(config)
 
 
 def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:

@@ -13,7 +13,7 @@ from sktime.split import ExpandingWindowSplitter
 from support.made_up_series import SMALL, fitted, panel, waves, weights
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.forecasting.windows import Series
+from mvpa_ts.windows import Series
 
 
 class TestQuantiles:

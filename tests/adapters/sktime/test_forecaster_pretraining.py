@@ -12,7 +12,7 @@ pytest.importorskip("sktime")
 from support.made_up_series import SMALL, fitted, panel, waves, weights
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.forecasting.windows import Series
+from mvpa_ts.windows import Series
 
 
 class TestPretraining:

@@ -1,0 +1,124 @@
+"""A trained forecaster: the network, its quantiles, the scaling of its features, and its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.quantiles import checked_levels, in_order
+from mvpa_ts.weights import read_weights
+from mvpa_ts.windows import Scaling, Series, last_window
+
+_FORMAT = "mvpa-ts forecaster 1"
+
+
+@dataclass(frozen=True)
+class FittedForecaster:
+    """A trained network and what it needs to know about its numbers.
+
+    Attributes
+    ----------
+    network : ForecastingNetwork
+    levels : tuple of float
+        Quantiles that the network gives.
+    feature_scaling : Scaling or None
+        Of the features, from training.
+    feature_names : tuple or None
+        Of the features, in the network's order, where whoever trained it says so.
+    """
+
+    network: ForecastingNetwork
+    levels: tuple[float, ...]
+    feature_scaling: Scaling | None = None
+    feature_names: tuple[Any, ...] | None = None
+
+    @property
+    def config(self) -> ForecastingConfig:
+        """Sizes of the network."""
+        return self.network.config
+
+    @torch.no_grad()
+    def predict(self, series: Series, scaling: Scaling | None = None) -> np.ndarray:
+        """Quantiles of the steps after the series' last row, shape (h, C, Q).
+
+        Parameters
+        ----------
+        series : Series
+            Features, where the network has any, must reach `horizon` rows past the values. Rows before the look-back
+            are not used; missing ones are masked.
+        scaling : Scaling, optional
+            Of the series in training; by default that of the series itself.
+        """
+        config = self.config
+        if config.future_size and (
+            series.features is None or len(series.features) < len(series.values) + config.horizon
+        ):
+            raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
+        scaling = Scaling.of(series.values) if scaling is None else scaling
+        window = last_window(
+            series,
+            scaling,
+            lookback=config.lookback,
+            horizon=config.horizon,
+            feature_scaling=self.feature_scaling,
+        )
+        inputs, _, _ = next(window.batches(1))
+        quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
+        return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
+        from safetensors.torch import save
+
+        description = {
+            "format": _FORMAT,
+            "config": asdict(self.config),
+            "levels": self.levels,
+            "feature_scaling": None
+            if self.feature_scaling is None
+            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
+            "feature_names": self.feature_names,
+        }
+        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
+        write_bytes(Path(folder) / "forecaster.safetensors", save(weights))
+        write_bytes(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> FittedForecaster:
+        """Read what `to_files` wrote; nothing in the files is executed.
+
+        Raises
+        ------
+        OSError
+            A file is missing.
+        ValueError
+            The folder holds something else, or weights that do not fit the description.
+        """
+        path = Path(folder) / "forecaster.json"
+        description = read_config(path)
+        if description.get("format") != _FORMAT:
+            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
+        config: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
+        }
+        network = ForecastingNetwork(ForecastingConfig(**config))
+        weights = read_weights(Path(folder) / "forecaster.safetensors")
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
+        scaling = description["feature_scaling"]
+        if scaling is not None:
+            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
+        names = description["feature_names"]
+        return cls(
+            network.eval(), checked_levels(description["levels"]), scaling, None if names is None else tuple(names)
+        )

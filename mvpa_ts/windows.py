@@ -1,0 +1,294 @@
+"""Windows of multivariate series: look-back, horizon, what was observed, and which values are targets.
+
+Windows are cut when they are asked for. Where a window reaches past a series' start or end, and where a value is
+missing, the mask says so; nothing is truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Batch = tuple[dict[str, Tensor | None], Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of each column, for numbers of a size that float32 can hold."""
+
+    location: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Scaling:
+        """From the values [n, C] that are not NaN."""
+        observed = ~np.isnan(values)
+        count = np.maximum(observed.sum(0), 1)
+        location = np.where(observed, values, 0.0).sum(0) / count
+        deviation = np.sqrt(np.where(observed, values - location, 0.0).__pow__(2).sum(0) / count)
+        # A constant column keeps its unit; rounding alone gives it a deviation of some 1e-16 of its level.
+        constant = deviation <= 1e-12 * np.abs(location)
+        return cls(location, np.where(constant | (deviation == 0.0), 1.0, deviation))
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Scale [..., C]."""
+        return (values - self.location) / self.scale
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series of C channels, sampled regularly.
+
+    Attributes
+    ----------
+    values : float array, shape (n, C)
+        NaN = missing.
+    features : float array, shape (n + ahead, F), optional
+        Known ahead: rows of the series, then rows of the future. No NaN. The network sees them scaled, and less their
+        mean over the look-back.
+    position : int
+        Of the first row, counted from anywhere; sets the phase of a cycle.
+    """
+
+    values: np.ndarray
+    features: np.ndarray | None = None
+    position: int = 0
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or not self.values.size:
+            raise ValueError(f"values must be [n, C] with at least one row, got shape {self.values.shape}")
+        if np.isinf(self.values).any():
+            raise ValueError("values must be finite, or NaN where missing, got inf")
+        if self.features is not None and (
+            self.features.ndim != 2 or len(self.features) < len(self.values) or not np.isfinite(self.features).all()
+        ):
+            raise ValueError(
+                f"features must be finite and [n + ahead, F] with at least {len(self.values)} rows, "
+                f"got shape {self.features.shape}"
+            )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows cut from rows that lie behind one another.
+
+    Attributes
+    ----------
+    values : Tensor, shape (rows, C)
+        Scaled; what stands where nothing was observed does not matter to a network that reads the mask.
+    starts : Tensor, shape (windows,)
+        First look-back row of each window.
+    lookback, horizon : int
+    observed : bool Tensor, shape (rows, C), optional
+        None: everything.
+    features : Tensor, shape (rows, F), optional
+        Known ahead; NaN off the series.
+    positions : Tensor, shape (rows,), optional
+        Position of each row, for the phase of a cycle; by default the number of the row.
+    limits : Tensor, shape (windows, 2), optional
+        Rows [low, high) of each window whose observed values are targets. None: every value is one, also where
+        nothing was observed, as published tables count.
+
+    Examples
+    --------
+    >>> import torch
+    >>> windows = Windows(torch.arange(10.0)[:, None], torch.arange(6), lookback=3, horizon=2)
+    >>> (inputs, target, counted), *_ = windows.batches(4)
+    >>> inputs["x"].shape, target.shape, counted
+    (torch.Size([4, 3, 1]), torch.Size([4, 2, 1]), None)
+    """
+
+    values: Tensor
+    starts: Tensor
+    lookback: int
+    horizon: int
+    observed: Tensor | None = None
+    features: Tensor | None = None
+    positions: Tensor | None = None
+    limits: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def thinned(self, every: int) -> Windows:
+        """Every so many-th window."""
+        return self.only(slice(None, None, every))
+
+    def only(self, windows: Tensor | slice) -> Windows:
+        """Some of the windows."""
+        limits = None if self.limits is None else self.limits[windows]
+        return replace(self, starts=self.starts[windows], limits=limits)
+
+    def to(self, device: str | torch.device) -> Windows:
+        """The same windows with their tensors on a device."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
+
+    def complete(self) -> Windows:
+        """The windows without a missing value."""
+        if self.observed is None:
+            return self
+        before = torch.zeros(len(self.values) + 1, dtype=torch.long, device=self.values.device)
+        before[1:] = (~self.observed).any(1).cumsum(0)
+        return self.only(before[self.starts + self.lookback + self.horizon] == before[self.starts])
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest observed value of each channel in the rows of the windows, [C] each."""
+        # Windows that begin at a row, less those that have ended there.
+        change, ones = self.starts.new_zeros(len(self.values) + 1), torch.ones_like(self.starts)
+        change.index_add_(0, self.starts, ones).index_add_(0, self.starts + self.lookback + self.horizon, -ones)
+        inside = change.cumsum(0)[:-1] > 0
+        values = self.values[inside]
+        observed = torch.ones_like(values, dtype=torch.bool) if self.observed is None else self.observed[inside]
+        return observed_range(values, observed)
+
+    def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Batch]:
+        """Batches of windows; shuffled if a generator is given.
+
+        Yields
+        ------
+        inputs : dict
+            What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), `future`
+            (B, L + h, C, F); None where there is nothing.
+        target : Tensor, shape (B, h, C)
+        counted : bool Tensor, shape (B, h, C), or None
+            Which targets count; None: all.
+        """
+        order = torch.randperm(len(self), generator=generator) if generator else torch.arange(len(self))
+        for chosen in order.to(self.starts.device).split(size):
+            limits = None if self.limits is None else self.limits[chosen]
+            yield self._batch(self.starts[chosen], limits)
+
+    def _batch(self, starts: Tensor, limits: Tensor | None) -> Batch:
+        L, h = self.lookback, self.horizon
+        rows = starts[:, None] + torch.arange(L + h, device=starts.device)
+        values = self.values[rows]
+        observed = None if self.observed is None else self.observed[rows]
+        future = None
+        if self.features is not None:
+            features = self.features[rows]
+            # As seen from the window, like its values: a level outside the training data then does no harm.
+            features = (features - features[:, :L].nanmean(1, keepdim=True)).nan_to_num(0.0)
+            future = features[:, :, None].expand(-1, -1, values.shape[2], -1)
+        counted = None
+        if limits is not None:
+            ahead = rows[:, L:]
+            counted = ((ahead >= limits[:, :1]) & (ahead < limits[:, 1:]))[..., None].expand_as(values[:, L:])
+            counted = counted if observed is None else counted & observed[:, L:]
+        inputs = {
+            "x": values[:, :L],
+            "mask": None if observed is None else observed[:, :L],
+            "phase": starts if self.positions is None else self.positions[starts],
+            "future": future,
+        }
+        return inputs, values[:, L:], counted
+
+
+def series_windows(
+    series: Sequence[Series],
+    scalings: Sequence[Scaling],
+    *,
+    lookback: int,
+    horizon: int,
+    feature_scaling: Scaling | None = None,
+    validation_fraction: float = 0.0,
+) -> dict[str, Windows]:
+    """Windows of a part "train" and of a part "validation", the last rows of each series.
+
+    Every window of the series is in one of them that has an observed target there. Windows of the validation part may
+    look back at the rows before it.
+
+    Parameters
+    ----------
+    series : sequence of Series
+    scalings : sequence of Scaling
+        One a series.
+    lookback, horizon : int
+    feature_scaling : Scaling, optional
+        Of the features; None leaves them out.
+    validation_fraction : float
+        Share of each series, at its end.
+    """
+    whole, first_rows = _joined(series, scalings, lookback, horizon, feature_scaling)
+    spans: dict[str, list[tuple[int, int, int, int]]] = {"train": [], "validation": []}
+    for one, offset in zip(series, first_rows, strict=True):
+        rows = len(one.values)
+        end = rows - round(rows * validation_fraction)
+        # A short series is looked back at from half of its rows.
+        first = max(1, min(lookback, (end - horizon) // 2))
+        spans["train"].append((offset + first, offset + end, offset, offset + end))
+        if end < rows:
+            held = offset + max(first, end - horizon + 1)
+            spans["validation"].append((held, offset + rows, offset + end, offset + rows))
+    return {part: _with_targets(whole, chosen) for part, chosen in spans.items()}
+
+
+def last_window(
+    series: Series, scaling: Scaling, *, lookback: int, horizon: int, feature_scaling: Scaling | None = None
+) -> Windows:
+    """The window whose horizon begins after the series' last row."""
+    past = max(0, len(series.values) - lookback)
+    features = None if series.features is None else series.features[past:]
+    tail = Series(series.values[past:], features, series.position + past)
+    whole, (first_row,) = _joined([tail], [scaling], lookback, horizon, feature_scaling)
+    return replace(whole, starts=torch.tensor([first_row + len(tail.values) - lookback]))
+
+
+def _joined(
+    series: Sequence[Series],
+    scalings: Sequence[Scaling],
+    lookback: int,
+    horizon: int,
+    feature_scaling: Scaling | None,
+) -> tuple[Windows, list[int]]:
+    """All series behind one another, each between a look-back and a horizon of missing rows, and their first rows."""
+    values, features, positions, first_rows = [], [], [], []
+    total = 0
+    for one, scaling in zip(series, scalings, strict=True):
+        rows = len(one.values)
+        padding = ((lookback, horizon), (0, 0))
+        values.append(np.pad(scaling.apply(one.values), padding, constant_values=np.nan))
+        positions.append(np.arange(-lookback, rows + horizon) + one.position)
+        if one.features is not None and feature_scaling is not None:
+            scaled = feature_scaling.apply(one.features)[: rows + horizon]
+            padding = ((lookback, rows + horizon - len(scaled)), (0, 0))
+            features.append(np.pad(scaled, padding, constant_values=np.nan))
+        first_rows.append(total + lookback)
+        total += lookback + rows + horizon
+    stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
+    whole = Windows(
+        stacked.nan_to_num(0.0),
+        torch.empty(0, dtype=torch.long),
+        lookback,
+        horizon,
+        observed=~stacked.isnan(),
+        features=torch.tensor(np.concatenate(features), dtype=torch.float32) if features else None,
+        positions=torch.tensor(np.concatenate(positions)),
+    )
+    return whole, first_rows
+
+
+def _with_targets(whole: Windows, spans: Sequence[tuple[int, int, int, int]]) -> Windows:
+    """Windows whose first target row is in [first, last) and that have a target in [low, high), for each span."""
+    assert whole.observed is not None
+    known = torch.cat([torch.zeros(1, dtype=torch.long), whole.observed.any(1).cumsum(0)])
+    starts, limits = [torch.empty(0, dtype=torch.long)], [torch.empty(0, 2, dtype=torch.long)]
+    for first, last, low, high in spans:
+        targets = torch.arange(first, max(first, last))
+        count = known[(targets + whole.horizon).clamp(max=high)] - known[targets.clamp(min=low)]
+        targets = targets[count > 0]
+        starts.append(targets - whole.lookback)
+        limits.append(torch.tensor([low, high]).expand(len(targets), 2))
+    return replace(whole, starts=torch.cat(starts), limits=torch.cat(limits))
+
+
+def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest observed value of each column of [n, C], [C] each; infinite for a column without any."""
+    empty = ~observed.any(0)
+    lower = values.masked_fill(~observed, torch.inf).amin(0)
+    upper = values.masked_fill(~observed, -torch.inf).amax(0)
+    return torch.where(empty, upper, lower), torch.where(empty, lower, upper)
