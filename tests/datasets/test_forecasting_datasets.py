@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import http.server
@@ -20,7 +19,6 @@ from mvpa_ts.datasets import forecasting as datasets
 from mvpa_ts.datasets.forecasting import (
     FORECASTING_DATASETS,
     Borders,
-    WindowSet,
     dataset_path,
     forecasting_windows,
     load_forecasting_frame,
@@ -109,73 +107,26 @@ def test_constant_channel_stays_finite():
     assert torch.equal(values[:, -1], torch.zeros(ETT_ROWS))
 
 
-def numbered(rows: int = 50, lookback: int = 4, horizon: int = 3) -> WindowSet:
-    """Windows over 0, 1, 2, … in two channels, starting at row 5."""
-    values = torch.arange(rows, dtype=torch.float32)[:, None] + torch.tensor([0.0, 0.5])
-    return WindowSet(values, torch.arange(5, rows - lookback - horizon + 1), lookback, horizon)
-
-
-@pytest.mark.parametrize("size", [1, 7, 39, 1000])
-def test_no_window_is_dropped_in_batches(size):
-    windows = numbered()
-    batches = list(windows.batches(size))
-    assert sum(len(starts) for *_, starts in batches) == len(windows) == 39
-    past, future, starts = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    assert torch.equal(starts, windows.starts)
-    steps = starts[:, None] + torch.arange(4 + 3)
-    both = torch.cat([past, future], dim=1)
-    assert both.shape == (39, 7, 2)
-    assert torch.equal(both, steps[..., None] + torch.tensor([0.0, 0.5]))
-
-
-def test_shuffled_batches_are_a_permutation_that_the_seed_decides():
-    windows = numbered()
-    first, again, other = (
-        torch.cat([starts for *_, starts in windows.batches(8, torch.Generator().manual_seed(seed))])
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert torch.equal(first.sort().values, windows.starts)
-
-
-def test_complete_windows_hold_no_missing_value():
-    windows = numbered()
-    windows.values[20, 1] = windows.values[33, 0] = -7.0
-    complete = dataclasses.replace(windows, missing=torch.tensor([-7.0, -7.0])).complete()
-    clean = [start for start in range(5, 44) if not {20, 33} & set(range(start, start + 7))]
-    assert complete.starts.tolist() == clean
-    assert windows.complete() is windows  # no code for missing values is known
-
-
-def test_value_range_is_that_of_the_rows_of_the_windows():
-    windows = numbered()  # rows 5 to 49
-    windows.values[:5] = 999.0
-    windows.values[20] = torch.tensor([-7.0, 70.0])
-    assert [bound.tolist() for bound in windows.value_range()] == [[-7.0, 5.5], [49.0, 70.0]]
-    coded = dataclasses.replace(windows, missing=torch.tensor([-7.0, 70.0]))
-    assert [bound.tolist() for bound in coded.value_range()] == [[5.0, 5.5], [49.0, 49.5]]
-    parted = dataclasses.replace(windows, starts=torch.tensor([6, 7, 21, 30]))  # rows 6 to 13, 21 to 27, 30 to 36
-    assert [bound.tolist() for bound in parted.value_range()] == [[6.0, 6.5], [36.0, 36.5]]
-    unseen = dataclasses.replace(windows, starts=torch.tensor([0]), values=torch.full((9, 2), -7.0))
-    unseen = dataclasses.replace(unseen, missing=torch.tensor([-7.0, 7.0]))
-    assert [bound.tolist() for bound in unseen.value_range()] == [[-torch.inf, -7.0], [torch.inf, -7.0]]
-
-
 def test_missing_values_of_weather_are_known_and_left_in():
     frame = frame_of("Weather").copy()
     frame.iloc[40, 2] = -9999.0
     windows = forecasting_windows(frame, "Weather", lookback=96, horizon=24)["train"]
-    assert windows.missing is not None
-    assert (windows.values == windows.missing).nonzero().tolist() == [[40, 1]]
+    assert windows.observed is not None
+    assert (~windows.observed).nonzero().tolist() == [[40, 1]]
+    scale = frame.iloc[:36887, 2].std(ddof=0)
+    expected = (-9999.0 - frame.iloc[:36887, 2].mean()) / scale
+    assert windows.values[40, 1].item() == pytest.approx(expected, rel=1e-5)  # published tables count it
+    _, _, counted = next(windows.batches(1))
+    assert counted is None
     assert len(windows.complete()) == len(windows) - 41
-    assert forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=24)["train"].missing is None
+    assert forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=24)["train"].observed is None
 
 
 def test_first_row_is_the_phase_of_a_daily_cycle():
     windows = forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=96)["test"]
-    _, _, starts = next(windows.batches(3))
-    assert frame_of("ETTh1")["date"].dt.hour[starts.numpy()].tolist() == (starts % 24).tolist()
+    inputs, _, _ = next(windows.batches(3))
+    hours = frame_of("ETTh1")["date"].dt.hour[windows.starts[:3].numpy()]
+    assert hours.tolist() == (inputs["phase"] % 24).tolist()
 
 
 def test_too_long_a_horizon_names_the_part():

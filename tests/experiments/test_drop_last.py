@@ -6,16 +6,16 @@ import drop_last
 import pandas as pd
 import pytest
 import torch
-from harness.forecasting.training import evaluate
 from harness.tables import RESULTS
 from torch import Tensor, nn
 
-from mvpa_ts.datasets.forecasting import WindowSet
+from mvpa_ts.forecasting.errors import evaluate
+from mvpa_ts.windows import Windows
 
 
 class _LastValue(nn.Module):
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        return x[:, -1:].expand(-1, 3, -1)
+    def forward(self, x: Tensor, **inputs: Tensor | None) -> Tensor:
+        return x[:, -1:].expand(-1, 3, -1)[..., None]
 
 
 @pytest.mark.parametrize(("batch_size", "kept"), [(1, 37), (8, 32), (37, 37), (38, 0)])
@@ -26,7 +26,7 @@ def test_kept_windows_are_those_of_a_loader(batch_size: int, kept: int) -> None:
 
 def test_errors_of_windows_average_to_the_error_of_the_set() -> None:
     values = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-    windows = WindowSet(values, torch.arange(280), lookback=5, horizon=3)
+    windows = Windows(values, torch.arange(280), lookback=5, horizon=3)
     squared, absolute = drop_last.window_errors(_LastValue(), windows)
     assert len(squared) == 280
     assert (squared.mean().item(), absolute.mean().item()) == pytest.approx(evaluate(_LastValue(), windows), rel=1e-6)

@@ -20,7 +20,7 @@ from harness.forecasting.blocks import BLOCKS, blocks, thinned
 from harness.forecasting.models import mvpa
 from harness.tables import RESULTS, read_rows
 
-from mvpa_ts.datasets.forecasting import WindowSet
+from mvpa_ts.windows import Windows
 
 FORECASTING = RESULTS / "forecasting"
 
@@ -91,7 +91,7 @@ def test_committed_tables_are_made_of_the_committed_rows() -> None:
 
 @pytest.mark.parametrize(("dataset", "name"), [("ETTh1", "5 epochs, a quarter (chosen)"), ("ETTh2", BEFORE)])
 def test_the_row_of_the_present_settings_has_them(dataset: str, name: str) -> None:
-    windows = WindowSet(torch.zeros(10, 7), torch.arange(2), 4, 4)
+    windows = Windows(torch.zeros(10, 7), torch.arange(2), 4, 4)
     *_, training, settings = changed(dataset, 96, windows, FOUND[dataset], AFTER_SEARCH[dataset][name])
     _, present, network = mvpa(dataset, 96, 7, {})
     assert training == present

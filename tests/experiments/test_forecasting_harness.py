@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 import torch
 from harness.forecasting import report as forecasting_report
-from harness.forecasting import training as training_module
-from harness.forecasting.models import MODELS, SCRIPT, Core, build
-from harness.forecasting.training import Checkpoint, Outcome, Training, augmented, evaluate, train, training_loss
+from harness.forecasting.models import MODELS, SCRIPT, build
 from harness.tables import append_row
-from torch import Tensor, nn
 
-from mvpa_ts import ForecastingConfig
-from mvpa_ts.datasets.forecasting import WindowSet, forecasting_windows
+from mvpa_ts.datasets.forecasting import forecasting_windows
+from mvpa_ts.forecasting import training as training_module
+from mvpa_ts.forecasting.errors import evaluate
+from mvpa_ts.forecasting.training import train
+from mvpa_ts.windows import Windows
 
 
 @pytest.fixture
@@ -40,151 +40,10 @@ def frame() -> pd.DataFrame:
     )
 
 
-class _Repeat(nn.Module):
-    """Forecasts the last value plus a learnable shift."""
-
-    def __init__(self, horizon: int) -> None:
-        super().__init__()
-        self.horizon = horizon
-        self.shift = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor, first_row: Tensor) -> Tensor:
-        return x[:, -1:].expand(-1, self.horizon, -1) + self.shift
-
-
-def test_error_is_one_mean_over_all_windows() -> None:
-    values = torch.tensor(np.random.default_rng(0).standard_normal((50, 2)), dtype=torch.float32)
-    windows = WindowSet(values, torch.arange(7, 30), lookback=6, horizon=4)
-    squared, absolute = [], []
-    for start in range(7, 30):
-        for step in range(4):
-            for channel in range(2):
-                error = values[start + 5, channel].item() - values[start + 6 + step, channel].item()
-                squared.append(error**2)
-                absolute.append(abs(error))
-    for batch_size in (1, 5, 128):  # a last batch that is not full counts too
-        assert evaluate(_Repeat(4), windows, batch_size) == pytest.approx((np.mean(squared), np.mean(absolute)), 1e-6)
-
-
-@pytest.mark.parametrize("weight_averaging", [None, 0.5])
-def test_training_keeps_the_weights_of_the_best_epoch(frame: pd.DataFrame, weight_averaging: float | None) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
-    small = {part: WindowSet(w.values, w.starts[:64], 8, 2) for part, w in windows.items()}
-    # A rate this high makes later epochs worse than some earlier one.
-    training = Training(0.5, 16, 6, 6, "mse", "constant", weight_averaging=weight_averaging)
-    model, seen = _Repeat(2), []
-    outcome = train(model, small, training, seed=0, report=lambda epoch, mse: seen.append(mse))
-    assert outcome.epochs == len(seen) == 6
-    assert outcome.validation_mse == min(seen)
-    assert evaluate(model, small["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
-
-
-def test_training_keeps_the_last_weights_when_told(frame: pd.DataFrame) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
-    small = {part: WindowSet(w.values, w.starts[:64], 8, 2) for part, w in windows.items()}
-    training = Training(0.5, 16, 6, 1, "mse", "constant", weight_averaging=None, keep="last")
-    model, seen = _Repeat(2), []
-    outcome = train(model, small, training, seed=0, report=lambda epoch, mse: seen.append(mse))
-    assert outcome.epochs == 6
-    assert seen == [outcome.validation_mse]  # nothing depends on the epochs before
-    assert evaluate(model, small["validation"])[0] == pytest.approx(seen[0], rel=1e-6)
-
-
-def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
-    generator = torch.Generator().manual_seed(0)
-    forecast, y = torch.randn(2, 5, 3, generator=generator), torch.randn(2, 5, 3, generator=generator)
-    error = (forecast - y).double().numpy()
-    steps = np.arange(5)
-    spectrum = np.array(
-        [
-            abs(sum(error[b, :, c] * np.exp(-2j * np.pi * k * steps / 5))) / np.sqrt(5)
-            for b in range(2)
-            for c in range(3)
-            for k in range(3)
-        ]
-    )
-    expected = 0.25 * np.abs(error).mean() + 0.75 * spectrum.mean()
-    assert training_loss(forecast, y, Training(frequency_weight=0.75)).item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("option", ["frequency_masking", "frequency_mixing"])
-def test_augmented_windows_keep_their_mean_and_take_whole_waves(option: str) -> None:
-    steps, generator = np.arange(12), np.random.default_rng(0)
-    amplitudes = generator.normal(size=(64, 6, 2))  # frequencies 1 to 6 of 64 windows
-    waves = np.stack([np.cos(2 * np.pi * k * steps / 12 + k) for k in range(1, 7)])
-    level = np.arange(64.0)[:, None, None]
-    whole = torch.from_numpy(level + np.einsum("bkc,ks->bsc", amplitudes, waves))
-    torch.manual_seed(0)
-    x, y = augmented(whole[:, :8], whole[:, 8:], Training(**{option: 0.25}))
-    assert (x.shape, y.shape) == ((64, 8, 2), (64, 4, 2))
-    changed = torch.cat([x, y], 1).numpy() - level
-    found = np.einsum("bsc,ks->bkc", changed, waves) / np.square(waves).sum(1)[:, None]
-    kept = np.isclose(found, amplitudes).all(2)
-    others = np.zeros((1, 6, 2)) if option == "frequency_masking" else amplitudes
-    taken = np.isclose(found[:, None], others[None]).all(3).any(1)
-    assert (kept | taken).all()
-    assert 0.65 < kept.mean() < 0.85
-    same = augmented(whole[:, :8], whole[:, 8:], Training())
-    assert torch.equal(torch.cat(same, 1), whole)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"keep": "last"}, {"schedule": "halving", "weight_averaging": None}, {"frequency_masking": 0.3, "ridge": 1.0}],
-    ids=str,
-)
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(
-    frame: pd.DataFrame, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=24)
-    small = {part: WindowSet(w.values, w.starts[:64], 96, 24) for part, w in windows.items()}
-    checkpoint = Checkpoint(tmp_path / "run.pt", "these settings")
-
-    def run(stop: int | None) -> tuple[Outcome, dict[str, Tensor]]:
-        torch.manual_seed(3)
-        config = ForecastingConfig(24, 96, 24, 12, individual_channels=3)  # its dropout draws from the global generator
-        model, steps = Core(config), 0
-
-        def interrupt(model: nn.Module, inputs: object) -> None:
-            nonlocal steps
-            steps += model.training
-            if steps == stop:
-                raise KeyboardInterrupt
-
-        model.register_forward_pre_hook(interrupt)
-        training = replace(Training(2e-3, 16, 4), **changes)
-        outcome = train(model, small, training, seed=3, checkpoint=None if stop is None else checkpoint)
-        return outcome, model.state_dict()
-
-    whole, weights = run(None)
-    for stop in (11, 7):  # in the third epoch of four steps, and after the second in the fourth
-        with pytest.raises(KeyboardInterrupt):
-            run(stop)
-    resumed, same = run(99)
-    assert (resumed.validation_mse, resumed.validation_mae) == (whole.validation_mse, whole.validation_mae)
-    assert resumed.epochs == whole.epochs == 4
-    assert all(torch.equal(same[name], weights[name]) for name in weights)
-
-
-def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
-    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
-    path, training = tmp_path / "run.pt", Training(0.1, 16, 1, weight_averaging=None)
-    train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    with pytest.raises(ValueError, match=r"run\.pt was begun with other settings, one, not two: remove it"):
-        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "two"))
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), small, training, seed=0, checkpoint=Checkpoint(path, "one"))
-
-
 def test_a_killed_command_goes_on_in_the_middle_of_a_run(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def few_windows(*arguments: Any, **options: Any) -> dict[str, WindowSet]:
+    def few_windows(*arguments: Any, **options: Any) -> dict[str, Windows]:
         windows = forecasting_windows(*arguments, **options)
         return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
 
@@ -221,32 +80,9 @@ def test_a_killed_command_goes_on_in_the_middle_of_a_run(
     assert not list(folder.iterdir())
 
 
-def test_the_rate_is_halved_after_every_epoch_but_the_first(
-    frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
-    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
-    rates: list[float] = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(
-        torch.optim.AdamW, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self))[1]
-    )
-    train(_Repeat(2), small, Training(0.8, 16, 4, 4, "mse", "halving"), seed=0)
-    assert rates == [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2]  # two steps an epoch
-
-
-def test_training_stops_when_validation_does_not_improve(frame: pd.DataFrame) -> None:
-    windows = forecasting_windows(frame, "ETTh1", lookback=8, horizon=2)
-    small = {part: WindowSet(w.values, w.starts[:32], 8, 2) for part, w in windows.items()}
-    model = _Repeat(2)
-    model.shift.requires_grad_(True)
-    training = Training(0.0, 16, 50, 3, "mse", "constant", weight_averaging=None)
-    assert train(model, small, training, seed=0).epochs == 4  # the first is the best, three more are waited for
-
-
 def test_training_is_reproducible(frame: pd.DataFrame) -> None:
     windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)
-    small = {part: WindowSet(w.values, w.starts[:64], 96, 96) for part, w in windows.items()}
+    small = {part: whole.only(slice(64)) for part, whole in windows.items()}
     outcomes = []
     for _ in range(2):
         model, training, _ = build("MVPA", "ETTh1", 96, 3, seed=3)
@@ -258,13 +94,13 @@ def test_training_is_reproducible(frame: pd.DataFrame) -> None:
 def test_every_model_forecasts_all_channels(name: str) -> None:
     model, _, settings = build(name, "ETTh1", 24, 3, seed=1)
     x = torch.randn(2, 96, 3)
-    forecast = model.eval()(x, torch.tensor([0, 5]))
-    assert forecast.shape == (2, 24, 3)
+    forecast = model.eval()(x, phase=torch.tensor([0, 5]))
+    assert forecast.shape == (2, 24, 3, 1)
     assert settings
     # Every channel's forecast follows its own channel.
     moved = x.clone()
     moved[:, :, 1] += torch.linspace(0, 3, 96)
-    change = (model(moved, torch.tensor([0, 5])) - forecast).abs().mean((0, 1))
+    change = (model(moved, phase=torch.tensor([0, 5])) - forecast).abs().mean((0, 1, 3))
     assert change.argmax() == 1
 
 
@@ -357,26 +193,10 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     error = forecasts["MVPA"] - forecasts["y"]
 
     fitted = host.models[0]
-    core = Core(fitted.network.config)
-    core.network.load_state_dict(fitted.network.state_dict())
     values = torch.tensor(rows[["a", "b", "c"]].to_numpy(), dtype=torch.float32)
     first = len(values) - (L + h + count - 1)
-    windows = WindowSet(values, torch.arange(first, first + count), L, h)
-    assert evaluate(core, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
-
-
-def test_missing_code_is_masked_for_networks_of_this_library() -> None:
-    config = ForecastingConfig(horizon=4, lookback=8, num_layers=0)
-    core = Core(config, torch.tensor([-7.0, -9.0]))
-    nn.init.normal_(core.network.linear.weight, generator=torch.Generator().manual_seed(0))
-    x = torch.randn(3, 8, 2, generator=torch.Generator().manual_seed(1))
-    coded = x.clone()
-    coded[0, 2, 0], coded[1, 5, 1], coded[2, 5, 1] = -7.0, -9.0, -7.0  # the last is not its channel's code
-    mask = torch.ones_like(x, dtype=torch.bool)
-    mask[0, 2, 0] = mask[1, 5, 1] = False
-    rows = torch.zeros(3, dtype=torch.long)
-    assert torch.equal(core(coded, rows), core.network(coded, mask)[..., 0])
-    assert not torch.allclose(core(coded, rows)[0, :, 0], core.network(coded)[0, :, 0, 0])
+    windows = Windows(values, torch.arange(first, first + count), L, h)
+    assert evaluate(fitted.network, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
 
 
 def test_harness_needs_no_host_for_the_models_of_this_library(frame: pd.DataFrame, tmp_path: Path) -> None:

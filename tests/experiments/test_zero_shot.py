@@ -12,12 +12,12 @@ import pytest
 import torch
 import zero_shot
 
-from mvpa_ts.datasets.forecasting import WindowSet
+from mvpa_ts.windows import Windows
 
 
 def test_a_season_longer_than_the_look_back_is_read_from_the_series() -> None:
     values = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    windows = WindowSet(values, torch.arange(20, 40), lookback=4, horizon=8)
+    windows = Windows(values, torch.arange(20, 40), lookback=4, horizon=8)
     squared = [
         (values[start + 4 + step, channel] - values[start + 4 - 6 + step % 6, channel]).item() ** 2
         for start in range(20, 40)

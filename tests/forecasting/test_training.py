@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.training import LEVELS, FittedForecaster, ForecasterTraining, fit_forecaster
-from mvpa_ts.forecasting.windows import Part, Scaling, Series, Windows
+from mvpa_ts.forecasting.fitted import FittedForecaster
+from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.windows import Scaling, Series
 
 L, H = 8, 3
 
@@ -42,54 +43,6 @@ def bounds(fitted: FittedForecaster) -> np.ndarray:
 
 def identity(channels: int) -> Scaling:
     return Scaling(np.zeros(channels), np.ones(channels))
-
-
-class TestWindows:
-    def test_hold_the_rows_they_should(self):
-        """Each window of two series of different length, row by row."""
-        given = [series(13, features=2), series(5, features=2, ahead=2, seed=1)]
-        given[0].values[4, 1] = np.nan
-        windows = Windows(given, [identity(2)] * 2, config(future_size=2), identity(2))
-        for i, one in enumerate(given):
-            n, known = len(one.values), len(one.features)
-            for target in range(1, n):
-                start = torch.tensor([windows.first_rows[i] + target - L])
-                inputs, ahead, observed = windows.at(start)
-                x, mask, future = inputs["x"][0], inputs["mask"][0], inputs["future"][0, :, 0]
-                assert inputs["phase"].item() == target - L
-                seen = [one.features[row] for row in range(target - L, target) if row >= 0]
-                for step in range(L + H):
-                    row = target - L + step
-                    here = (x if step < L else ahead[0])[step if step < L else step - L]
-                    there = (mask if step < L else observed[0])[step if step < L else step - L]
-                    expected = one.values[row] if 0 <= row < n else np.full(2, np.nan)
-                    assert there.tolist() == (~np.isnan(expected)).tolist()
-                    np.testing.assert_allclose(here, np.nan_to_num(expected), rtol=1e-6)
-                    feature = one.features[row] - np.mean(seen, axis=0) if 0 <= row < known else np.zeros(2)
-                    np.testing.assert_allclose(future[step], feature if row < n + H else 0, atol=1e-6)
-
-    def test_targets_count_within_limits_only(self):
-        given = series(20)
-        given.values[15:] = np.nan
-        part = Part(Windows([given], [identity(2)], config(), None))
-        part.add(0, 5, 20, 7, 17)
-        counted = {}
-        for inputs, _, counts in part.batches(4):
-            for phase, rows in zip(inputs["phase"].tolist(), counts[..., 0].tolist(), strict=True):
-                counted[phase + L] = rows
-        expected = {first: [7 <= first + step < 15 for step in range(H)] for first in range(5, 15)}
-        assert counted == expected
-
-    def test_shuffled_batches_hold_each_window_once(self):
-        part = Part(Windows([series(), series(25)], [identity(2)] * 2, config(), None))
-        part.add(0, 8, 40, 0, 40)
-        part.add(1, 8, 25, 0, 25)
-        shuffled = list(part.batches(10, torch.Generator().manual_seed(0)))
-        sums = torch.cat([inputs["x"].sum((1, 2)) for inputs, _, _ in shuffled])
-        plain = torch.cat([inputs["x"].sum((1, 2)) for inputs, _, _ in part.batches(100)])
-        assert len(part) == len(sums) == 32 + 17
-        assert not torch.equal(sums, plain)
-        assert torch.equal(sums.sort().values, plain.sort().values)
 
 
 class TestTraining:
@@ -188,27 +141,7 @@ class TestPrediction:
             fitted.predict(series(features=1, ahead=2))
 
 
-def test_scaling_of_constant_and_empty_columns():
-    scaling = Scaling.of(np.array([[5.0, np.nan, 1e9], [5.0, np.nan, 1e9 + 1]]))
-    assert scaling.location.tolist() == [5.0, 0.0, 1e9 + 0.5]
-    assert scaling.scale.tolist() == [1.0, 1.0, 0.5]
-
-
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("values", "features", "message"),
-        [
-            (np.zeros(3), None, "values must be"),
-            (np.zeros((0, 2)), None, "values must be"),
-            (np.array([[np.inf]]), None, "values must be finite"),
-            (np.zeros((3, 1)), np.zeros((2, 1)), "features must be finite"),
-            (np.zeros((1, 1)), np.array([[np.nan]]), "features must be finite"),
-        ],
-    )
-    def test_series(self, values, features, message):
-        with pytest.raises(ValueError, match=message):
-            Series(values, features)
-
     def test_what_does_not_fit_together(self):
         with pytest.raises(ValueError, match="at least one series"):
             fit_forecaster([], config(), ForecasterTraining())

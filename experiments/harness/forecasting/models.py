@@ -134,8 +134,7 @@ def build(
         return configured(dataset, horizon, channels, found, lookback)
     if name == ENSEMBLE:
         members = [
-            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback)
-            for index in range(MEMBERS)
+            build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback) for index in range(MEMBERS)
         ]
         return Mean([model for model, _, _ in members]), *members[0][1:]
     raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
