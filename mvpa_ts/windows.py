@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,8 +126,10 @@ class Windows:
 
     def to(self, device: str | torch.device) -> Windows:
         """The same windows with their tensors on a device."""
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
     def complete(self) -> Windows:
         """The windows without a missing value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -356,11 +356,11 @@ class _Run:
             )
         for name, part in self._parts().items():
             part.load_state_dict(state["parts"][name])
-        order, cpu, *cuda = state["random"]
-        self.generator.set_state(order)
-        torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state(*cuda, self.device)
+        states = state["random"]
+        self.generator.set_state(states[0])
+        torch.set_rng_state(states[1])
+        if len(states) > 2:
+            torch.cuda.set_rng_state(states[2], self.device)
         for name in self._COUNTED:
             setattr(self, name, state[name])
 
@@ -373,9 +373,17 @@ def start_in_closed_form(model: nn.Module, windows: Windows, training: Forecaste
     complete = windows.complete()
     every = max(1, min(_CLOSED_FORM_EVERY, len(complete) // _CLOSED_FORM_WINDOWS))
     chosen = complete.thinned(every)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for inputs, target, _ in chosen.batches(256):
+            x, phase = inputs["x"], inputs["phase"]
+            assert x is not None
+            assert phase is not None
+            yield x, target, phase
+
     least_squares_start(
         model,
-        lambda: ((inputs["x"], target, inputs["phase"]) for inputs, target, _ in chosen.batches(256)),
+        batches,
         ridge=training.ridge,
         cycle_strength=training.cycle_strength,
         reversion_strength=training.reversion_strength,
