@@ -18,6 +18,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.rules import EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import SeizureEvents, unscored_stretches
+from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
@@ -280,35 +281,45 @@ class Detector:
         from tqdm.auto import tqdm
 
         # A resumed run encodes the context of its first window again; nothing else is read twice.
-        embeddings, valid = self._past(segments, first)
+        embeddings, valid, powers = self._past(segments, first)
         with tqdm(
             total=count, initial=first, unit="segment", disable=not progress, desc=segments.recording.name
         ) as bar:
             for batch in _batches(first, count, self.batch_size):
-                new = self._encoded(segments, batch.start, batch.stop)
+                *new, powers = self._encoded(segments, batch.start, batch.stop, powers)
                 embeddings, valid = torch.cat([embeddings, new[0]]), torch.cat([valid, new[1]])
                 yield self._decoded(embeddings, valid)
                 embeddings, valid = embeddings[len(batch) :], valid[len(batch) :]
                 bar.update(len(batch))
 
-    def _past(self, segments: Segments, first: int) -> tuple[Tensor, Tensor]:
-        """Embeddings [context − 1, C, D] and validity of what precedes a segment; masked before the recording."""
+    def _past(self, segments: Segments, first: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Embeddings [context − 1, C, D] and validity of what precedes a segment; masked before the recording.
+
+        And the log powers that the segment's running level is taken over.
+        """
         channels, length = len(segments.channel_names), self.context - 1
         embeddings = torch.zeros(length, channels, self.model.config.dim, device=self.device)
         valid = torch.zeros(length, channels, dtype=torch.bool, device=self.device)
-        for batch in _batches(max(first - length, 0), first, self.batch_size):
-            new = self._encoded(segments, batch.start, batch.stop)
+        powers: Tensor | None = None
+        lead = 0 if self.model.amplitude is None else LEVEL_SEGMENTS - 1  # the context's own running level
+        for batch in _batches(max(first - length - lead, 0), first, self.batch_size):
+            *new, powers = self._encoded(segments, batch.start, batch.stop, powers)
             embeddings, valid = (
-                torch.cat([old, added])[-length:] for old, added in zip((embeddings, valid), new, strict=True)
+                torch.cat([old, added])[len(added) :] for old, added in zip((embeddings, valid), new, strict=True)
             )
-        return embeddings, valid
+        return embeddings, valid, powers
 
     @torch.inference_mode()
-    def _encoded(self, segments: Segments, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """Embeddings [n, C, D] of segments and which of their channels are valid [n, C]."""
-        signal, valid = segments.read(first, last)
-        embeddings = self.model.encode(torch.from_numpy(signal)[None].to(self.device))[0]
-        return embeddings, torch.from_numpy(valid).to(self.device)
+    def _encoded(
+        self, segments: Segments, first: int, last: int, powers: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Embeddings [n, C, D] of segments, which of their channels are valid [n, C], and the log powers to go on."""
+        signal, ok = segments.read(first, last)
+        valid = torch.from_numpy(ok).to(self.device)
+        embeddings, powers = self.model.encode_onward(
+            torch.from_numpy(signal)[None].to(self.device), valid[None], powers
+        )
+        return embeddings[0], valid, powers
 
     @torch.inference_mode()
     def _decoded(self, embeddings: Tensor, valid: Tensor) -> npt.NDArray[np.float64]:

@@ -45,6 +45,9 @@ class MVPFormerConfig:
         How codebook rows are counted, see `mvpa_ts.MVPAttention`; "released" for the authors' checkpoints.
     context : int
         Segments of a window in training and detection: 100 are 500 s.
+    amplitude : {"none", "bands"}
+        "bands" adds a linear map of each segment's log band power, and of its distance from the running level, to its
+        embedding, see `mvpa_ts.ieeg.model.amplitude`; "none", as in the paper, leaves the embedding blind to amplitude.
     prediction_head : bool
         Whether there is a linear map D → D of features to the next segment's embedding.
     num_classes : int
@@ -69,6 +72,7 @@ class MVPFormerConfig:
     components: tuple[str, ...] = COMPONENTS
     row_order: Literal["distance", "released"] = "distance"
     context: int = 100
+    amplitude: Literal["none", "bands"] = "none"
     prediction_head: bool = True
     num_classes: int = 0
     pooling: Literal["mean", "concatenate"] = "mean"
@@ -91,6 +95,7 @@ class MVPFormerConfig:
             ("attention", ("mvpa", "llama")),
             ("row_order", ("distance", "released")),
             ("pooling", ("mean", "concatenate")),
+            ("amplitude", ("none", "bands")),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
@@ -136,4 +141,5 @@ def mvpformer_m(**changes: Any) -> MVPFormerConfig:
 def mvpformer_tiny(**changes: Any) -> MVPFormerConfig:
     """A model that trains in minutes on a CPU, for demonstrations and tests; `changes` replace fields."""
     sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 144, "context": 20}
+    sizes["amplitude"] = "bands"
     return MVPFormerConfig(**(sizes | changes))

@@ -16,6 +16,7 @@ from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
+from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
@@ -32,7 +33,8 @@ class WaveletEncoder(nn.Module):
     """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
 
     The coefficients are those of a db4 decomposition to level 8, from the coarsest to the finest. The norm makes the
-    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected.
+    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected. Where the
+    configuration asks for amplitude, `AmplitudeMap` adds it.
     """
 
     def __init__(self, dim: int) -> None:
@@ -46,10 +48,20 @@ class WaveletEncoder(nn.Module):
 
         The result has the weights' precision under autocast too, so that the residual stream keeps it.
         """
+        return self.project(self.bands(segments))
+
+    def bands(self, segments: Tensor) -> list[Tensor]:
+        """Wavelet coefficients of segments [..., 2560], at least float32."""
         dtype = torch.promote_types(segments.dtype, torch.float32)
         with torch.autocast(segments.device.type, enabled=False):
-            coefficients = torch.cat(wavedec(segments.to(dtype)), dim=-1)
-            normed = F.rms_norm(coefficients, self.norm.normalized_shape, self.norm.weight.to(dtype), self.norm.eps)
+            return wavedec(segments.to(dtype))
+
+    def project(self, bands: Sequence[Tensor]) -> Tensor:
+        """Embedding [..., D] of what `bands` gave."""
+        coefficients = torch.cat(list(bands), dim=-1)
+        with torch.autocast(coefficients.device.type, enabled=False):
+            weight = self.norm.weight.to(coefficients.dtype)
+            normed = F.rms_norm(coefficients, self.norm.normalized_shape, weight, self.norm.eps)
         precision = self.projection.weight.dtype
         return self.projection(normed.to(precision)).to(precision)
 
@@ -72,6 +84,8 @@ class MVPFormer(  # type: ignore[call-arg]
     Attributes
     ----------
     encoder : WaveletEncoder
+    amplitude : AmplitudeMap or None
+        What is added to the encoder's embedding; None with ``amplitude="none"``.
     stack : MVPAStack
     prediction_head, head : nn.Linear or None
         Prediction of the next embedding, and classification; None where the configuration asks for none.
@@ -96,6 +110,7 @@ class MVPFormer(  # type: ignore[call-arg]
         super().__init__()
         self.config = config
         self.encoder = WaveletEncoder(config.dim)
+        self.amplitude = AmplitudeMap(config.dim) if config.amplitude == "bands" else None
         self.dropout = nn.Dropout(config.dropout)
         blocks = [
             ParallelBlock(_attention(config), SwiGLU(config.dim, config.mlp_dim), config.dim, config.dropout)
@@ -122,15 +137,49 @@ class MVPFormer(  # type: ignore[call-arg]
         real = self._real(signal, channel_mask, segment_mask, token_mask)
         return self.decode(self.encode(signal, real), token_mask=real)
 
-    def encode(self, signal: Tensor, token_mask: Tensor | None = None) -> Tensor:
+    def encode(self, signal: Tensor, token_mask: Tensor | None = None, past: Tensor | None = None) -> Tensor:
         """Segment embeddings [B, T, C, D] of a signal [B, C, T·2560]; where token_mask is False they are zero.
 
-        Raises ValueError where the signal is not a whole number of segments: nothing is padded here.
+        `past` is what `encode_onward` gave for the signal before this one. Raises ValueError where the signal is not a
+        whole number of segments: nothing is padded here.
+        """
+        return self.encode_onward(signal, token_mask, past)[0]
+
+    def encode_onward(
+        self, signal: Tensor, token_mask: Tensor | None = None, past: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Segment embeddings, and the past that the signal after this one is encoded with.
+
+        A signal encoded piece by piece, each with the past of the one before, has the embeddings of the whole.
+
+        Parameters
+        ----------
+        signal : Tensor, shape (B, C, T·2560)
+        token_mask : bool Tensor, shape (B, T, C), optional
+        past : Tensor, shape (B, P, C, bands), optional
+            Log power of the segments before, of which the last 23 count; NaN where a channel had no signal.
+
+        Returns
+        -------
+        embeddings : Tensor, shape (B, T, C, D)
+        past : Tensor or None
+            None with ``amplitude="none"``, where a segment is embedded by itself.
         """
         segments = _segments(signal)
         if token_mask is not None:
             segments = segments.masked_fill(~token_mask[..., None], 0.0)
-        return self.encoder(segments)
+        if self.amplitude is None:
+            return self.encoder(segments), None
+        bands = self.encoder.bands(segments)
+        embeddings = self.encoder.project(bands)
+        log_power = band_log_power(bands)
+        if token_mask is not None:
+            log_power = log_power.masked_fill(~token_mask[..., None], torch.nan)
+        embeddings = embeddings + self.amplitude(log_power, past).to(embeddings.dtype)
+        if token_mask is not None:
+            embeddings = embeddings.masked_fill(~token_mask[..., None], 0.0)
+        joined = log_power if past is None else torch.cat([past.to(log_power), log_power], dim=1)
+        return embeddings, joined[:, -(LEVEL_SEGMENTS - 1) :]
 
     def decode(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def sliding_features(
     batch_size : int, default 8
         Windows that go through the decoder at a time.
     first : int, default 0
-        Segment to begin with; the `context` − 1 before it are encoded again.
+        Segment to begin with; the `context` − 1 before it, and those of their running level, are encoded again.
 
     Yields
     ------
@@ -50,9 +51,9 @@ def sliding_features(
     context = model.config.context if context is None else context
     if not 1 <= context <= model.config.time_rows:
         raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
-    embeddings, valid = _encoded_past(model, segments, first, context - 1, batch_size)
+    embeddings, valid, past = _encoded_past(model, segments, first, context - 1, batch_size)
     for batch in _batches(first, segments.num_segments, batch_size):
-        new_embeddings, new_valid = _encoded(model, segments, batch)
+        new_embeddings, new_valid, past = _encoded(model, segments, batch, past)
         embeddings, valid = torch.cat([embeddings, new_embeddings]), torch.cat([valid, new_valid])
         rows = torch.arange(context, device=valid.device) + torch.arange(len(batch), device=valid.device)[:, None]
         token_mask = valid[rows]  # [n, T, C]
@@ -64,25 +65,33 @@ def sliding_features(
 
 def _encoded_past(
     model: MVPFormer, segments: Segments, first: int, length: int, batch_size: int
-) -> tuple[Tensor, Tensor]:
-    """Embeddings [length, C, D] and validity [length, C] of what precedes a segment; masked before the recording."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Embeddings [length, C, D] and validity [length, C] of what precedes a segment; masked before the recording.
+
+    The third is the past that the segment is encoded with.
+    """
     weight = next(model.parameters())
     channels = len(segments.channel_names)
     embeddings = torch.zeros(length, channels, model.config.dim, device=weight.device, dtype=weight.dtype)
     valid = torch.zeros(length, channels, dtype=torch.bool, device=weight.device)
-    for batch in _batches(max(first - length, 0), first, batch_size):
-        new_embeddings, new_valid = _encoded(model, segments, batch)
-        embeddings = torch.cat([embeddings, new_embeddings])[-length:]
-        valid = torch.cat([valid, new_valid])[-length:]
-    return embeddings, valid
+    past: Tensor | None = None
+    lead = 0 if model.amplitude is None else LEVEL_SEGMENTS - 1
+    for batch in _batches(max(first - length - lead, 0), first, batch_size):
+        new_embeddings, new_valid, past = _encoded(model, segments, batch, past)
+        embeddings = torch.cat([embeddings, new_embeddings])[len(batch) :]
+        valid = torch.cat([valid, new_valid])[len(batch) :]
+    return embeddings, valid, past
 
 
-def _encoded(model: MVPFormer, segments: Segments, batch: range) -> tuple[Tensor, Tensor]:
-    """Embeddings [n, C, D] of segments and which of their channels are valid [n, C]."""
+def _encoded(
+    model: MVPFormer, segments: Segments, batch: range, past: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Embeddings [n, C, D] of segments, which of their channels are valid [n, C], and the past to go on with."""
     device = next(model.parameters()).device
     signal, mask = segments.read(batch.start, batch.stop)
     valid = torch.from_numpy(mask).to(device)
-    return model.encode(torch.from_numpy(signal)[None].to(device), valid[None])[0], valid
+    embeddings, past = model.encode_onward(torch.from_numpy(signal)[None].to(device), valid[None], past)
+    return embeddings[0], valid, past
 
 
 def _batches(first: int, count: int, size: int) -> Iterator[range]:

@@ -82,6 +82,7 @@ class StreamingMVPFormer(SampleFeed):
         self._real = torch.zeros(2 * self.context, self.num_channels, dtype=torch.bool, device=device)
         self._stop = 0
         self._waiting = np.empty((self.num_channels, 0), np.float32)
+        self._past: Tensor | None = None
 
     @torch.inference_mode()
     def step(self, signal: Tensor, channel_mask: Tensor | None = None) -> Tensor:
@@ -98,7 +99,7 @@ class StreamingMVPFormer(SampleFeed):
             )
         weight = next(self.model.parameters())
         channel_mask = channel_mask.to(weight.device)
-        segment = signal.to(weight.device)[None].masked_fill(~channel_mask[None, :, None], 0.0)
+        segment = signal.to(weight.device)[None]
 
         if self._stop == len(self._real):  # the buffers are full: their newer half moves to the front
             kept = slice(self._stop - self.context + 1, self._stop)
@@ -113,7 +114,8 @@ class StreamingMVPFormer(SampleFeed):
         real = None if self._real[seen].all() else self._real[seen]
 
         # The first row becomes the output; the second, where there is one, goes on into the cache.
-        x = self.model.encode(segment)[0].expand(2 if self._twice else 1, -1, -1)
+        embeddings, self._past = self.model.encode_onward(segment, channel_mask[None, None], self._past)
+        x = embeddings[0].expand(2 if self._twice else 1, -1, -1)
         for layer in self._layers:
             x = layer.step(x, seen, real)
         features = self.model.stack.norm(x[0])

@@ -22,7 +22,7 @@ from mvpa_ts.ieeg.recordings.noise import add_noise
 def model():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = MVPFormer(mvpformer_tiny(num_classes=2, context=6)).eval()
+        made = MVPFormer(mvpformer_tiny(num_classes=2, context=6, amplitude="none")).eval()
     # Larger weights, so that probabilities differ and a wrong context shows.
     with torch.no_grad():
         made.head.weight.mul_(20)
@@ -105,13 +105,13 @@ def test_gaps_are_skipped_and_stated_and_do_not_spread(model, recording):
 
 def test_each_segment_is_encoded_once(model, recording, monkeypatch):
     encoded = []
-    original = MVPFormer.encode
+    original = MVPFormer.encode_onward
 
     def counting(self, signal, *masks):
         encoded.append(signal.shape[-1] // 2560)
         return original(self, signal, *masks)
 
-    monkeypatch.setattr(MVPFormer, "encode", counting)
+    monkeypatch.setattr(MVPFormer, "encode_onward", counting)
     detection = Detector(model).detect(recording)
     assert sum(encoded) == len(detection.probabilities)
 

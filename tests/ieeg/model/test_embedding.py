@@ -22,7 +22,7 @@ def make_recording(seconds: float, gap: bool = True) -> Recording:
 
 def make_model(row_order: str = "distance") -> MVPFormer:
     torch.manual_seed(0)
-    return MVPFormer(mvpformer_tiny(row_order=row_order))
+    return MVPFormer(mvpformer_tiny(row_order=row_order, amplitude="none"))
 
 
 @pytest.mark.parametrize("row_order", ["distance", "released"])

@@ -59,7 +59,7 @@ def test_encoder_is_a_norm_and_a_projection_of_the_coefficients():
 
 
 def test_encode_reads_segments_of_channels_in_place():
-    model, signal = make_model(), make_signal()
+    model, signal = make_model(amplitude="none"), make_signal()
     embeddings = model.encode(signal)
     assert embeddings.shape == (B, T, C, 64)
     piece = signal[1, 2, 3 * SEGMENT : 4 * SEGMENT]
@@ -67,7 +67,7 @@ def test_encode_reads_segments_of_channels_in_place():
 
 
 def test_embedding_is_blind_to_amplitude_of_microvolts_but_not_of_volts():
-    model, signal = make_model(), make_signal()
+    model, signal = make_model(amplitude="none"), make_signal()
     embeddings = model.encode(signal)
     torch.testing.assert_close(model.encode(1000 * signal), embeddings, atol=1e-5, rtol=1e-4)
     assert model.encode(1e-6 * signal).norm() < 0.05 * embeddings.norm()

@@ -90,7 +90,7 @@ def test_dropout_in_training_only():
 def test_the_model_has_no_codebooks_and_trains_every_parameter():
     torch.manual_seed(0)
     model = MVPFormer(mvpformer_tiny(attention="llama", num_classes=2))
-    assert not [name for name, _ in model.named_parameters() if "codebook" in name or "bias" in name]
+    assert not [name for name, _ in model.stack.named_parameters() if "codebook" in name or "bias" in name]
     features = model(torch.randn(1, 3, 4 * 2560))
     (model.predict(features).square().mean() + model.classify(features).square().mean()).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())

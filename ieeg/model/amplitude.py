@@ -1,0 +1,103 @@
+"""Amplitude of segments, which the encoder's norm takes away: log power of the wavelet bands and their running level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.model.wavelet import band_lengths
+
+NUM_BANDS = len(band_lengths(SEGMENT_SAMPLES))
+"""Bands of a segment: the coarsest approximation and eight details."""
+POWER_FLOOR = 0.01
+"""Added to a band's power (µV²) before the logarithm: the square of 0.1 µV, one step of a usual EDF file."""
+LEVEL_SEGMENTS = 24
+"""Segments of the running level, the segment itself included: two minutes.
+
+Chosen on simulated subjects with random gains: average precision of segments, by boosted trees on four segments, .59
+without a level, .84 with one of 12 segments, .88 of 24, .90 of 60 and .92 of 120. A longer level makes a stretch of
+training read more of what lies before it.
+"""
+_CENTER, _SCALE = 6.0, 2.0  # of log power in µV² over the bands of a background of 40 µV, so that inputs are near one
+
+
+def band_log_power(bands: Sequence[Tensor]) -> Tensor:
+    """Logarithm of each band's mean squared coefficient.
+
+    Parameters
+    ----------
+    bands : sequence of Tensor, shape (..., n)
+        What `wavedec` gives of signals in µV.
+
+    Returns
+    -------
+    Tensor, shape (..., number of bands)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg.model.wavelet import wavedec
+    >>> band_log_power(wavedec(torch.zeros(2560))).exp()
+    tensor([0.0100, 0.0100, 0.0100, 0.0100, 0.0100, 0.0100, 0.0100, 0.0100, 0.0100])
+    """
+    return torch.stack([band.square().mean(-1) for band in bands], dim=-1).add(POWER_FLOOR).log()
+
+
+def running_level(log_power: Tensor, past: Tensor | None = None) -> Tensor:
+    """Median of each segment and the 23 before it, by channel and band; NaN is left out.
+
+    It is robust, so that a seizure shorter than a minute hardly moves it, and causal, so that a stream gives the same.
+    At the start of a recording it is the median of what has come: the first segment is its own level.
+
+    Parameters
+    ----------
+    log_power : Tensor, shape (B, T, C, bands)
+        NaN where a channel has no signal.
+    past : Tensor, shape (B, P, C, bands), optional
+        The same of the segments before these.
+
+    Returns
+    -------
+    Tensor, shape (B, T, C, bands)
+        NaN where no segment had a signal. Of an even number of segments it is the lower one in the middle.
+
+    Examples
+    --------
+    >>> import torch
+    >>> running_level(torch.tensor([1.0, 5.0, 2.0, float("nan")]).reshape(1, 4, 1, 1)).flatten()
+    tensor([1., 1., 2., 2.])
+    """
+    joined = log_power if past is None else torch.cat([past.to(log_power), log_power], dim=1)
+    missing = LEVEL_SEGMENTS - 1 + log_power.shape[1] - joined.shape[1]
+    if missing > 0:
+        before = joined.new_full((joined.shape[0], missing, *joined.shape[2:]), torch.nan)
+        joined = torch.cat([before, joined], dim=1)
+    elif missing < 0:
+        joined = joined[:, -missing:]
+    return joined.unfold(1, LEVEL_SEGMENTS, 1).nanmedian(dim=-1).values
+
+
+class AmplitudeMap(nn.Module):
+    """A linear map of log band power, and of its distance from the running level, to the model's width.
+
+    Both are needed. The distance tells a seizure in a recording whatever its gain; the power itself tells one that
+    fills a recording from the first second, where there is no level to compare with.
+
+    Parameters
+    ----------
+    dim : int
+        Width D.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(2 * NUM_BANDS, dim)
+
+    def forward(self, log_power: Tensor, past: Tensor | None = None) -> Tensor:
+        """Map log power [B, T, C, bands], NaN where masked, to [B, T, C, D]; `past` as for `running_level`."""
+        distance = log_power - running_level(log_power, past)
+        numbers = torch.cat([(log_power - _CENTER) / _SCALE, distance], dim=-1).nan_to_num(0.0)
+        return self.projection(numbers.to(self.projection.weight.dtype))
