@@ -108,8 +108,11 @@ class MVPFormerConfig:
             raise ValueError("num_channels must be given for pooling='concatenate', and for that only")
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON values."""
-        return {**dataclasses.asdict(self), "components": list(self.components)}
+        """Fields as JSON values; without amplitude where it is "none", as files had none before there was amplitude."""
+        fields = {**dataclasses.asdict(self), "components": list(self.components)}
+        if self.amplitude == "none":
+            del fields["amplitude"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:

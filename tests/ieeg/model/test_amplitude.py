@@ -141,8 +141,9 @@ def test_only_tiny_has_it_and_old_files_mean_none():
     assert mvpformer_tiny().amplitude == "bands"
     assert {config.amplitude for config in (MVPFormerConfig(), mvpformer_s(), mvpformer_m())} == {"none"}
     fields = mvpformer_s().to_dict()
-    del fields["amplitude"]
+    assert "amplitude" not in fields
     assert MVPFormerConfig.from_dict(fields).amplitude == "none"
+    assert MVPFormerConfig.from_dict(mvpformer_tiny().to_dict()) == mvpformer_tiny()
     assert make_model(amplitude="none").amplitude is None
     with pytest.raises(ValueError, match="amplitude must be one of"):
         MVPFormerConfig(amplitude="loud")
