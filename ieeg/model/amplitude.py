@@ -1,4 +1,4 @@
-"""Amplitude of segments, which the encoder's norm takes away: log power of the wavelet bands and their running level."""
+"""Amplitude of segments, which the norm of the encoder takes away: log power of the bands and their running level."""
 
 from __future__ import annotations
 
