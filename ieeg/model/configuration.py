@@ -143,6 +143,6 @@ def mvpformer_m(**changes: Any) -> MVPFormerConfig:
 
 def mvpformer_tiny(**changes: Any) -> MVPFormerConfig:
     """A model that trains in minutes on a CPU, for demonstrations and tests; `changes` replace fields."""
-    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 144, "context": 20}
-    sizes["amplitude"] = "bands"
+    sizes: dict[str, Any] = {"dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 144}
+    sizes |= {"context": 20, "amplitude": "bands"}
     return MVPFormerConfig(**(sizes | changes))
