@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:
+    """A dataclass from the fields of a JSON object, whose lists become tuples; a missing field has its default.
+
+    Raises ValueError for fields that the class does not have.
+    """
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - names):
+        raise ValueError(f"{source} has unknown fields of {kind.__name__}: {', '.join(unknown)}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def keep_whole(config: Any, least: int, *names: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.files import replaced
+from mvpa_ts.files import read_config, replaced
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -43,25 +43,62 @@ def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save_model(model: nn.Module, config: Mapping[str, Any], directory: str | Path) -> None:
-    """Write config.json and model.safetensors; where writing fails, what was there before stays whole.
+def save_model(
+    model: nn.Module,
+    description: Mapping[str, Any],
+    directory: str | Path,
+    *,
+    names: tuple[str, str] = (CONFIG_NAME, WEIGHTS_NAME),
+) -> None:
+    """Write a description as JSON and the weights as safetensors; if writing fails, older files stay whole.
 
-    Raises OSError where the disk is full or the folder cannot be written.
+    Parameters
+    ----------
+    model : nn.Module
+    description : mapping
+        What a reader needs beside the weights; values that JSON knows.
+    directory : path
+        Is made if need be.
+    names : tuple of str
+        Of the two files.
+
+    Raises
+    ------
+    OSError
+        The disk is full or the folder cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(layer, {"format": "layer 1"}, folder)
+    ...     load_strictly(torch.nn.Linear(2, 2), read_weights(Path(folder) / WEIGHTS_NAME), folder)
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     directory = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with replaced(directory / CONFIG_NAME) as config_file, replaced(directory / WEIGHTS_NAME) as weights_file:
+    config_name, weights_name = names
+    with replaced(directory / config_name) as config_file, replaced(directory / weights_name) as weights_file:
         try:
             save_file(weights, weights_file, metadata={"format": "pt"})
         except SafetensorError as error:
-            raise OSError(f"cannot write {directory / WEIGHTS_NAME}: {error}") from error
-        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            raise OSError(f"cannot write {directory / weights_name}: {error}") from error
+        config_file.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         for path in (config_file, weights_file):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+
+
+def read_description(path: Path, expected: str) -> dict[str, Any]:
+    """The JSON object beside weights; a ValueError says where it is none, or not of the expected "format"."""
+    description = read_config(path)
+    if description.get("format") != expected:
+        raise ValueError(f"{path} must have format {expected!r}, got {description.get('format')!r}")
+    return description
 
 
 def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:

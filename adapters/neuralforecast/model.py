@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.neuralforecast import losses, panel
-from mvpa_ts.adapters.neuralforecast.averaging import WeightAveraging
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.adapters.neuralforecast.linear_rate import LinearRate
-from mvpa_ts.adapters.neuralforecast.masked_windows import MaskedWindows
+from mvpa_ts.adapters.neuralforecast.mixins import LinearRate, MaskedWindows, WeightAveraging
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 

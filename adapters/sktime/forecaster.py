@@ -15,10 +15,9 @@ from sktime.datatypes import update_data
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.frames import columns_of, panel_of, series_of
+from mvpa_ts.adapters.sktime.frames import columns_of, frequency_of, panel_of, position_of, regular, series_of
 from mvpa_ts.adapters.sktime.parameters import network_config, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.fitted import FittedForecaster
 from mvpa_ts.forecasting.quantiles import quantiles_at
@@ -192,7 +191,7 @@ class MVPAForecaster(BaseForecaster):
         self._scaling = Scaling.of(series.values)
         if pretrained is None:
             _check_rows(len(series.values), horizon)
-            config = network_config(self, [series], horizon)
+            config = network_config(self.get_params(), [series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit")
             return self
         if self.finetune_steps:
@@ -228,7 +227,9 @@ class MVPAForecaster(BaseForecaster):
         horizon = _last_step(fh, None)
         series = panel_of(y, X)
         _check_rows(max(len(one.values) for one in series), horizon)
-        self.pretrained_ = self._train(series, network_config(self, series, horizon), self.max_steps, "pretrain")
+        self.pretrained_ = self._train(
+            series, network_config(self.get_params(), series, horizon), self.max_steps, "pretrain"
+        )
         return self
 
     def _pretrain_update(
@@ -312,7 +313,7 @@ class MVPAForecaster(BaseForecaster):
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
-        training = training_of(self, steps, from_scratch=start is None or label == "pretrain")
+        training = training_of(self.get_params(), steps, from_scratch=start is None or label == "pretrain")
         seed = check_random_state(self.random_state).randint(2**31)
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
+from mvpa_ts.checks import read_fields
+from mvpa_ts.classification.configuration import ClassificationConfig
+from mvpa_ts.classification.network import ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
-from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.weights import read_weights
+from mvpa_ts.weights import load_strictly, read_description, read_weights, save_model
 
 _FORMAT = "mvpa-ts classifier 1"
+_FILES = ("classifier.json", "classifier.safetensors")
 
 
 @dataclass
@@ -60,52 +61,29 @@ class FittedClassifier:
 
     def to_files(self, folder: str | Path) -> None:
         """Write `classifier.json` and `classifier.safetensors` into a folder, which is made if need be."""
-        from safetensors.torch import save
-
-        folder = Path(folder)
         description = {
             "format": _FORMAT,
             "config": asdict(self.config),
             "scaler": asdict(self.scaler),
             "num_networks": len(self.networks),
         }
-        tensors = {
-            f"{index}.{name}": tensor.contiguous().cpu()
-            for index, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
-        write_bytes(folder / "classifier.safetensors", save(tensors))
-        write_bytes(folder / "classifier.json", json.dumps(description, indent=1).encode())
+        save_model(nn.ModuleList(self.networks), description, folder, names=_FILES)
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedClassifier:
-        """Read what `to_files` wrote.
+        """Read what `to_files` wrote; nothing in the files is executed.
 
         Raises
         ------
         OSError
             A file is missing.
         ValueError
-            The folder holds something else, or weights that do not fit the description.
+            The folder holds something else, or weights that do not fit the description; every tensor that is missing,
+            unexpected or of another shape is named.
         """
-        folder = Path(folder)
-        description = read_config(folder / "classifier.json")
-        if description.get("format") != _FORMAT:
-            raise ValueError(
-                f"{folder / 'classifier.json'} must have format {_FORMAT!r}, got {description.get('format')!r}"
-            )
-        config = description["config"]
-        config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
-        made = ClassificationConfig(**config)
-        tensors = read_weights(folder / "classifier.safetensors")
-        networks = []
-        for index in range(description["num_networks"]):
-            network = ClassificationNetwork(made).eval()
-            own = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(index)}
-            try:
-                network.load_state_dict(own)
-            except RuntimeError as error:
-                raise ValueError(f"the weights in {folder} do not fit its classifier.json: {error}") from error
-            networks.append(network)
-        scaler = Scaler(**{name: tuple(values) for name, values in description["scaler"].items()})
-        return cls(made, scaler, networks)
+        path, weights = (Path(folder) / name for name in _FILES)
+        description = read_description(path, _FORMAT)
+        config = read_fields(ClassificationConfig, description["config"], path)
+        networks = [ClassificationNetwork(config).eval() for _ in range(description["num_networks"])]
+        load_strictly(nn.ModuleList(networks), read_weights(weights), weights)
+        return cls(config, read_fields(Scaler, description["scaler"], path), networks)

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.loop import ClassificationTraining, Part, fit_kernels, logits, train_network
-from mvpa_ts.classification.network import AttentionPath, ClassificationConfig, ClassificationNetwork
+from mvpa_ts.classification.network import AttentionPath, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 
 _PRIOR = 4.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.checks import read_fields
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import checked_levels, in_order
-from mvpa_ts.weights import read_weights
+from mvpa_ts.weights import load_strictly, read_description, read_weights, save_model
 from mvpa_ts.windows import Scaling, Series, last_window
 
 _FORMAT = "mvpa-ts forecaster 1"
+_FILES = ("forecaster.json", "forecaster.safetensors")
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,15 @@ class FittedForecaster:
 
     def to_files(self, folder: str | Path) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
-        from safetensors.torch import save
-
+        scaling, names = self.feature_scaling, self.feature_names
         description = {
             "format": _FORMAT,
             "config": asdict(self.config),
             "levels": self.levels,
-            "feature_scaling": None
-            if self.feature_scaling is None
-            else {name: values.tolist() for name, values in asdict(self.feature_scaling).items()},
-            "feature_names": self.feature_names,
+            "feature_scaling": scaling and {name: values.tolist() for name, values in asdict(scaling).items()},
+            "feature_names": names,
         }
-        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
-        write_bytes(Path(folder) / "forecaster.safetensors", save(weights))
-        write_bytes(Path(folder) / "forecaster.json", json.dumps(description, indent=1).encode())
+        save_model(self.network, description, folder, names=_FILES)
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedForecaster:
@@ -100,25 +95,17 @@ class FittedForecaster:
         OSError
             A file is missing.
         ValueError
-            The folder holds something else, or weights that do not fit the description.
+            The folder holds something else, or weights that do not fit the description; every tensor that is missing,
+            unexpected or of another shape is named.
         """
-        path = Path(folder) / "forecaster.json"
-        description = read_config(path)
-        if description.get("format") != _FORMAT:
-            raise ValueError(f"{path} must have format {_FORMAT!r}, got {description.get('format')!r}")
-        config: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()
-        }
-        network = ForecastingNetwork(ForecastingConfig(**config))
-        weights = read_weights(Path(folder) / "forecaster.safetensors")
-        try:
-            network.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"the weights in {folder} do not fit its forecaster.json: {error}") from error
-        scaling = description["feature_scaling"]
-        if scaling is not None:
-            scaling = Scaling(**{name: np.array(values) for name, values in scaling.items()})
-        names = description["feature_names"]
+        path, weights = (Path(folder) / name for name in _FILES)
+        description = read_description(path, _FORMAT)
+        network = ForecastingNetwork(read_fields(ForecastingConfig, description["config"], path))
+        load_strictly(network, read_weights(weights), weights)
+        scaling, names = description["feature_scaling"], description["feature_names"]
         return cls(
-            network.eval(), checked_levels(description["levels"]), scaling, None if names is None else tuple(names)
+            network.eval(),
+            checked_levels(description["levels"]),
+            scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
+            names and tuple(names),
         )

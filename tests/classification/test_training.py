@@ -128,7 +128,7 @@ def test_files_hold_everything(fitted: FittedClassifier, tmp_path: Path) -> None
     description = json.loads(path.read_text())
     description["config"]["num_layers"] = 1
     path.write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="does not fit"):
         FittedClassifier.from_files(tmp_path / "model")
     path.write_text(json.dumps({**description, "format": "other"}))
     with pytest.raises(ValueError, match="must have format"):

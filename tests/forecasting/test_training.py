@@ -211,7 +211,7 @@ def test_files(tmp_path):
     other = fit_forecaster([series()], config(dim=16), ForecasterTraining(steps=0))
     other.to_files(tmp_path / "other")
     weights = (tmp_path / "other" / "forecaster.safetensors").rename(tmp_path / "forecaster.safetensors")
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="does not fit"):
         FittedForecaster.from_files(tmp_path)
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"forecaster\.safetensors is damaged"):

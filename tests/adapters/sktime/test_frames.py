@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("sktime")
 
-from mvpa_ts.adapters.sktime.timeline import frequency_of, position_of, regular
+from mvpa_ts.adapters.sktime.frames import frequency_of, position_of, regular
 
 
 class TestTimeline:

@@ -1,0 +1,105 @@
+"""Sizes and options of the classification network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mvpa_ts.attention.functional import COMPONENTS, checked_components
+from mvpa_ts.checks import keep_shares, keep_whole
+
+
+@dataclass(frozen=True)
+class ClassificationConfig:
+    """Sizes and options of a `ClassificationNetwork`; the defaults serve every dataset.
+
+    What depends on the data is derived: strides from `length`, the number of token channels from `num_channels`.
+
+    Attributes
+    ----------
+    num_channels, num_classes : int
+    length : int
+        Steps of the longest training series. Longer and shorter series are accepted.
+    token_channels : int
+        Most channels of the token grid; more are mixed down to as many by the stem.
+    tokens : int
+        About how many tokens a series of `length` steps becomes; bounds memory and time.
+    positions : int
+        Most positions in the convolutional stage.
+    stem_kernels : tuple of int
+        Odd numbers of taps of the stem's convolutions, whose outputs are added.
+    width, conv_layers, conv_kernel : int
+        Features of a token channel in the convolutional stage, its residual blocks, and their taps.
+    dim, num_heads, mlp_dim, num_layers : int
+        Width D, heads, hidden width of the gated MLP, and MVPA blocks.
+    components : tuple of {"content", "time", "channel"}
+        Terms of the attention score.
+    dropout, attention_dropout, head_dropout : float
+        Inside blocks; structured dropout of segments and channels; before the output layer.
+    kernel_features : int
+        Features of the fixed-kernel path; 0 leaves it out.
+    kernel_weight : float or None
+        Share of the fixed-kernel path in the averaged probabilities. None: one half until `fit_classifier` chooses it
+        on the validation part.
+    """
+
+    num_channels: int
+    num_classes: int
+    length: int
+    token_channels: int = 16
+    tokens: int = 64
+    positions: int = 160
+    stem_kernels: tuple[int, ...] = (3, 9, 19)
+    width: int = 32
+    conv_layers: int = 2
+    conv_kernel: int = 7
+    dim: int = 64
+    num_heads: int = 4
+    mlp_dim: int = 128
+    num_layers: int = 2
+    components: tuple[str, ...] = COMPONENTS
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    head_dropout: float = 0.3
+    kernel_features: int = 5000
+    kernel_weight: float | None = None
+
+    def __post_init__(self) -> None:
+        keep_whole(
+            self, 1, "num_channels", "length", "token_channels", "tokens", "positions", "width", "conv_kernel", "dim",
+            "num_heads", "mlp_dim", "num_layers",
+        )  # fmt: skip
+        keep_whole(self, 2, "num_classes")
+        keep_whole(self, 0, "conv_layers", "kernel_features")
+        for taps in (self.conv_kernel, *self.stem_kernels):
+            if taps < 1 or not taps % 2:
+                raise ValueError(f"conv_kernel and stem_kernels must be odd, got {taps}")
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+        keep_shares(self, "dropout", "attention_dropout", "head_dropout")
+        if self.kernel_weight is not None:
+            if not 0.0 <= self.kernel_weight <= 1.0:
+                raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
+            object.__setattr__(self, "kernel_weight", float(self.kernel_weight))
+        object.__setattr__(self, "components", checked_components(self.components))
+
+    @property
+    def channels(self) -> int:
+        """Channels C of the token grid."""
+        return min(self.num_channels, self.token_channels)
+
+    @property
+    def stem_stride(self) -> int:
+        """Steps between two positions of the convolutional stage."""
+        return math.ceil(self.length / self.positions)
+
+    @property
+    def segment_stride(self) -> int:
+        """Positions between two segments."""
+        positions = math.ceil(self.length / self.stem_stride)
+        return math.ceil(positions / max(1, self.tokens // self.channels))
+
+    @property
+    def segments(self) -> int:
+        """Segments T of a series of `length` steps."""
+        return math.ceil(math.ceil(self.length / self.stem_stride) / self.segment_stride)
