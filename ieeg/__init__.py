@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detection as Detection
+    from mvpa_ts.ieeg.detection.detection import Detection as Detection
     from mvpa_ts.ieeg.detection.detector import Detector as Detector
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector as StreamingDetector
     from mvpa_ts.ieeg.model.configuration import MVPFormerConfig as MVPFormerConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Names are loaded on first use, so that a command or a reader does not import what it does not need.
 _LAZY = {
-    "Detection": "mvpa_ts.ieeg.detection.detector",
+    "Detection": "mvpa_ts.ieeg.detection.detection",
     "Detector": "mvpa_ts.ieeg.detection.detector",
     "MVPFormer": "mvpa_ts.ieeg.model.mvpformer",
     "MVPFormerConfig": "mvpa_ts.ieeg.model.configuration",

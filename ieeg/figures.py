@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def literal(text: object) -> str:
+    """Text for a figure that matplotlib draws as it is, where two dollars would make it a formula.
+
+    Examples
+    --------
+    >>> print(literal("a$1$"))
+    a\\$1\\$
+    """
+    return str(text).replace("$", r"\$")
+
+
 def embedded(figure: Figure) -> str:
     """A figure as PNG in base64; the figure is closed."""
     import matplotlib.pyplot as plt

@@ -71,7 +71,7 @@ _MOVED = {
     "mvpa_ts.ieeg.positions": "mvpa_ts.ieeg.recordings.bids",
     "mvpa_ts.ieeg.pretraining": "mvpa_ts.ieeg.training.pretraining",
     "mvpa_ts.ieeg.released": "mvpa_ts.ieeg.model.released",
-    "mvpa_ts.ieeg.report": "mvpa_ts.ieeg.detection.report mvpa_ts.ieeg.detection.saved mvpa_ts.ieeg.figures"
+    "mvpa_ts.ieeg.report": "mvpa_ts.ieeg.detection.report mvpa_ts.ieeg.detection.detection mvpa_ts.ieeg.figures"
     " mvpa_ts.ieeg.scoring.results",
     "mvpa_ts.ieeg.results": "mvpa_ts.ieeg.scoring.results mvpa_ts.ieeg.events",
     "mvpa_ts.ieeg.saving": "mvpa_ts.weights",

@@ -166,7 +166,7 @@ def test_detection_goes_on_from_its_store(tmp_path, outputs):
 
 
 def test_detection_folder(outputs):
-    from mvpa_ts.ieeg.detection.saved import read_detection
+    from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.scoring.results import read_result
 
     detection = read_detection(BEFORE / "detection")

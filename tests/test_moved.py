@@ -25,8 +25,11 @@ REMOVED: dict[str, set[str]] = {
     "mvpa_ts.classification.training": {"Report"},
     "mvpa_ts.datasets": {"WindowSet"},
     "mvpa_ts.forecast_windows": {"Part"},
+    "mvpa_ts.ieeg.agreement": {"NanPolicy"},
     "mvpa_ts.ieeg.events": {"SEGMENT"},
     "mvpa_ts.ieeg.noise": {"PAPER_SNR"},
+    "mvpa_ts.ieeg.report": {"describe_run", "save_detection"},
+    "mvpa_ts.ieeg.scoring": {"SCORE_NAMES"},
 }
 
 

@@ -48,12 +48,11 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"{path} holds no recording")
     warn_of_shared_names(files)
     folders = list(_folders(path, files, Path(options.output)))
-    changes = _preprocessing_changes(options.preprocessing)
-    k, n = _k_of_n(options.online)
-    online = OnlineRule(k, n, options.threshold)
+    online = OnlineRule(*_k_of_n(options.online))
     channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
     detector = Detector(
         options.model,
+        _preprocessing_changes(options.preprocessing),
         threshold=options.threshold,
         rules=options.rules,
         channels=channels,
@@ -63,7 +62,7 @@ def main(arguments: list[str]) -> None:
     failed = []
     for file, folder in folders:
         try:
-            _detect(detector, file, folder, online, changes, options)
+            _detect(detector, file, folder, online, options)
         # One damaged file must not keep the others from being scored; it is reported and the command fails at its end.
         except (ValueError, OSError) as error:
             if len(files) == 1:
@@ -98,12 +97,8 @@ def parser() -> ArgumentParser:
     return made
 
 
-def _detect(
-    detector: Detector, file: Path, folder: Path, online: OnlineRule, changes: dict[str, Any], options: Any
-) -> None:
+def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, options: Any) -> None:
     from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
-    from mvpa_ts.ieeg.detection.saved import save_detection
-    from mvpa_ts.ieeg.preprocessing.settings import default_preprocessing
     from mvpa_ts.ieeg.recordings.bids import electrode_positions
     from mvpa_ts.ieeg.recordings.noise import add_noise
     from mvpa_ts.ieeg.recordings.reading import read_recording
@@ -114,20 +109,23 @@ def _detect(
     positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
     if options.noise is not None:
         recording = add_noise(recording, options.noise)
-    detector.preprocessing = replace(default_preprocessing(recording), **changes)
     segments = detector.segments(recording)
     detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
     seen = read_training_subjects(options.model)
     if seen is not None:
         in_training = subject_hash(segments.subject) in seen
-        detection = replace(detection, settings=detection.settings | {"subject_in_training": in_training})
+        provenance = replace(detection.provenance, subject_in_training=in_training)
+        detection = replace(detection, provenance=provenance)
         if in_training:
             warnings.warn(
                 f"{recording.name}: the model was trained on a subject of the name {segments.subject}; if it is this "
                 "one, the scores are those of training data",
                 stacklevel=2,
             )
-    save_detection(folder, detection, segments, online=online, positions=positions)
+    detection.save(folder, online=online, positions=positions)
+    if not detection.scored.any():
+        reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
+        raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {folder} says nothing about seizures")
     skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
     count = len(detection.events)
     print(
@@ -149,18 +147,21 @@ def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path
         yield file, folder
 
 
-def _preprocessing_changes(text: str | None) -> dict[str, Any]:
+def _preprocessing_changes(text: str | None) -> dict[str, Any] | None:
     if text is None:
-        return {}
-    from mvpa_ts.ieeg.constants import check_rate
-    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
-
+        return None
     try:
         changes = json.loads(text)
-        check_rate(Preprocessing(**changes).sfreq)
-    except (TypeError, json.JSONDecodeError) as error:
-        raise CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {text}: {error}') from None
-    return dict(changes)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _no_changes(text, str(error)) from None
+    if not isinstance(changes, dict):
+        raise _no_changes(text, "it must be an object")
+    return changes
+
+
+def _no_changes(text: str, reason: str) -> CommandError:
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
 
 
 def _k_of_n(text: str) -> tuple[int, int]:

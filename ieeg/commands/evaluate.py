@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     results = [
         SubjectResult(subject, parts, options.mode, similar.get(subject, {})) for subject, parts in by_subject.items()
     ]
-    report = cohort_report(results, swec_groups(by_subject), nan_policy=options.nan_policy, seed=options.seed)
+    report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)
     print(f"{len(folders)} recordings of {len(results)} subjects; event scores in mode {options.mode}\n")
@@ -74,9 +74,6 @@ def parser() -> ArgumentParser:
         type=str,
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
-    )
-    made.add_argument(
-        "--nan_policy", type=str, default="omit", help="kappa draws without any seizure: omit, one or propagate"
     )
     made.add_argument(
         "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"

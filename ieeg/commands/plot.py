@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.commands.main import CommandError, command_parser
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -65,17 +66,14 @@ def parser() -> ArgumentParser:
 
 
 def _timeline(options: Any) -> Figure:
-    from mvpa_ts.ieeg.detection.plots import plot_timeline
-    from mvpa_ts.ieeg.detection.saved import REFERENCE, read_detection
-    from mvpa_ts.ieeg.recordings.annotations import read_seizures
+    from mvpa_ts.ieeg.detection.detection import read_detection
 
-    detection, table = read_detection(options.source), Path(options.source) / REFERENCE
-    return plot_timeline(detection, read_seizures(table, detection.duration) if table.is_file() else None)
+    return read_detection(options.source).plot()
 
 
 def _traces(options: Any) -> Figure:
+    from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.detection.plots import plot_traces
-    from mvpa_ts.ieeg.detection.saved import read_detection
 
     segments = _segments(options)
     end = options.onset + 30.0 if options.offset is None else options.offset
@@ -117,10 +115,12 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     model = MVPFormer.from_pretrained(folder)
     segments = _segments(options)
     length = min(model.config.context, segments.num_segments)
-    first = int(options.onset // 5.0)
+    first = int(options.onset // SEGMENT_SECONDS)
     starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
     if first + length > segments.num_segments:
-        raise CommandError(f"a window of {length * 5} s from --onset {options.onset} does not fit into the recording")
+        raise CommandError(
+            f"a window of {length * SEGMENT_SECONDS:g} s from --onset {options.onset} does not fit into the recording"
+        )
     windows = (segments.read(start, start + length) for start in tqdm(starts, desc=Path(folder).name, unit="window"))
     signals = ((torch.from_numpy(signal)[None], torch.from_numpy(valid)[None]) for signal, valid in windows)
     return component_maps(model, signals, segments.channel_names)

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.figures import literal
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mvpa_ts.ieeg.detection.detector import Detection
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = "tab:red", "tab:green"
@@ -25,22 +25,29 @@ MAX_TRACES = 32
 """Channels drawn at most; more cannot be told apart on a page."""
 
 
-def plot_timeline(detection: Detection, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
+def plot_timeline(
+    probabilities: npt.NDArray[np.float64],
+    starts: npt.NDArray[np.float64],
+    duration: float,
+    *,
+    threshold: float,
+    events: Sequence[tuple[float, float]] = (),
+    skipped: Sequence[tuple[float, float]] = (),
+    reference: Sequence[tuple[float, float]] | None = None,
+) -> Figure:
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
-    unit, name = (
-        (3600.0, "h") if detection.duration > 7200 else (60.0, "min") if detection.duration > 300 else (1.0, "s")
-    )
-    edges = np.append(detection.starts, detection.starts[-1] + SEGMENT_SECONDS) / unit
-    axis.stairs(detection.probabilities, edges, baseline=None, color="tab:blue", linewidth=0.8)
-    axis.axhline(detection.threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
-    _shade(axis, detection.events, unit, (0.0, 1.0), DETECTED, "detected")
+    unit, name = (3600.0, "h") if duration > 7200 else (60.0, "min") if duration > 300 else (1.0, "s")
+    edges = np.append(starts, starts[-1] + SEGMENT_SECONDS) / unit
+    axis.stairs(probabilities, edges, baseline=None, color="tab:blue", linewidth=0.8)
+    axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
+    _shade(axis, events, unit, (0.0, 1.0), DETECTED, "detected")
     if reference is not None:
         _shade(axis, reference, unit, (1.02, 1.07), REFERENCE, "reference")
-    for index, stretch in enumerate(detection.skipped):
+    for index, (onset, offset) in enumerate(skipped):
         axis.axvspan(
-            stretch.onset / unit,
-            stretch.offset / unit,
+            onset / unit,
+            offset / unit,
             facecolor="none",
             edgecolor="0.6",
             hatch="///",
@@ -72,9 +79,11 @@ def plot_traces(
     spread = np.nanpercentile(np.abs(shown), 95) if np.isfinite(shown).any() else 1.0
     step = 3.0 * max(float(spread), 1e-3)
     figure, axis = plt.subplots(figsize=(10, 1.2 + 0.2 * len(rows)), layout="constrained")
-    for place, row in enumerate(shown):
-        axis.plot(times, row - place * step, color="k", linewidth=0.4)
-    axis.set_yticks([-place * step for place in range(len(rows))], [segments.channel_names[row] for row in rows])
+    for row, values in enumerate(shown):
+        axis.plot(times, values - row * step, color="k", linewidth=0.4)
+    axis.set_yticks(
+        [-place * step for place in range(len(rows))], [literal(segments.channel_names[row]) for row in rows]
+    )
     axis.tick_params(axis="y", labelsize="x-small")
     _shade(axis, events, 1.0, (0.0, 1.0), DETECTED, "detected", of_axis=True)
     _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
@@ -109,7 +118,7 @@ def plot_channel_map(
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
     everything = [*names, *left_out]
-    known = {plain_name(name): place for name, place in (positions or {}).items()}
+    known = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = {name: known[plain_name(name)] for name in everything if plain_name(name) in known}
     if all(name in placed for name in names):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
@@ -131,7 +140,7 @@ def plot_channel_map(
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
     drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
-    axis.set_yticks(range(len(wires)), wires)
+    axis.set_yticks(range(len(wires)), [literal(wire) for wire in wires])
     axis.set(xlabel="contact", ylabel="electrode")
     axis.invert_yaxis()
     figure.colorbar(drawn, ax=axis, label=label)

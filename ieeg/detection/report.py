@@ -1,91 +1,144 @@
-"""What a detection leaves behind: tables, ``run.json`` and one HTML page that needs no other file."""
+"""The report of a detection: one HTML page, in plain words and with its figures inside, that needs no other file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import embedded
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detection
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from matplotlib.figure import Figure
 
 MAX_FIGURES = 6
 """Events drawn in a report, the surest first."""
-_MARGIN = 10.0  # seconds before and after an event in its figure
+MARGIN = 10.0
+"""Seconds before and after an event in its figure."""
 
 
 def html_report(
-    detection: Detection,
-    segments: Segments,
+    path: str | os.PathLike[str],
     run: Mapping[str, Any],
-    reference: Sequence[tuple[float, float]] | None = None,
-    positions: Mapping[str, Sequence[float]] | None = None,
-) -> str:
-    """The report as one HTML page with its figures inside."""
-    from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
+    figures: Iterable[tuple[str, str, Figure]],
+    events: Sequence[tuple[float, float, float]],
+) -> None:
+    """Write the report as one HTML page.
 
-    surest = sorted(range(len(detection.events)), key=lambda index: -detection.confidences[index])[:MAX_FIGURES]
-    traces = []
-    for index in sorted(surest):
-        onset, offset = detection.events[index]
-        first = max(onset - _MARGIN, 0.0)
-        last = min(offset + _MARGIN, onset + 60.0, detection.duration)
-        figure = plot_traces(segments, first, last, detection.events, reference or ())
-        traces.append((f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", embedded(figure)))
-    if not traces:
-        figure = plot_traces(segments, 0.0, min(30.0, detection.duration), (), reference or ())
-        traces.append(("No event was detected; the beginning of the recording", embedded(figure)))
-    rms = channel_rms(segments)
-    return render(
-        f"Seizure detection: {run['recording']['name']}",
-        [
-            ("Probability", "", embedded(plot_timeline(detection, reference))),
-            *((title, "", image) for title, image in traces),
-            (
-                "Channels",
-                "RMS of the preprocessed signal, in segments spread over the recording.",
-                embedded(plot_channel_map(segments.channel_names, rms, run["channels"]["dropped"], positions)),
-            ),
-        ],
-        {
-            "Recording": f"{detection.duration:.1f} s at {segments.recording.sfreq:g} Hz, "
-            f"{len(segments.channel_names)} channels used",
-            "Events": f"{len(detection.events)}; rules: {run['rules']}",
-            "Threshold": f"{detection.threshold:g}",
-            "Scored": f"{int(np.isfinite(detection.probabilities).sum())} of {len(detection.probabilities)} segments "
-            f"of 5 s; skipped: {run['skipped'] or 'nothing'}",
-            "Online rule": f"{run['online']['k']} of {run['online']['n']} segments, latency "
-            f"{run['online']['latency'][0]:g} to {run['online']['latency'][1]:g} s",
-            "Preprocessing": str(run["preprocessing"]),
-            "Channels dropped": ", ".join(f"{name} ({why})" for name, why in run["channels"]["dropped"].items())
-            or "none",
-            "Model": f"weights {str(run['model']['weights'])[:16]}…",
-            "Versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
-        },
-        table=(
-            ("onset (s)", "duration (s)", "confidence"),
-            [
-                (f"{onset:.1f}", f"{offset - onset:.1f}", f"{confidence:.3f}")
-                for (onset, offset), confidence in zip(detection.events, detection.confidences, strict=True)
-            ],
-        ),
-    )
+    Parameters
+    ----------
+    path : path
+    run : mapping
+        What ``run.json`` states.
+    figures : iterable of (heading, text, figure)
+        Closed when they are drawn.
+    events : sequence of (onset, duration, confidence)
+    """
+    sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]
+    rows = [(f"{onset:.1f}", f"{duration:.1f}", f"{confidence:.3f}") for onset, duration, confidence in events]
+    table = ("onset (s)", "duration (s)", "confidence"), rows
+    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), table))
+
+
+def facts(run: Mapping[str, Any]) -> dict[str, str]:
+    """What ``run.json`` states, in words."""
+    recording, model, online = run["recording"], run["model"], run["online"]
+    first, last = online["latency"]
+    return {
+        "Recording": f"{recording['duration']:.1f} s at {recording['sfreq']:g} Hz, "
+        f"{len(run['channels']['used'])} channels used",
+        "Events": f"{run['events']}; {_rules_in_words(run['rules'])}",
+        "Threshold": f"a segment is positive above a probability of {run['threshold']:g}",
+        "Segments": f"{run['segments']} of {SEGMENT_SECONDS:g} s",
+        "Skipped": _skipped_in_words(run["skipped"]),
+        "Online rule": f"alarm while {online['k']} of the last {online['n']} segments are positive, {first:g} to "
+        f"{last:g} s after an onset at the earliest",
+        "Preprocessing": _preprocessing_in_words(run["preprocessing"]),
+        "Channels not used": _dropped_in_words(run["channels"]["dropped"]),
+        "Model": _model_in_words(model),
+        "Versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
+    }
+
+
+def _rules_in_words(rules: Mapping[str, Any]) -> str:
+    words = []
+    if rules["merge_gap"]:
+        words.append(f"less than {rules['merge_gap']:g} s apart are one event")
+    if rules["min_duration"]:
+        words.append(f"shorter than {rules['min_duration']:g} s are dropped")
+    if rules["min_positives"] > 1:
+        words.append(f"with fewer than {rules['min_positives']} positive segments are dropped")
+    if rules["max_duration"] != "none":
+        words.append(f"longer than {rules['max_duration']:g} s are cut")
+    return f"positive stretches {', '.join(words)}" if words else "every positive stretch is an event"
+
+
+def _skipped_in_words(skipped: Sequence[Mapping[str, Any]]) -> str:
+    """Total and number of stretches for each reason, with the first few of them."""
+    by_reason: dict[str, list[Mapping[str, Any]]] = {}
+    for stretch in skipped:
+        by_reason.setdefault(stretch["reason"], []).append(stretch)
+    words = []
+    for reason, stretches in by_reason.items():
+        total = sum(stretch["offset"] - stretch["onset"] for stretch in stretches)
+        places = ", ".join(f"{stretch['onset']:.0f}–{stretch['offset']:.0f} s" for stretch in stretches[:5])
+        more = f" and {len(stretches) - 5} more" if len(stretches) > 5 else ""
+        words.append(f"{total:.0f} s with {reason} ({places}{more})")
+    return "; ".join(words) or "nothing"
+
+
+def _preprocessing_in_words(preprocessing: Mapping[str, Any]) -> str:
+    band, notch, reference = (preprocessing.get(name) for name in ("band", "notch", "reference"))
+    words = [f"resampled to {preprocessing.get('sfreq', 512):g} Hz"]
+    words.append("no band-pass" if band is None else f"band-pass {band[0]:g} to {band[1]:g} Hz")
+    words.append("no notch" if notch is None else f"notch at {notch:g} Hz and its harmonics")
+    references = {"median": "median of the channels as reference", "bipolar": "bipolar, neighbouring contacts"}
+    words.append(references.get(str(reference), "reference as recorded"))
+    if "max_bad_share" in preprocessing:
+        words.append(
+            f"a segment of a channel with more than {preprocessing['max_bad_share']:.0%} bad samples is left out"
+        )
+    return "; ".join(words)
+
+
+def _dropped_in_words(dropped: Mapping[str, str]) -> str:
+    """Channels by the reason, each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in dropped.items():
+        by_reason.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()) or "none"
+
+
+def _model_in_words(model: Mapping[str, Any]) -> str:
+    words = [model["name"]] if model.get("name") else []
+    if config := model.get("model"):
+        kind = "MV-Llama" if config.get("attention") == "llama" else "MVPFormer"
+        words.append(
+            f"{kind} with {config.get('num_layers')} layers of width {config.get('dim')} and a context of "
+            f"{config.get('context')} segments"
+        )
+    if model.get("weights"):
+        words.append(f"weights {model['weights'][:16]}…")
+    if model.get("subject_in_training"):
+        words.append("trained on a subject of this name")
+    return "; ".join(words) or "unknown"
 
 
 _TEMPLATE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <style>
   body { font-family: sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+  h1 { overflow-wrap: anywhere }
   table { border-collapse: collapse } th, td { padding: .25rem .8rem; text-align: left; vertical-align: top }
   thead th { border-bottom: 2px solid #222 } tbody th { font-weight: 600; white-space: nowrap }
+  td { overflow-wrap: anywhere }
   img { max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
+  @media (max-width: 40rem) { .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 } }
 </style>
 <h1>{{ title }}</h1>
 <p class="notice">{{ notice }}</p>
@@ -99,7 +152,8 @@ _TEMPLATE = """<!doctype html>
 <img alt="{{ heading }}" src="data:image/png;base64,{{ image }}">
 {% endfor %}
 <h2>How</h2>
-<table><tbody>{% for name, value in facts.items() %}<tr><th>{{ name }}</th><td>{{ value }}</td></tr>{% endfor %}
+<table class="facts"><tbody>
+{% for name, value in facts.items() %}<tr><th>{{ name }}</th><td>{{ value }}</td></tr>{% endfor %}
 </tbody></table>
 </html>
 """

@@ -78,7 +78,6 @@ def probabilities_to_events(
     rules: RuleName | EventRules = "szcore",
     *,
     threshold: float | None = None,
-    segment: float = SEGMENT_SECONDS,
 ) -> SeizureEvents:
     """Events of a recording from the probability of each of its segments.
 
@@ -91,8 +90,6 @@ def probabilities_to_events(
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     threshold : float, optional
         Instead of the rules' own.
-    segment : float, default 5
-        Length of a segment (s).
 
     Returns
     -------
@@ -115,7 +112,7 @@ def probabilities_to_events(
     values, onsets = checked_segments(probabilities, starts)
     positive = values > (chosen.threshold if threshold is None else threshold)
     positive_starts = onsets[positive]
-    events = merge_events([(start, start + segment) for start in positive_starts.tolist()], chosen.merge_gap)
+    events = merge_events([(start, start + SEGMENT_SECONDS) for start in positive_starts.tolist()], chosen.merge_gap)
     kept = [
         (onset, offset)
         for onset, offset in events
@@ -135,7 +132,6 @@ class OnlineRule:
     Attributes
     ----------
     k, n : int
-    threshold : float
 
     Examples
     --------
@@ -148,44 +144,40 @@ class OnlineRule:
 
     k: int = 1
     n: int = 2
-    threshold: float = 0.5
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.n:
             raise ValueError(f"an online rule needs 1 <= k <= n, got k={self.k}, n={self.n}")
-        if not 0.0 <= self.threshold <= 1.0:
-            raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
 
-    def alarms(self, probabilities: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> npt.NDArray[np.bool_]:
         """State of the alarm at the end of each segment, bool [n]; segments before the first are negative."""
-        positive = np.asarray(probabilities, dtype=np.float64) > self.threshold
+        positive = np.asarray(probabilities, dtype=np.float64) > threshold
         counts = np.concatenate(([0], np.cumsum(positive)))
         last = np.arange(1, len(counts))
         return np.asarray(counts[last] - counts[np.maximum(last - self.n, 0)] >= self.k)
 
-    def latency(self, segment: float = SEGMENT_SECONDS) -> tuple[float, float]:
+    def latency(self) -> tuple[float, float]:
         """Bounds (s) of the delay from onset to alarm, if every segment that holds some seizure is positive.
 
         The lower bound is for an onset at the very end of a segment, the upper for one at its beginning.
         """
-        return (self.k - 1) * segment, self.k * segment
+        return (self.k - 1) * SEGMENT_SECONDS, self.k * SEGMENT_SECONDS
 
     def delays(
         self,
         probabilities: npt.ArrayLike,
         starts: npt.ArrayLike,
         reference: SeizureEvents,
-        *,
-        segment: float = SEGMENT_SECONDS,
+        threshold: float = 0.5,
     ) -> list[float]:
         """Seconds from the onset of each reference seizure to the first alarm before its end; NaN where there is none.
 
         An alarm is known at the end of its segment.
         """
         values, onsets = checked_segments(probabilities, starts)
-        known = onsets[self.alarms(values)] + segment
+        known = onsets[self.alarms(values, threshold)] + SEGMENT_SECONDS
         delays = []
         for onset, offset in reference:
-            inside = known[(known > onset) & (known - segment < offset)]
+            inside = known[(known > onset) & (known - SEGMENT_SECONDS < offset)]
             delays.append(float(inside[0] - onset) if inside.size else math.nan)
         return delays

@@ -1,28 +1,20 @@
-"""The files of a detection: tables and run.json."""
+"""The files of a detection: their names, the table of probabilities, and ``run.json`` read with care."""
 
 from __future__ import annotations
 
 import csv
-import importlib.metadata
-import json
 import math
 import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mvpa_ts.files import write_json, write_text
-from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
-from mvpa_ts.ieeg.detection.report import html_report
-from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule
-from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detection
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.files import read_config, write_text
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.events import unscored_stretches
 
 EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
     "events.tsv",
@@ -31,132 +23,149 @@ EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
     "run.json",
     "report.html",
 )
+STRETCH_TOLERANCE = 0.01
+"""Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``."""
 
-
-_PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
-
-
-NOT_SELECTED = {
-    "auto": "not selected: other channels rank higher by variance / (1 + kurtosis)",
-    "list": "not selected: not in the list of channels",
+_NUMBER = (int, float)
+_TEXT_OR_NONE = (str, type(None))
+# What run.json must hold, by part; parts and keys that a later version adds are not named here and do no harm.
+_RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "recording": {"name": (str,), "subject": _TEXT_OR_NONE, "duration": _NUMBER, "sfreq": _NUMBER},
+    "channels": {"used": (list,), "dropped": (dict,)},
+    "model": {"weights": _TEXT_OR_NONE, "model": (dict, type(None))},
+    "rules": {
+        "threshold": _NUMBER,
+        "merge_gap": _NUMBER,
+        "min_duration": _NUMBER,
+        "min_positives": (int,),
+        "max_duration": (*_NUMBER, str),
+    },
 }
-"""Why a channel was not used, by the way of selection."""
 
 
-def save_detection(
-    folder: str | os.PathLike[str],
-    detection: Detection,
-    segments: Segments,
-    *,
-    online: OnlineRule | None = None,
-    positions: Mapping[str, Sequence[float]] | None = None,
+def write_probabilities(
+    path: str | os.PathLike[str],
+    starts: npt.NDArray[np.float64],
+    probabilities: npt.NDArray[np.float64],
+    threshold: float,
+    alarms: npt.NDArray[np.bool_],
 ) -> None:
-    """Write a detection's files to `folder`.
-
-    ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states seizures,
-    ``report.html``, and at last ``run.json``. None holds a name or birth date. What an earlier run left is replaced or
-    removed, its ``run.json`` first, so that a folder with one is of a single run.
-
-    Parameters
-    ----------
-    folder : path
-    detection : Detection
-    segments : Segments
-        What was scored; the report reads the stretches that it draws.
-    online : OnlineRule, optional
-        Default: 1 of 2.
-    positions : mapping of channel name to (x, y, z), optional
-        For the report's map of channels.
-    """
-    folder = Path(folder)
-    recording = segments.recording
-    online = online or OnlineRule(threshold=detection.threshold)
-    # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
-    (folder / RUN).unlink(missing_ok=True)
-    write_events(folder / EVENTS, detection.events, detection.duration, confidences=detection.confidences)
-    reference = [*recording.seizures] if recording.seizures else None
-    if reference is None:
-        (folder / REFERENCE).unlink(missing_ok=True)
-    else:
-        write_events(folder / REFERENCE, reference, detection.duration)
-    alarms = online.alarms(detection.probabilities)
+    """Write ``probabilities.tsv``: onset, duration, probability, decision and alarm of each segment."""
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
-    for start, probability, alarm in zip(detection.starts, detection.probabilities, alarms, strict=True):
+    for start, probability, alarm in zip(starts, probabilities, alarms, strict=True):
         value = "n/a" if math.isnan(probability) else f"{probability:.6f}"
-        positive = "n/a" if math.isnan(probability) else str(int(probability > detection.threshold))
+        positive = "n/a" if math.isnan(probability) else str(int(probability > threshold))
         lines.append(f"{start:.3f}\t{SEGMENT_SECONDS:.3f}\t{value}\t{positive}\t{int(alarm)}")
-    write_text(folder / PROBABILITIES, "\n".join(lines) + "\n")
-    run = describe_run(detection, segments, online)
-    write_text(folder / REPORT, html_report(detection, segments, run, reference, positions))
-    write_json(folder / RUN, run)
+    write_text(path, "\n".join(lines) + "\n")
 
 
-def describe_run(detection: Detection, segments: Segments, online: OnlineRule) -> dict[str, Any]:
-    """Everything that ``run.json`` states, as JSON values."""
-    recording = segments.recording
-    used = set(segments.channel_names)
-    dropped = dict(recording.dropped)
-    if segments.preprocessing.reference != "bipolar":
-        reason = NOT_SELECTED.get(detection.settings.get("selection", ""), "not selected")
-        dropped |= {name: reason for name in recording.channel_names if name not in used}
-    rules = {name: "none" if value == math.inf else value for name, value in vars(detection.rules).items()} | {
-        "threshold": detection.threshold
-    }
-    return {
-        "notice": RESEARCH_USE,
-        "recording": {
-            "name": recording.name,
-            "subject": recording.subject,
-            "duration": detection.duration,
-            "sfreq": recording.sfreq,
-        },
-        "segments": len(detection.probabilities),
-        "skipped": [vars(stretch) for stretch in detection.skipped],
-        "events": len(detection.events),
-        "threshold": detection.threshold,
-        "rules": rules,
-        "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
-        "preprocessing": segments.preprocessing.to_dict(),
-        "channels": {"used": list(segments.channel_names), "dropped": dropped},
-        "model": {key: detection.settings.get(key) for key in ("weights", "model", "subject_in_training")},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in _PACKAGES},
-        },
-    }
-
-
-def read_detection(folder: str | os.PathLike[str]) -> Detection:
-    """A saved detection as `Detector.detect` gave it, probabilities to six decimals.
+def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """``run.json`` of a complete detection, its fields checked.
 
     Raises
     ------
     FileNotFoundError
-        The folder holds no complete detection.
+        The folder holds none: it is no folder of a complete detection.
     ValueError
-        A file cannot be read.
+        A field is missing or of another kind.
     """
-    from mvpa_ts.ieeg.detection.detector import Detection, Skipped
-
-    folder = Path(folder)
-    if not (folder / RUN).is_file():
+    path = Path(folder) / RUN
+    if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection")
-    run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-    duration = float(run["recording"]["duration"])
-    starts, probabilities = [], []
-    with (folder / PROBABILITIES).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            starts.append(float(row["onset"]))
-            probabilities.append(math.nan if row["probability"] == "n/a" else float(row["probability"]))
-    rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
-    return Detection(
-        np.array(probabilities),
-        np.array(starts),
-        read_seizures(folder / EVENTS, duration),
-        tuple(Skipped(**stretch) for stretch in run["skipped"]),
-        duration,
-        tuple(run["channels"]["used"]),
-        float(run["threshold"]),
-        EventRules(**rules),
-        {**run["model"], "recording": run["recording"]},
-    )
+    run = read_config(path)
+    for part, fields in _RUN_FIELDS.items():
+        content = run.get(part)
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: {part} must be an object, got {content!r:.100}")
+        for name, kinds in fields.items():
+            _check(path, f"{part}.{name}", content.get(name, _MISSING), kinds)
+    for name, kinds in (("segments", (int,)), ("skipped", (list,)), ("preprocessing", (dict,))):
+        _check(path, name, run.get(name, _MISSING), kinds)
+    if unknown := sorted(run["rules"].keys() - _RUN_FIELDS["rules"].keys()):
+        raise ValueError(f"{path}: rules has fields that are unknown here: {', '.join(unknown)}")
+    if isinstance(run["rules"]["max_duration"], str) and run["rules"]["max_duration"] != "none":
+        raise ValueError(f"{path}: rules.max_duration must be seconds or 'none', got {run['rules']['max_duration']!r}")
+    for stretch in run["skipped"]:
+        if not isinstance(stretch, dict) or stretch.keys() != {"onset", "offset", "reason"}:
+            raise ValueError(f"{path}: skipped must list onset, offset and reason, got {stretch!r:.100}")
+        for name, kinds in (("onset", _NUMBER), ("offset", _NUMBER), ("reason", (str,))):
+            _check(path, f"skipped.{name}", stretch[name], kinds)
+    for name in ("duration", "sfreq"):
+        if not (math.isfinite(run["recording"][name]) and run["recording"][name] > 0):
+            raise ValueError(f"{path}: recording.{name} must be positive, got {run['recording'][name]}")
+    run["recording"]["duration"] = float(run["recording"]["duration"])
+    return run
+
+
+_MISSING = object()
+
+
+def _check(path: Path, name: str, value: object, kinds: tuple[type, ...]) -> None:
+    """Raise a ValueError where a field is missing or of another kind; True and False are no numbers."""
+    if value is _MISSING:
+        raise ValueError(f"{path} has no {name}: it is damaged, or no {RUN} of this library")
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise ValueError(f"{path}: {name} must be {names}, got {value!r:.100}")
+
+
+def read_probabilities(
+    folder: str | os.PathLike[str], run: Mapping[str, Any]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Starts and probabilities of ``probabilities.tsv``, which must agree with ``run.json``.
+
+    Raises ValueError where a row cannot be read, or where the rows are not the segments that ``run`` speaks of.
+    """
+    path = Path(folder) / PROBABILITIES
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no {PROBABILITIES}: it is no folder of a complete detection")
+    with path.open(encoding="utf-8", newline="") as file:
+        try:
+            rows = [_row(row) for row in csv.DictReader(file, delimiter="\t")]
+        except (ValueError, TypeError, KeyError, csv.Error) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+    starts, probabilities = (np.array([row[i] for row in rows], dtype=np.float64) for i in (0, 1))
+    duration = run["recording"]["duration"]
+    _check_segments(path, starts, probabilities, run["segments"], duration)
+    skipped = unscored_stretches(probabilities, starts, duration)
+    stated = [(float(stretch["onset"]), float(stretch["offset"])) for stretch in run["skipped"]]
+    if not _alike(skipped, stated):
+        raise ValueError(f"{path} contradicts {RUN}: it leaves out {skipped}, {RUN} says {stated}")
+    return starts, probabilities
+
+
+def _row(row: Mapping[str, str]) -> tuple[float, float]:
+    onset = float(row["onset"])
+    probability = math.nan if row["probability"] == "n/a" else float(row["probability"])
+    if not (math.isnan(probability) or 0.0 <= probability <= 1.0):
+        raise ValueError(f"a probability must be between 0 and 1, got {row['probability']}")
+    if not math.isfinite(onset):
+        raise ValueError(f"an onset must be a number of seconds, got {row['onset']}")
+    return onset, probability
+
+
+def _check_segments(
+    path: Path,
+    starts: npt.NDArray[np.float64],
+    probabilities: npt.NDArray[np.float64],
+    count: int,
+    duration: float,
+) -> None:
+    """Segments follow one another from 0 to the recording's end, and are as many as ``run.json`` says."""
+    if len(starts) != count or count < 1:
+        raise ValueError(f"{path} contradicts {RUN}: it has {len(starts)} rows, {RUN} says {count} segments")
+    steps = np.diff(starts)
+    even = np.abs(starts[:-1] - SEGMENT_SECONDS * np.arange(len(starts) - 1)) <= STRETCH_TOLERANCE
+    if abs(starts[0]) > STRETCH_TOLERANCE or not even.all() or np.any(steps <= 0) or np.any(steps > 5.0 + 1e-2):
+        raise ValueError(f"{path} contradicts {RUN}: its rows are not segments of 5 s, one after the other from 0 s")
+    # Resampled time may drift by a millisecond an hour.
+    if abs(starts[-1] + SEGMENT_SECONDS - duration) > STRETCH_TOLERANCE + 1e-6 * duration:
+        raise ValueError(
+            f"{path} contradicts {RUN}: its rows end at {starts[-1] + SEGMENT_SECONDS:.3f} s, the recording at "
+            f"{duration:.3f} s"
+        )
+
+
+def _alike(first: Iterable[tuple[float, float]], second: Iterable[tuple[float, float]]) -> bool:
+    a, b = np.array([*first]).reshape(-1, 2), np.array([*second]).reshape(-1, 2)
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= STRETCH_TOLERANCE))

@@ -75,6 +75,8 @@ class StreamingDetector:
         Seconds of signal that a segment waits for; default as many as its filters reach.
     online : OnlineRule, optional
         Default: 1 of the last 2 segments.
+    threshold : float, default 0.5
+        A segment is positive where its probability exceeds this.
 
     Raises
     ------
@@ -105,6 +107,7 @@ class StreamingDetector:
         unit: str = "µV",
         lookahead: float | None = None,
         online: OnlineRule | None = None,
+        threshold: float = 0.5,
     ) -> None:
         if model.config.num_classes != 2:
             raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
@@ -113,8 +116,11 @@ class StreamingDetector:
         check_rate(preprocessing.sfreq)
         if lookahead is not None and not lookahead >= 0:
             raise ValueError(f"lookahead must not be negative, got {lookahead}")
+        if not 0.0 <= threshold <= 1.0:
+            raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
         self.preprocessing = preprocessing
         self.online = online or OnlineRule()
+        self.threshold = threshold
         self._scale = microvolts(unit)
         self._buffer = _Buffer(len(channel_names))
         self._sfreq, self._names = float(sfreq), tuple(channel_names)
@@ -177,7 +183,7 @@ class StreamingDetector:
                 logits = self._stream.model.classify(features[None, None], mask[None].to(features.device))
             probability = float(logits.float().softmax(-1)[0, 1])
         self._recent.append(probability)
-        alarm = sum(value > self.online.threshold for value in self._recent) >= self.online.k
+        alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:

@@ -209,6 +209,7 @@ def write_events(
     *,
     confidences: Sequence[float] | None = None,
     event_type: str = "sz",
+    background: bool = True,
 ) -> None:
     """Write events as the ``events.tsv`` of SzCORE, which is BIDS with five columns more.
 
@@ -226,6 +227,8 @@ def write_events(
         Between 0 and 1, one for each event.
     event_type : str, default "sz"
         HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …
+    background : bool, default True
+        Whether a recording without events holds none; False where nobody looked: the table then has no row.
     """
     if confidences is not None and len(confidences) != len(events):
         raise ValueError(f"confidences ({len(confidences)}) must be as many as events ({len(events)})")
@@ -233,7 +236,7 @@ def write_events(
     for index, (onset, offset) in enumerate(events):
         confidence = "n/a" if confidences is None else f"{confidences[index]:.4f}"
         rows.append((onset, offset - onset, event_type, confidence))
-    if not events:
+    if not events and background:
         rows.append((0.0, duration, "bckg", "n/a"))
     lines = ["\t".join(COLUMNS)]
     lines += [

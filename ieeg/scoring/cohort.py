@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import replaced, write_text
-from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, NanPolicy, Scheme, sampled_kappa
+from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, Scheme, sampled_kappa
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
 
@@ -85,7 +85,6 @@ def cohort_report(
     results: Sequence[SubjectResult],
     groups: Mapping[str, Sequence[str]] | None = None,
     *,
-    nan_policy: NanPolicy = "omit",
     segments: int = 300,
     draws: int = 250,
     resamples: int = 2000,
@@ -99,7 +98,7 @@ def cohort_report(
     results : sequence of SubjectResult
     groups : mapping of name to subjects, optional
         For SWEC ``all50`` beside ``unseen32``; see `mvpa_ts.ieeg.datasets.cohort`. Default: everybody as "all".
-    nan_policy, segments, draws
+    segments, draws
         Of `sampled_kappa`.
     resamples : int, default 2000
         Bootstrap samples, drawn over subjects, because segments of one subject are not independent.
@@ -123,14 +122,13 @@ def cohort_report(
 
     def estimate(result: SubjectResult, scheme: Scheme) -> KappaEstimate:
         if not result.hours_scored:
-            return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, nan_policy, *[math.nan] * 5)
+            return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, *[math.nan] * 5)
         return sampled_kappa(
             result.labels,
             result.predictions,
             segments=segments,
             draws=draws,
             scheme=scheme,
-            nan_policy=nan_policy,
             seed=seed,
         )
 

@@ -13,9 +13,7 @@ import numpy.typing as npt
 EXPERT_KAPPA = 0.53
 """Agreement between human experts, the paper's bar for expert level."""
 
-NanPolicy = Literal["omit", "one", "propagate"]
 Scheme = Literal["uniform", "stratified"]
-_NAN_POLICIES = ("omit", "one", "propagate")
 # Upper end of each band (Landis & Koch 1977, table of section 3); below 0 is poor.
 _BANDS = ((0.2, "slight"), (0.4, "fair"), (0.6, "moderate"), (0.8, "substantial"), (math.inf, "almost perfect"))
 
@@ -76,13 +74,13 @@ class KappaEstimate:
     Attributes
     ----------
     values : array, shape (draws,)
-        Kappa of each draw after the NaN policy; NaN where it stayed undefined.
+        Kappa of each draw; NaN where it is undefined.
     prevalence : float
         Share of seizure segments in a draw, mean over the draws. Kappa depends on it, so an estimate compares with the
         recording's kappa only where it is near the recording's own.
     undefined : int
         Draws in which neither labels nor predictions held a seizure (or nothing else).
-    scheme, nan_policy : str
+    scheme : str
     low, high : float
         Percentile interval of the draws.
     whole, whole_low, whole_high : float
@@ -93,7 +91,6 @@ class KappaEstimate:
     prevalence: float
     undefined: int
     scheme: Scheme
-    nan_policy: NanPolicy
     low: float
     high: float
     whole: float
@@ -102,9 +99,7 @@ class KappaEstimate:
 
     @property
     def mean(self) -> float:
-        """Mean over the draws that count."""
-        if self.nan_policy == "propagate":
-            return float(self.values.mean())
+        """Mean over the draws in which kappa is defined."""
         defined = self.values[~np.isnan(self.values)]
         return float(defined.mean()) if defined.size else math.nan
 
@@ -121,11 +116,12 @@ def sampled_kappa(
     segments: int = 300,
     draws: int = 250,
     scheme: Scheme = "uniform",
-    nan_policy: NanPolicy = "omit",
     confidence: float = 0.95,
     seed: int = 0,
 ) -> KappaEstimate:
     """Kappa over random draws of segments, without repetition within a draw.
+
+    Draws in which kappa is 0/0, because labels and predictions are of one class throughout, are counted and left out.
 
     Parameters
     ----------
@@ -138,9 +134,6 @@ def sampled_kappa(
         segments in the recording's own ratio, but at least one of each kind that it holds. Where fewer than one segment
         in `segments` is seizure, that one makes seizures more frequent than they are, and kappa higher: it says how
         well the detector does at the `prevalence` of the estimate, and is not comparable with the recording's kappa.
-    nan_policy : {"omit", "one", "propagate"}, default "omit"
-        What a draw counts in which kappa is 0/0, as both sequences are one and the same class: left out (its number is
-        reported), perfect agreement, or NaN for the whole estimate.
     confidence : float, default 0.95
     seed : int, default 0
 
@@ -157,8 +150,6 @@ def sampled_kappa(
     (1.0, 0, 'almost perfect')
     """
     truth, positive = _pair(labels, predictions)
-    if nan_policy not in _NAN_POLICIES:
-        raise ValueError(f"nan_policy must be one of {', '.join(_NAN_POLICIES)}, got {nan_policy!r}")
     if segments < 1 or draws < 1:
         raise ValueError(f"segments and draws must be at least 1, got {segments} and {draws}")
     generator = np.random.default_rng(seed)
@@ -175,15 +166,12 @@ def sampled_kappa(
         draw[:] = np.concatenate(parts)
     values = _kappa(truth[chosen], positive[chosen])
     undefined = int(np.isnan(values).sum())
-    if nan_policy == "one":
-        values = np.where(np.isnan(values), 1.0, values)
     defined = values[~np.isnan(values)]
     tail = 50 * (1 - confidence)
-    blank = not defined.size or (nan_policy == "propagate" and undefined)
-    low, high = (math.nan, math.nan) if blank else np.percentile(defined, [tail, 100 - tail]).tolist()
+    low, high = np.percentile(defined, [tail, 100 - tail]).tolist() if defined.size else (math.nan, math.nan)
     prevalence = float(truth[chosen].mean())
     whole = kappa_interval(truth, positive, confidence)
-    return KappaEstimate(values, prevalence, undefined, scheme, nan_policy, low, high, *whole)
+    return KappaEstimate(values, prevalence, undefined, scheme, low, high, *whole)
 
 
 def landis_koch(kappa: float) -> str:

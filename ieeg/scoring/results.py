@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.ieeg.detection.saved import REFERENCE, read_detection
+from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.saved import REFERENCE
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.recordings.annotations import read_seizures
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
@@ -185,10 +186,9 @@ def read_result(
         reference = Path(folder) / REFERENCE
     if isinstance(reference, (str, os.PathLike)):
         reference = read_seizures(Path(reference), detection.duration)
-    about = detection.settings["recording"]
     return RecordingResult(
-        name=about["name"],
-        subject=about["subject"] or about["name"],
+        name=detection.provenance.recording,
+        subject=detection.provenance.subject or detection.provenance.recording,
         duration=detection.duration,
         starts=detection.starts,
         probabilities=detection.probabilities,

@@ -89,10 +89,6 @@ class Scores:
         """False detections in 24 hours, SzCORE's unit."""
         return 24.0 * self.false_positives_per_hour
 
-    def as_dict(self) -> dict[str, float]:
-        """All counts and scores by name, for a table."""
-        return {name: getattr(self, name) for name in SCORE_NAMES}
-
     @staticmethod
     def pooled(scores: Iterable[Scores]) -> Scores:
         """Scores of several recordings as if they were one: counts and hours added up."""
@@ -105,12 +101,6 @@ class Scores:
             hours=sum(part.hours for part in parts),
             true_negatives=sum(negatives) if parts and len(negatives) == len(parts) else None,
         )
-
-
-SCORE_NAMES = (
-    *("reference", "true_positives", "false_positives", "hours"),
-    *("sensitivity", "precision", "f1", "specificity", "false_positives_per_hour", "false_positives_per_day"),
-)
 
 
 def score_events(

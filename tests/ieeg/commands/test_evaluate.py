@@ -12,7 +12,8 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE, read_detection, save_detection
+from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 from mvpa_ts.ieeg.scoring.results import read_result
 from mvpa_ts.ieeg.scoring.scores import score_events
@@ -42,7 +43,7 @@ def results(model, tmp_path_factory):
         recording = simulate_recording(subject, session=session, num_channels=2, duration=180.0, num_seizures=seizures)
         segments = detector.segments(recording)
         detection = detector.detect_segments(segments)
-        save_detection(root / recording.name, detection, segments)
+        detection.save(root / recording.name)
         made[recording.name] = detection, recording
     return root, made
 
@@ -87,7 +88,7 @@ def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
     )
     detector = Detector(model, Preprocessing(band=None, notch=None, reference=None), threshold=0.0, rules="none")
     segments = detector.segments(recording)
-    save_detection(tmp_path / "out" / "gap", detector.detect_segments(segments), segments)
+    detector.detect_segments(segments).save(tmp_path / "out" / "gap")
     assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 0
     row = pd.read_csv(tmp_path / "scores" / "subjects.csv").iloc[0]
     assert row["hours_scored"] == pytest.approx(120 / 3600)
@@ -162,16 +163,15 @@ def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
 
 def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeypatch):
     detector, recording = Detector(model), simulate_recording("S01", num_channels=2, duration=30.0, num_seizures=0)
-    segments = detector.segments(recording)
-    detection = detector.detect_segments(segments)
-    save_detection(tmp_path, detection, segments)
+    detection = detector.detect(recording)
+    detection.save(tmp_path)
 
     def full(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("mvpa_ts.ieeg.detection.saved.html_report", full)
+    monkeypatch.setattr("mvpa_ts.ieeg.detection.detection.write_json", full)
     with pytest.raises(OSError, match="disk full"):
-        save_detection(tmp_path, detection, segments)
+        detection.save(tmp_path)
     with pytest.raises(FileNotFoundError, match="no folder of a complete detection"):
         read_detection(tmp_path)
 

@@ -12,8 +12,9 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, Segments, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.detection.detector import NO_CHANNEL, Skipped, checked_device
-from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_timeline, plot_traces
+from mvpa_ts.ieeg.detection.detection import Skipped
+from mvpa_ts.ieeg.detection.detector import NO_CHANNEL, checked_device
+from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_traces
 from mvpa_ts.ieeg.detection.streaming import StreamingDetector
 from mvpa_ts.ieeg.recordings.noise import add_noise
 
@@ -140,7 +141,7 @@ def test_memory_does_not_grow_with_the_recording(model):
 def test_events_and_annotations(model, recording):
     detector = Detector(model, rules="none")
     probabilities = detector.detect(recording).probabilities
-    detector.threshold = float(np.sort(probabilities)[-4])
+    detector = Detector(model, rules="none", threshold=float(np.sort(probabilities)[-4]))
     detection = detector.detect(recording)
     assert sum(round((b - a) / 5) for a, b in detection.events) >= 2
     assert all(confidence > detector.threshold for confidence in detection.confidences)
@@ -178,7 +179,6 @@ class TestChannels:
         for names in ([c, a, b], [b, c, a, b]):
             detection = Detector(model, channels=names).detect(recording)
             assert detection.channel_names == (a, b, c)
-            assert detection.settings["channels"] == [a, b, c]
             np.testing.assert_array_equal(detection.probabilities, expected.probabilities)
         every = Detector(model, channels=recording.channel_names[::-1]).segments(recording)
         assert every.channel_names == recording.channel_names
@@ -244,19 +244,19 @@ class TestStore:
         class StopError(Exception):
             pass
 
-        original = Detector._decoded
+        original = MVPFormer.decode
         calls = []
 
-        def stopping(self, *arguments):
+        def stopping(self, *arguments, **masks):
             calls.append(1)
             if len(calls) == 4:
                 raise StopError
-            return original(self, *arguments)
+            return original(self, *arguments, **masks)
 
-        monkeypatch.setattr(Detector, "_decoded", stopping)
+        monkeypatch.setattr(MVPFormer, "decode", stopping)
         with pytest.raises(StopError):
             detector.detect(recording, store=tmp_path / "part")
-        monkeypatch.setattr(Detector, "_decoded", original)
+        monkeypatch.setattr(MVPFormer, "decode", original)
         resumed = detector.detect(recording, store=tmp_path / "part")
         np.testing.assert_array_equal(resumed.probabilities, whole.probabilities)
         assert (tmp_path / "part").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -264,7 +264,7 @@ class TestStore:
     def test_other_threshold_reuses_and_other_weights_refuse(self, model, recording, tmp_path, monkeypatch):
         store = tmp_path / "store"
         first = Detector(model).detect(recording, store=store)
-        monkeypatch.setattr(Detector, "_decoded", lambda *_: pytest.fail("scored again"))
+        monkeypatch.setattr(MVPFormer, "decode", lambda *_, **masks: pytest.fail("scored again"))
         again = Detector(model, threshold=0.2, rules="paper").detect(recording, store=store)
         np.testing.assert_array_equal(again.probabilities, first.probabilities)
         with torch.random.fork_rng(devices=[]):
@@ -315,7 +315,7 @@ class TestFigures:
         detector = Detector(model, rules="none", channels="all")
         detection = detector.detect(with_gap(recording))
         segments = detector.segments(with_gap(recording))
-        assert plot_timeline(detection, [(10.0, 30.0)]).axes[0].get_ylabel() == "seizure probability"
+        assert detection.plot([(10.0, 30.0)]).axes[0].get_ylabel() == "seizure probability"
         lines = plot_traces(segments, 15.0, 42.0, detection.events).axes[0].lines
         assert len(lines) == 5
         assert all(np.isnan(line.get_ydata()).any() for line in lines)

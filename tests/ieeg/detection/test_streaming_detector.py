@@ -174,7 +174,7 @@ def test_chosen_channels_are_referenced_to_all(model):
 
 def test_alarm_follows_the_online_rule(model):
     recording = recording_at(512.0)
-    rule = OnlineRule(k=2, n=3, threshold=0.5)
+    rule = OnlineRule(k=2, n=3)
     decisions, _ = streamed(model, recording, Preprocessing(notch=50.0), sizes=(4000,), online=rule)
     assert [d.alarm for d in decisions] == rule.alarms([d.probability for d in decisions]).tolist()
 

@@ -138,12 +138,11 @@ class TestSkipped:
         assert cohort[5].hours_scored == pytest.approx(cohort[5].hours)
         assert cohort[5].hours_skipped == 0.0
 
-    @pytest.mark.parametrize("policy", ["omit", "one", "propagate"])
-    def test_a_subject_with_nothing_scored_has_no_rate_and_no_share(self, policy):
+    def test_a_subject_with_nothing_scored_has_no_rate_and_no_share(self):
         starts = 5.0 * np.arange(7200)
         blind = RecordingResult("q", "blind", 36000.04, starts, np.full(7200, np.nan), [(1000.0, 1060.0)], [])
         results = [SubjectResult("half", [disconnected()]), SubjectResult("blind", [blind])]
-        report = cohort_report(results, draws=20, resamples=20, nan_policy=policy)
+        report = cohort_report(results, draws=20, resamples=20)
         row = report.subjects.set_index("subject").loc["blind"]
         names = ("false_positives_per_hour", "segment_specificity", "second_specificity", "kappa", "kappa_whole")
         assert row[[*names, "kappa_stratified"]].isna().all()
@@ -153,7 +152,7 @@ class TestSkipped:
         assert groups["share_under_0.05_false_positives_per_hour"] == 0.0
         rate = summary(report, "all", "false_positives_per_hour")
         assert (rate["subjects"], rate["mean"], rate["pooled"]) == (1, 1.0, 1.0)
-        alone = cohort_report(results[1:], draws=20, resamples=20, nan_policy=policy)
+        alone = cohort_report(results[1:], draws=20, resamples=20)
         assert math.isnan(alone.groups["share_under_0.05_false_positives_per_hour"][0])
         for draw in COHORT_PLOTS.values():
             assert draw(alone).axes

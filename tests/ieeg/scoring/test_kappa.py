@@ -129,17 +129,12 @@ class TestDraws:
         estimate = sampled_kappa(labels, predictions)
         np.testing.assert_allclose(estimate.values, cohen_kappa(labels, predictions))
 
-    def test_nan_policies(self):
+    def test_undefined_draws_are_counted_and_left_out(self):
         labels, predictions = sparse(ictal=4)
-        omit, one, propagate = (
-            sampled_kappa(labels, predictions, nan_policy=policy) for policy in ("omit", "one", "propagate")
-        )
-        undefined = omit.undefined
-        assert 0 < undefined < 250
-        assert one.undefined == propagate.undefined == undefined
-        assert one.mean == pytest.approx((omit.mean * (250 - undefined) + undefined) / 250)
-        assert math.isnan(propagate.mean)
-        assert propagate.label == "undefined"
+        estimate = sampled_kappa(labels, predictions)
+        assert 0 < estimate.undefined < 250
+        assert np.isnan(estimate.values).sum() == estimate.undefined
+        assert estimate.mean == np.nanmean(estimate.values)  # undefined draws are left out
 
     def test_recording_without_any_seizure(self):
         with warnings.catch_warnings():
@@ -153,7 +148,6 @@ class TestDraws:
         ("options", "message"),
         [
             ({"scheme": "even"}, "scheme must be 'uniform' or 'stratified', got 'even'"),
-            ({"nan_policy": "zero"}, "nan_policy must be one of omit, one, propagate, got 'zero'"),
             ({"draws": 0}, "at least 1, got 300 and 0"),
         ],
     )

@@ -1,0 +1,346 @@
+"""What a detector says of a recording, as values, tables, figures and files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.files import write_json
+from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, html_report
+from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule
+from mvpa_ts.ieeg.detection.saved import (
+    EVENTS,
+    PROBABILITIES,
+    REFERENCE,
+    REPORT,
+    RUN,
+    read_probabilities,
+    read_run,
+    write_probabilities,
+)
+from mvpa_ts.ieeg.events import SeizureEvents
+from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
+
+if TYPE_CHECKING:
+    import mne
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+_PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
+
+NOT_SELECTED = {
+    "auto": "not selected: other channels rank higher by variance / (1 + kurtosis)",
+    "list": "not selected: not in the list of channels",
+}
+"""Why a channel was not used, by the way of selection."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A stretch that got no probability, and why.
+
+    Attributes
+    ----------
+    onset, offset : float
+        Seconds.
+    reason : str
+    """
+
+    onset: float
+    offset: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a detection was made of: the recording, its preprocessing and channels, and the model.
+
+    Attributes
+    ----------
+    recording : str
+        Name of the recording.
+    subject : str or None
+    sfreq : float
+        Of the recording, Hz.
+    preprocessing : mapping
+        Fields of `Preprocessing`, as used.
+    dropped : mapping of name to reason
+        Channels of the recording that the model did not see.
+    weights : str or None
+        SHA-256 of the model's weights.
+    model : mapping or None
+        Fields of its `MVPFormerConfig`.
+    model_name : str or None
+        What the model was loaded from, without the path before it; None for a model in memory.
+    subject_in_training : bool or None
+        Whether the model was trained on a subject of this name; None where nothing says so.
+    """
+
+    recording: str
+    subject: str | None
+    sfreq: float
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    weights: str | None = None
+    model: Mapping[str, Any] | None = None
+    model_name: str | None = None
+    subject_in_training: bool | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Detection:
+    """What a detector says of a recording.
+
+    Attributes
+    ----------
+    probabilities : array, shape (n,)
+        Of seizure in each segment; NaN where it was skipped.
+    starts : array, shape (n,)
+        Seconds at which segments begin; each lasts 5 s, the last may overlap the one before.
+    events : list of (onset, offset)
+        Seconds.
+    skipped : tuple of Skipped
+        With the segments, these cover every second.
+    duration : float
+        Of the recording (s).
+    channel_names : tuple of str
+        Channels the model saw, in order.
+    rules : EventRules
+        What made the events of the probabilities; its threshold is the detection's.
+    provenance : Provenance
+    reference : list of (onset, offset) or None
+        Seizures that the recording states.
+    segments : Segments or None
+        The signal that was scored, for figures; None for a detection that was read from files.
+    """
+
+    probabilities: npt.NDArray[np.float64]
+    starts: npt.NDArray[np.float64]
+    events: SeizureEvents
+    skipped: tuple[Skipped, ...]
+    duration: float
+    channel_names: tuple[str, ...]
+    rules: EventRules
+    provenance: Provenance
+    reference: SeizureEvents | None = None
+    segments: Segments | None = None
+
+    @property
+    def threshold(self) -> float:
+        """A segment is positive where its probability exceeds this."""
+        return self.rules.threshold
+
+    @property
+    def scored(self) -> npt.NDArray[np.bool_]:
+        """Whether each segment got a probability, [n]."""
+        return ~np.isnan(self.probabilities)
+
+    @property
+    def confidences(self) -> list[float]:
+        """Highest probability inside each event."""
+        return [
+            float(np.nanmax(self.probabilities[(self.starts < offset) & (self.starts + SEGMENT_SECONDS > onset)]))
+            for onset, offset in self.events
+        ]
+
+    def __repr__(self) -> str:
+        count, skipped = len(self.events), sum(stretch.offset - stretch.onset for stretch in self.skipped)
+        return (
+            f"<Detection {self.provenance.recording}: {count} event{'' if count == 1 else 's'} in "
+            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {len(self.channel_names)} channels>"
+        )
+
+    def to_annotations(self, description: str = "seizure") -> mne.Annotations:
+        """The events as MNE annotations, from the first sample of the recording."""
+        import mne
+
+        onsets = [onset for onset, _ in self.events]
+        return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row an event: onset and duration in seconds, and confidence, the highest probability inside."""
+        import pandas as pd
+
+        rows = [
+            (onset, offset - onset, confidence)
+            for (onset, offset), confidence in zip(self.events, self.confidences, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["onset", "duration", "confidence"])
+
+    def plot(self, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
+        """Probability over time with threshold, events and what was skipped.
+
+        Parameters
+        ----------
+        reference : sequence of (onset, offset), optional
+            Seizures to draw above; by default those that the recording states.
+        """
+        from mvpa_ts.ieeg.detection.plots import plot_timeline
+
+        return plot_timeline(
+            self.probabilities,
+            self.starts,
+            self.duration,
+            threshold=self.threshold,
+            events=self.events,
+            skipped=[(stretch.onset, stretch.offset) for stretch in self.skipped],
+            reference=self.reference if reference is None else reference,
+        )
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        online: OnlineRule | None = None,
+        positions: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
+        """Write the files that ``mvpformer detect`` writes.
+
+        ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states
+        seizures, ``run.json``, and at last ``report.html``, whose failure costs none of the others. None holds a name
+        or birth date. What an earlier run left is replaced or removed, its ``run.json`` first, so that a folder with
+        one is of a single run.
+
+        Parameters
+        ----------
+        folder : path
+        online : OnlineRule, optional
+            Default: 1 of 2.
+        positions : mapping of channel name to (x, y, z), optional
+            For the report's map of channels.
+        """
+        folder = Path(folder)
+        online = online or OnlineRule()
+        # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
+        (folder / RUN).unlink(missing_ok=True)
+        (folder / REPORT).unlink(missing_ok=True)
+        write_events(
+            folder / EVENTS,
+            self.events,
+            self.duration,
+            confidences=self.confidences,
+            background=bool(self.scored.any()),
+        )
+        if self.reference is None:
+            (folder / REFERENCE).unlink(missing_ok=True)
+        else:
+            write_events(folder / REFERENCE, self.reference, self.duration)
+        alarms = online.alarms(self.probabilities, self.threshold)
+        write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
+        run = self.describe(online)
+        write_json(folder / RUN, run)
+        html_report(folder / REPORT, run, self._figures(positions), self._event_rows())
+
+    def describe(self, online: OnlineRule | None = None) -> dict[str, Any]:
+        """Everything that ``run.json`` states, as JSON values."""
+        online = online or OnlineRule()
+        source = self.provenance
+        rules = {name: "none" if value == math.inf else value for name, value in vars(self.rules).items()}
+        return {
+            "notice": RESEARCH_USE,
+            "recording": {
+                "name": source.recording,
+                "subject": source.subject,
+                "duration": self.duration,
+                "sfreq": source.sfreq,
+            },
+            "segments": len(self.probabilities),
+            "skipped": [vars(stretch) for stretch in self.skipped],
+            "events": len(self.events),
+            "threshold": self.threshold,
+            "rules": rules,
+            "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
+            "preprocessing": dict(source.preprocessing),
+            "channels": {"used": list(self.channel_names), "dropped": dict(source.dropped)},
+            "model": {
+                "name": source.model_name,
+                "weights": source.weights,
+                "model": None if source.model is None else dict(source.model),
+                "subject_in_training": source.subject_in_training,
+            },
+            "versions": {
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            },
+        }
+
+    def _event_rows(self) -> list[tuple[float, float, float]]:
+        """Onset, duration and confidence of each event."""
+        pairs = zip(self.events, self.confidences, strict=True)
+        return [(onset, offset - onset, confidence) for (onset, offset), confidence in pairs]
+
+    def _figures(self, positions: Mapping[str, Sequence[float]] | None) -> Iterator[tuple[str, str, Figure]]:
+        """Heading, text and figure of each part of the report; without a signal only the probability."""
+        from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_traces
+
+        yield "Probability", "", self.plot()
+        if self.segments is None:
+            return
+        reference = self.reference or []
+        surest = sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES]
+        for index in sorted(surest):
+            onset, offset = self.events[index]
+            first = max(onset - MARGIN, 0.0)
+            last = min(offset + MARGIN, onset + 60.0, self.duration)
+            figure = plot_traces(self.segments, first, last, self.events, reference)
+            yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "", figure
+        if not self.events:
+            figure = plot_traces(self.segments, 0.0, min(30.0, self.duration), (), reference)
+            yield "No event was detected; the beginning of the recording", "", figure
+        yield (
+            "Channels",
+            "RMS of the preprocessed signal, in segments spread over the recording.",
+            plot_channel_map(
+                self.segments.channel_names, channel_rms(self.segments), self.provenance.dropped, positions
+            ),
+        )
+
+
+def read_detection(folder: str | os.PathLike[str]) -> Detection:
+    """A saved detection as `Detector.detect` gave it, probabilities to six decimals.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder holds no complete detection.
+    ValueError
+        A file is damaged, or the tables contradict ``run.json``; the message says where.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    starts, probabilities = read_probabilities(folder, run)
+    duration, reference = run["recording"]["duration"], folder / REFERENCE
+    rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
+    return Detection(
+        probabilities,
+        starts,
+        read_seizures(folder / EVENTS, duration),
+        tuple(Skipped(**stretch) for stretch in run["skipped"]),
+        duration,
+        tuple(run["channels"]["used"]),
+        EventRules(**rules),
+        Provenance(
+            run["recording"]["name"],
+            run["recording"]["subject"],
+            run["recording"]["sfreq"],
+            run["preprocessing"],
+            run["channels"]["dropped"],
+            run["model"]["weights"],
+            run["model"]["model"],
+            run["model"].get("name"),
+            run["model"].get("subject_in_training"),
+        ),
+        read_seizures(reference, duration) if reference.is_file() else None,
+    )
