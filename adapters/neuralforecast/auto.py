@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+from mvpa_ts.adapters.neuralforecast.workers import at_work, opened_database
 
 _log = logging.getLogger(__name__)
 
@@ -205,22 +207,31 @@ class AutoMVPA(BaseAuto):
             "load_if_exists": True,
             **(self.optuna_options.create_study_kwargs or {}),
         }
-        study, chosen["storage"] = _opened({"direction": "minimize", **chosen}, facts)
-        if study.user_attrs["panel"] != facts:
-            warnings.warn(
-                f"study_name={study.study_name!r} has trials of other data or another split; they count as finished",
-                stacklevel=2,
-            )
-        finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-        _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
+        storage = chosen["storage"]
+        with at_work(storage if isinstance(storage, str) else getattr(storage, "url", None)) as begin:
+            study, chosen["storage"] = _opened({"direction": "minimize", **chosen}, facts)
+            begin(study)
+            if study.user_attrs["panel"] != facts:
+                warnings.warn(
+                    f"study_name={study.study_name!r} has trials of other data or another split; they count as "
+                    "finished",
+                    stacklevel=2,
+                )
+            finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+            _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
-        options, callbacks = self.optuna_options, self.callbacks
-        self.optuna_options = replace(options, create_study_kwargs=chosen)
-        self.callbacks = [*(callbacks or []), MaxTrialsCallback(search["num_samples"])]  # also those of other workers
-        try:
-            return super()._optuna_tune_model(**{**search, "num_samples": max(0, search["num_samples"] - finished)})
-        finally:
-            self.optuna_options, self.callbacks = options, callbacks
+            options, callbacks = self.optuna_options, self.callbacks
+            # A trial whose training diverges has failed; the search goes on.
+            optimize = {"catch": (FloatingPointError,), **(options.study_kwargs or {})}
+            self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
+            self.callbacks = [*(callbacks or []), MaxTrialsCallback(search["num_samples"])]  # of all workers
+            try:
+                missing = max(0, search["num_samples"] - finished)
+                study = super()._optuna_tune_model(**{**search, "num_samples": missing})
+            finally:
+                self.optuna_options, self.callbacks = options, callbacks
+        _check_outcome(study)
+        return study
 
     def _study_name(self, facts: str) -> str:
         fixed = {
@@ -232,6 +243,16 @@ class AutoMVPA(BaseAuto):
         text = json.dumps(fixed, sort_keys=True, default=lambda value: type(value).__name__)
         digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
         return f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}"
+
+
+def _check_outcome(study: optuna.Study) -> None:
+    trials = study.get_trials(deepcopy=False)
+    losses = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
+    if not any(math.isfinite(loss) for loss in losses):
+        raise ValueError(
+            f"no trial of study {study.study_name!r} has a finite validation loss ({len(trials)} trials, {len(losses)} "
+            "finished): training diverged or was cut short; lower learning_rate in config, or give more time_budget"
+        )
 
 
 def _with_series(config: Any, n_series: int) -> Any:
@@ -255,8 +276,7 @@ def _opened(options: dict[str, Any], facts: str, attempts: int = 6) -> tuple[opt
         try:
             storage = options["storage"] or optuna.storages.InMemoryStorage()
             if isinstance(storage, str):
-                patience = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else None
-                storage = optuna.storages.RDBStorage(storage, engine_kwargs=patience)
+                storage = opened_database(storage)
             study = optuna.create_study(**{**options, "storage": storage})
             if "panel" not in study.user_attrs:
                 study.set_user_attr("panel", facts)

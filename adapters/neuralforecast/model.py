@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Integral
@@ -300,7 +301,15 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         random_seed: int | None = None,
         distributed_config: Any = None,
     ) -> MVPA:
-        """Check the panel and train; called by `NeuralForecast.fit`."""
+        """Check the panel and train; called by `NeuralForecast.fit`.
+
+        Raises
+        ------
+        ValueError
+            The panel does not fit the model.
+        FloatingPointError
+            Training diverged: a weight or the last loss is no finite number.
+        """
         self._check_panel(dataset, distributed_config)
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
@@ -310,10 +319,31 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
             self.network.set_bounds(lower[order], upper[order])
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
-        super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        try:
+            super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        except Exception as error:  # the host raises this very type
+            if not str(error).startswith("Loss is NaN"):
+                raise
+            raise FloatingPointError(self._diverged("its loss became NaN")) from error
         if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
             self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
+        self._check_training()
         return self
+
+    def _check_training(self) -> None:
+        # A diverged model of the host forecasts NaN without a word.
+        broken = [name for name, weight in self.network.named_parameters() if not weight.isfinite().all()]
+        loss = self.metrics.get("train_loss")
+        if broken or (loss is not None and not math.isfinite(loss)):
+            raise FloatingPointError(
+                self._diverged(f"its last loss is {loss}, and {len(broken)} of its tensors are not finite")
+            )
+
+    def _diverged(self, reason: str) -> str:
+        return (
+            f"training of {self} diverged within max_steps={self.max_steps}, {reason}: lower learning_rate "
+            f"({self.learning_rate})"
+        )
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""

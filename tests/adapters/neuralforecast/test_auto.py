@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from optuna.trial import TrialState
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast.auto import _opened
+from mvpa_ts.adapters.neuralforecast.workers import at_work
 
 FIXED = {
     "input_size": 12,
@@ -124,7 +126,10 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
         [sys.executable, "-P", "-W", "ignore", "-c", code, url, str(tmp_path / "panel")],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        },
     ) as other:
         mine: list[int] = []
         callbacks = [wait_for_another(mine)]
@@ -169,6 +174,74 @@ def test_failed_and_interrupted_trials_are_not_counted(url: str, panel: Callable
     fitted.fit(panel(3), val_size=6)
     states = [trial.state.name for trial in fitted.models[0].results.trials]
     assert sorted(states) == ["COMPLETE", "COMPLETE", "COMPLETE", "FAIL"]
+
+
+def killed_in_its_second_trial(url: str, fit: Callable) -> None:
+    def deadly(trial: Any) -> dict[str, Any]:
+        chosen = config(trial)
+        if getattr(trial, "number", 0) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return chosen
+
+    fit(deadly)
+
+
+def test_trial_of_a_killed_search_is_drawn_again(url: str, panel: Callable, forecaster: Callable):
+    def fit(space: Callable) -> Any:
+        return forecaster(AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")).fit(
+            panel(3), val_size=6
+        )
+
+    worker = multiprocessing.get_context("fork").Process(target=killed_in_its_second_trial, args=(url, fit))
+    worker.start()
+    worker.join(200)
+    assert worker.exitcode == -signal.SIGKILL
+    (killed,) = optuna.load_study(study_name="mine", storage=url).get_trials(states=(TrialState.RUNNING,))
+    fit(config)
+    trials = optuna.load_study(study_name="mine", storage=url).trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert trials[2].params == killed.params
+    fit(config)
+    assert len(optuna.load_study(study_name="mine", storage=url).trials) == 4
+
+
+def test_running_trial_of_a_worker_that_lives_is_left_alone(url: str, panel: Callable, forecaster: Callable):
+    with at_work(url) as begin:
+        study = optuna.create_study(storage=url, study_name="mine")
+        begin(study)
+        running = study.ask()
+        forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url, study_name="mine")).fit(
+            panel(3), val_size=6
+        )
+        assert study.trials[running.number].state == TrialState.RUNNING
+
+
+def test_trial_that_kills_twice_is_not_drawn_a_third_time(url: str):
+    study = optuna.create_study(storage=url, study_name="mine")
+    for expected in (["FAIL", "WAITING"], ["FAIL", "FAIL"], ["FAIL", "FAIL", "FAIL", "WAITING"]):
+        study.ask()  # as if the process were killed within it
+        with at_work(url) as begin:
+            begin(study)
+        assert [trial.state.name for trial in study.trials] == expected
+
+
+def test_search_without_a_finite_loss_says_so(url: str, panel: Callable, forecaster: Callable):
+    def diverging(trial: Any) -> dict[str, Any]:
+        return {**config(trial), "learning_rate": 1e30, "max_steps": 3}
+
+    model = AutoMVPA(6, 3, config=diverging, num_samples=2, storage=url)
+    with pytest.raises(ValueError, match=r"no trial of study .* finite validation loss \(2 trials, 0 finished\)"):
+        forecaster(model).fit(panel(3), val_size=6)
+
+
+def test_search_goes_on_past_a_diverged_trial(url: str, panel: Callable, forecaster: Callable):
+    def one_diverges(trial: Any) -> dict[str, Any]:
+        return {**config(trial), "learning_rate": 1e30 if getattr(trial, "number", 0) == 0 else 1e-3, "max_steps": 3}
+
+    fitted = forecaster(AutoMVPA(6, 3, config=one_diverges, num_samples=2, storage=url))
+    fitted.fit(panel(3), val_size=6)
+    assert [trial.state.name for trial in fitted.models[0].results.trials] == ["FAIL", "COMPLETE"]
+    assert np.isfinite(fitted.predict()["AutoMVPA"]).all()
 
 
 def test_options_of_the_host_win(url: str, panel: Callable, forecaster: Callable):

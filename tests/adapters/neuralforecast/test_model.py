@@ -100,6 +100,13 @@ forecaster.predict(pd.read_pickle(sys.argv[1] + ".past"), futr_df=pd.read_pickle
 """
 
 
+def test_training_that_diverges_says_so(tiny: Callable, panel: Callable, forecaster: Callable):
+    with pytest.raises(
+        FloatingPointError, match=r"training of MVPA diverged within max_steps=3.* learning_rate \(1e\+30\)"
+    ):
+        forecaster(tiny(learning_rate=1e30, max_steps=3)).fit(panel(4))
+
+
 def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable):
     frame = panel(4)
     frame["phase"] = frame.groupby("unique_id").cumcount()
