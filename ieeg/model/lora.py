@@ -19,8 +19,8 @@ from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, check_tensors, read_weigh
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Method = Literal["lora", "head", "full"]
-METHODS = ("lora", "head", "full")
+Method = Literal["lora", "head", "amplitude", "blocks", "full"]
+METHODS = ("lora", "head", "amplitude", "blocks", "full")
 ADAPTER_CONFIG_NAME = "adapter_config.json"
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 BASE_NAME = "base.json"
@@ -28,7 +28,7 @@ BASE_NAME = "base.json"
 
 
 def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraConfig:
-    """Adapters on the query and value projections of every block, and a head that is trained whole.
+    """Adapters on the query and value projections of every block; head and amplitude map are trained whole.
 
     Rank 8 and alpha 16 are the paper's: 0.33 % of the weights of MVPFormer-S, 0.11 % of M, beside the head.
     """
@@ -39,7 +39,7 @@ def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraCon
         lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=["query", "value"],
-        modules_to_save=["head"],
+        modules_to_save=["head", "amplitude"],
     )
 
 
@@ -80,8 +80,10 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
 def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha: int = 16, seed: int = 0) -> nn.Module:
     """The model ready for training: a `peft.PeftModel` for "lora", else the model itself, frozen but for what trains.
 
-    The model should be one that `with_head` gave. Raises ValueError for an unknown method, a model without a
-    classification head, or one with a prediction head, which peft would take for it.
+    "head" trains the head alone, "amplitude" the amplitude map with it, "blocks" all but the encoder, whose projection
+    has most weights of a small model, and "full" all. The model should be one that `with_head` gave. Raises ValueError
+    for an unknown method, a model without a classification head, or one with a prediction head, which peft would take
+    for it.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
@@ -95,9 +97,15 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "adapters"))
             return get_peft_model(model, lora_config(rank, alpha))
-    if method == "head":
+    if method == "amplitude" and model.amplitude is None:
+        raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
+    if method in ("head", "amplitude"):
         model.requires_grad_(False)
         model.head.requires_grad_(True)
+        if method == "amplitude" and model.amplitude is not None:
+            model.amplitude.requires_grad_(True)
+    if method == "blocks":
+        model.encoder.requires_grad_(False)
     return model
 
 
@@ -166,9 +174,9 @@ def _base_hash(core: MVPFormer) -> str:
     """SHA-256 of the weights that LoRA leaves as they were, with or without adapters on them."""
     return tensor_hash(
         {
-            name.replace(".base_layer.", "."): tensor
+            name.replace(".base_layer.", ".").replace(".original_module.", "."): tensor
             for name, tensor in core.state_dict().items()
-            if "lora_" not in name and not name.startswith("head.")
+            if "lora_" not in name and ".modules_to_save." not in name and not name.startswith("head.")
         }
     )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch as pl
-import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
@@ -74,6 +72,9 @@ class RecordingDataModule(pl.LightningDataModule):
         Simulated subjects in place of `recordings`.
     validation_subjects : list of str
         Subjects kept for validation; all others train. A person of SWEC on both sides under two names is refused.
+    validation_recordings : list of path, optional
+        Recordings kept for validation in place of subjects, who may be those that train: for a detector of one patient.
+        A file in both lists is refused.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
@@ -99,8 +100,8 @@ class RecordingDataModule(pl.LightningDataModule):
     Raises
     ------
     ValueError
-        No recordings, a validation subject that is none of them, none left for training or validation, one person on
-        both sides, recordings too short for one span, or a table of subjects that names other files.
+        No recordings, a validation subject that is none of them, none left for training or validation, one person or
+        one file on both sides, recordings too short for one span, or a table of subjects that names other files.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class RecordingDataModule(pl.LightningDataModule):
         recordings: Sequence[str | Path | Recording] | None = None,
         simulation: Simulation | None = None,
         validation_subjects: Sequence[str] = (),
+        validation_recordings: Sequence[str | Path | Recording] | None = None,
         context: int = 100,
         windows: int = 1,
         batch_size: int = 8,
@@ -124,12 +126,18 @@ class RecordingDataModule(pl.LightningDataModule):
             raise ValueError("give either recordings or simulation, and not both")
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
             raise ValueError("subjects is a table of files, so recordings must be files and folders")
+        if validation_recordings is not None and (validation_subjects or recordings is None):
+            raise ValueError(
+                "validation_recordings take the place of validation_subjects, beside recordings: set "
+                "validation_subjects to [] and simulation to null"
+            )
         for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.sources = recordings
         self.simulation = simulation
         self.validation_subjects = tuple(validation_subjects)
+        self.validation_sources = validation_recordings
         self.context = context
         self.windows = windows
         self.batch_size = batch_size
@@ -142,61 +150,80 @@ class RecordingDataModule(pl.LightningDataModule):
         self.seed = seed
         self.training: SpanDataset | None = None
         self.validation: SpanDataset | None = None
+        self.past = False
+        """Whether spans come with the log power of the segments before, as a model with amplitude needs it."""
         self._state: dict[str, Any] | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the recordings and split them by subject."""
+        """Open the recordings and split them by subject, or as they are listed."""
         if self.training is not None:
             return
-        segments = [self._segments(recording) for recording in self._recordings()]
-        warn_of_swec_differences(item.recording for item in segments)
-        subjects = {item.subject for item in segments}
+        train, held_out = self._divided()
+        warn_of_swec_differences([*train, *held_out])
+        if self.trainer is not None:
+            self.past = self.trainer.lightning_module.with_amplitude
+        self.training = self._dataset([self._segments(item) for item in train], "training")
+        self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
+
+    def _divided(self) -> tuple[list[Recording], list[Recording]]:
+        """Recordings that train and that validate."""
+        if self.simulation is not None:
+            return self._divided_by_subject(self.simulation.recordings())
+        sources, held_out = _found(self.sources or ()), _found(self.validation_sources or ())
+        if both := [item.name for item in held_out if _identity(item) in map(_identity, sources)]:
+            raise ValueError(
+                f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one of them"
+            )
+        recordings = self._read([*sources, *held_out])
+        if self.validation_sources is None:
+            return self._divided_by_subject(recordings)
+        if not sources or not held_out:
+            missing = "training" if not sources else "validation"
+            raise ValueError(
+                f"no recording is left for {missing}: name some in recordings, others in validation_recordings"
+            )
+        return recordings[: len(sources)], recordings[len(sources) :]
+
+    def _divided_by_subject(self, recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
+        subjects = {_subject(item) for item in recordings}
         if unknown := sorted(set(self.validation_subjects) - subjects):
             raise ValueError(
                 f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))}"
             )
-        held_out = [item for item in segments if item.subject in self.validation_subjects]
-        train = [item for item in segments if item.subject not in self.validation_subjects]
+        held_out = [item for item in recordings if _subject(item) in self.validation_subjects]
+        train = [item for item in recordings if _subject(item) not in self.validation_subjects]
         if not train or not held_out:
             missing = "training" if not train else "validation"
             raise ValueError(f"no subject is left for {missing}: of {sorted(subjects)} validate some and train others")
         split_subjects(
-            sorted({item.subject for item in train}),
-            sorted({item.subject for item in held_out}),
+            sorted({_subject(item) for item in train}),
+            sorted({_subject(item) for item in held_out}),
             allow_duplicates=self.allow_duplicates,
         )
-        (span, shared), (held_out_span, held_out_shared) = self._spans()
-        self.training = SpanDataset(_long(train, span, "training"), span, window=shared)
-        held_out = _long(held_out, held_out_span, "validation")
-        self.validation = SpanDataset(held_out, held_out_span, window=held_out_shared)
+        return train, held_out
 
-    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Length of a span, and of the windows that all lie in some span, for training and for validation."""
-        # The references reach two minutes past the window; each segment is predicted once.
-        return (self.context + self.windows, self.context + 1), (self.context + TWO_MINUTES, TWO_MINUTES + 1)
+    def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
+        """Spans of the recordings that are long enough."""
+        # Where validation predicts, references reach two minutes past the window; each segment is predicted once.
+        span, shared = self.context + self.windows, self.context + 1
+        if use == "validation":
+            span, shared = self.context + TWO_MINUTES, TWO_MINUTES + 1
+        return SpanDataset(_long(segments, span, use), span, window=shared, past=self.past)
 
-    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
-        """Which spans count as ictal for balance."""
-        return dataset.ictal
+    def _padded(self) -> int:
+        """Length that a span is padded to in validation, so that a batch's other spans do not matter to a short one."""
+        return self.context + TWO_MINUTES
 
-    def _recordings(self) -> Iterator[Recording]:
-        from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording, warn_of_shared_names
+    def _read(self, items: Sequence[Path | Recording]) -> list[Recording]:
+        from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
 
-        if self.simulation is not None:
-            yield from self.simulation.recordings()
-            return
-        items: list[Path | Recording] = []
-        for source in self.sources or ():
-            inside = [source] if isinstance(source, Recording) else find_recordings(source)
-            if not inside:
-                raise FileNotFoundError(f"there is no recording in {source}")
-            items += [item for item in inside if item not in items]  # a folder may be listed, and a file in it as well
         files = [item for item in items if isinstance(item, Path)]
         if self.subjects is None:
             warn_of_shared_names(files)
         subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
-        for item in items:
-            yield item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item))
+        return [
+            item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item)) for item in items
+        ]
 
     def _segments(self, recording: Recording) -> Segments:
         from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -219,9 +246,7 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.validation is not None
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
-        # A recording's last span is padded to the length of the others, so that the batch's others do not matter to it.
-        (_, (span, _)) = self._spans()
-        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), span)
+        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), self._padded())
 
     def _loader(
         self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
@@ -239,7 +264,7 @@ class RecordingDataModule(pl.LightningDataModule):
         rank, world_size = self._process()
         return SpanSampler(
             [identity(subject) for subject in dataset.subjects],  # who is in SWEC twice is drawn as one
-            self._ictal(dataset),
+            dataset.ictal,
             balance=self.balance,
             seed=self.seed,
             rank=rank,
@@ -294,19 +319,39 @@ class RecordingDataModule(pl.LightningDataModule):
 
 
 class SeizureDataModule(RecordingDataModule):
-    """Spans for finetuning: `context` + `windows` − 1 segments hold `windows` windows, whose ends are labelled.
+    """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 before them.
 
-    As `RecordingDataModule`, but every window lies in one span alone, and "ictal" balances spans by the last segments
-    of their windows. The first `context` − 1 segments of a recording end no window here; `Detector` scores them too.
+    As `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once, also the first ones,
+    whose windows are padded as `Detector` pads them, and a last one that overlaps the one before it.
     """
 
-    def _spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        span = self.context + self.windows - 1
-        return (span, self.context), (span, self.context)
+    def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
+        return SpanDataset(segments, self.windows, before=self.context - 1, past=self.past, tail=True)
 
-    def _ictal(self, dataset: SpanDataset) -> NDArray[np.bool_]:
-        labels = [item.labels() for item in dataset.segments]
-        return np.array([labels[s.recording][s.first + self.context - 1 : s.last].any() for s in dataset.spans])
+    def _padded(self) -> int:
+        return 1
+
+
+def _found(sources: Sequence[str | Path | Recording]) -> list[Path | Recording]:
+    """Recordings and files, each once though a folder may be listed and a file in it as well."""
+    from mvpa_ts.ieeg.recordings.reading import find_recordings
+
+    items: dict[Path | int, Path | Recording] = {}
+    for source in sources:
+        inside = [source] if isinstance(source, Recording) else find_recordings(source)
+        if not inside:
+            raise FileNotFoundError(f"there is no recording in {source}")
+        for item in inside:
+            items.setdefault(_identity(item), item)
+    return list(items.values())
+
+
+def _identity(item: Path | Recording) -> Path | int:
+    return item.resolve() if isinstance(item, Path) else id(item)
+
+
+def _subject(recording: Recording) -> str:
+    return recording.subject or recording.name
 
 
 def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.lora import Method, core_of, prepared, save_finetuned, trainable_share, with_head
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
+from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.module import TrainingModule
 from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects
 from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
@@ -26,9 +28,9 @@ from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
 class FinetuningModule(TrainingModule):
     """Cross-entropy of the last segment's label in all windows of a batch's spans.
 
-    Each segment is encoded once and windows are cut from the embeddings. Windows whose last segment has no signal in
-    any channel are left out, and so are those that begin in the padding before a short span: the span before it holds
-    them whole.
+    Each segment is encoded once and windows are cut from the embeddings. The targets are the segments that the batch's
+    ``target`` names; their windows are padded on the left as in detection. Without it they are those that end a whole
+    window. Segments without a signal in any channel are left out.
 
     Parameters
     ----------
@@ -36,13 +38,18 @@ class FinetuningModule(TrainingModule):
         Pretrained model to start from; None: from scratch, with `architecture` and method "full" ("no pretraining").
     architecture : MVPFormerConfig, optional
         Of a model from scratch.
-    method : {"lora", "head", "full"}, default "lora"
+    method : {"lora", "head", "amplitude", "blocks", "full"}, default "lora"
+        What is trained, see `mvpa_ts.ieeg.model.lora.prepared`.
     rank, alpha : int
         Of LoRA; the paper's.
     learning_rate, weight_decay, schedule, warmup_steps, final_rate
         See `TrainingModule`. The paper's rate of 1e-4 is for its sizes; small models learn at some 1e-3.
     class_weights : {"balanced"} or None, default None
         "balanced": ictal and other windows of a batch weigh the same. The ictal-balanced sampler makes it less needed.
+    augmentation : Augmentation, optional
+        Changes of the training batches that keep their labels.
+    keep : {"last", "best"}, default "last"
+        Which weights are exported: those of the last step, or those of the validation with the lowest loss.
     gradient_checkpointing : bool, default False
     seed : int, default 0
 
@@ -72,19 +79,23 @@ class FinetuningModule(TrainingModule):
         warmup_steps: int = 100,
         final_rate: float = 0.1,
         class_weights: Literal["balanced"] | None = None,
+        augmentation: Augmentation | None = None,
+        keep: Literal["last", "best"] = "last",
         gradient_checkpointing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         if (base is None) == (architecture is None):
             raise ValueError("give either base, a pretrained model's folder, or architecture, and not both")
-        if architecture is not None and method in ("lora", "head"):
+        if architecture is not None and method in ("lora", "head", "amplitude"):
             raise ValueError(
                 f"method={method!r} leaves the weights under it as they are, which are random without base: train all "
                 "of them by method='full', or give a pretrained model as base"
             )
         if class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
+        if keep not in ("last", "best"):
+            raise ValueError(f"keep must be 'last' or 'best', got {keep!r}")
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
             self.base_subjects = read_training_subjects(base) or frozenset()
@@ -96,6 +107,10 @@ class FinetuningModule(TrainingModule):
         self.method = method
         self.lora = {"rank": rank, "alpha": alpha}
         self.class_weights = class_weights
+        self.augmentation = augmentation
+        self.keep = keep
+        self.best: dict[str, Any] | None = None
+        """Lowest validation loss so far, its step, and the trained weights of then."""
         self.model = prepared(with_head(pretrained, seed=seed), method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
         self.train()
@@ -114,6 +129,11 @@ class FinetuningModule(TrainingModule):
         """The MVPFormer that is trained, without peft's wrapper."""
         return core_of(self.model)
 
+    @property
+    def with_amplitude(self) -> bool:
+        """See `TrainingModule`."""
+        return self.core.amplitude is not None
+
     def on_fit_start(self) -> None:
         """Say what share of the weights is trained."""
         trained, total, share = trainable_share(self.model)
@@ -123,24 +143,26 @@ class FinetuningModule(TrainingModule):
         _print(f"{self.method}: {trained:,} of {total:,} weights are trained ({share:.2%}), and {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Logits [n, 2] and labels [n] of all windows that lie in their span and end in a segment with a signal."""
+        """Logits [n, 2] and labels [n] of the targets with a signal, each with the segments before it."""
         T = self.core.config.context
-        signal, ictal = batch["signal"], batch["ictal"]
         real = real_tokens(batch)
-        embeddings = self.core.encode(signal, real)
-        windows, masks = (unfold_windows(x, T).flatten(0, 1) for x in (embeddings, real))
-        scored = masks[:, -1].any(1)
-        if "segment_mask" in batch:
-            scored = scored & unfold_windows(batch["segment_mask"], T)[:, :, 0].flatten()
+        target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
+        embeddings = self.core.encode(batch["signal"], real, batch.get("past"))
+        windows = unfold_windows(F.pad(embeddings, (0, 0, 0, 0, T - 1, 0)), T).flatten(0, 1)
+        masks = unfold_windows(F.pad(real, (0, 0, T - 1, 0)), T).flatten(0, 1)
+        scored = masks[:, -1].any(1) & target.flatten()
         # Attention takes no empty batch: where all windows are left out, one goes through it and is left out after it.
         chosen = scored if bool(scored.any()) else torch.arange(len(scored), device=scored.device) == 0
         windows, masks = windows[chosen], masks[chosen]
         features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
-        labels = unfold_windows(ictal, T)[:, :, -1].flatten()[scored]
+        labels = batch["ictal"].flatten()[scored]
         return self.core.classify(features, masks[:, -1])[scored[chosen]], labels.long()
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Loss of a batch; logs ``train/loss`` and the share of ictal windows."""
+        if self.augmentation is not None:
+            generator = self.generator("augmentation", self.batches_done, self.global_rank)
+            batch = augment(dict(batch), self.augmentation, generator)
         logits, labels = self.logits_and_labels(batch)
         self.batches_done += 1
         if len(labels) == 0:
@@ -161,14 +183,41 @@ class FinetuningModule(TrainingModule):
         self.metrics.update(logits.float().softmax(1)[:, 1], labels)
         self.log_dict(self.metrics)
 
+    def on_validation_end(self) -> None:
+        """Keep the weights of the lowest validation loss."""
+        loss = self.trainer.callback_metrics.get("validation/loss")
+        if self.keep != "best" or loss is None or self.trainer.sanity_checking or self.trainer.state.fn != "fit":
+            return
+        if self.best is None or float(loss) < self.best["loss"]:
+            trained = {name: p.detach().cpu().clone() for name, p in self.named_parameters() if p.requires_grad}
+            self.best = {"loss": float(loss), "step": self.trainer.global_step, "weights": trained}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the best weights so far."""
+        super().on_save_checkpoint(checkpoint)
+        if self.best is not None:
+            checkpoint["best"] = self.best
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the best weights of the run that goes on."""
+        super().on_load_checkpoint(checkpoint)
+        self.best = checkpoint.get("best")
+
     def record(self) -> dict[str, Any]:
         """Settings that a continued run must share."""
         names = ("method", "learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "class_weights")
         settings = {name: getattr(self, name) for name in (*names, "seed")}
+        if self.augmentation is not None:
+            settings["augmentation"] = asdict(self.augmentation)
+        if self.keep != "last":
+            settings["keep"] = self.keep
         return {"architecture": self.core.config.to_dict(), **settings, **self.lora}
 
     def export(self, folder: Path) -> None:
         """Write ``folder/model`` and, for LoRA, ``folder/adapter``."""
+        if self.best is not None:
+            _print(f"kept: the weights of step {self.best['step']}, validation loss {self.best['loss']:.4f}")
+            self.load_state_dict(self.best["weights"], strict=False)
         save_finetuned(self.model, folder)
 
     def _weights(self, labels: Tensor) -> Tensor | None:
@@ -176,6 +225,12 @@ class FinetuningModule(TrainingModule):
             return None
         counts = torch.bincount(labels, minlength=2).clamp(min=1)
         return len(labels) / (2 * counts)
+
+
+def _ends_of_whole_windows(batch: Mapping[str, Any], real: Tensor, length: int) -> Tensor:
+    """Segments [B, S] with `length` − 1 segments of the span before them."""
+    segments = batch.get("segment_mask", torch.ones_like(real[..., 0]))
+    return F.pad(segments, (length - 1, 0))[:, : real.shape[1]]
 
 
 @rank_zero_only

@@ -68,6 +68,11 @@ class TrainingModule(pl.LightningModule):
         self.batches_done = 0
         self.base_subjects: frozenset[str] = frozenset()  # hashes of those that the model's weights have seen before
 
+    @property
+    @abstractmethod
+    def with_amplitude(self) -> bool:
+        """Whether the model's embedding has amplitude, which needs the segments before a span."""
+
     def setup(self, stage: str) -> None:
         """Refuse validation subjects that the base of the model was trained on."""
         data = self.trainer.datamodule

@@ -182,6 +182,11 @@ class PretrainingModule(TrainingModule):
                     name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
                     self.log(name, overall[reference][state], rank_zero_only=True)
 
+    @property
+    def with_amplitude(self) -> bool:
+        """See `TrainingModule`."""
+        return self.model.amplitude is not None
+
     def record(self) -> dict[str, Any]:
         """Settings that a continued run must share."""
         names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "num_negatives")
@@ -210,7 +215,7 @@ def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) ->
         raise ValueError(f"a span must have more segments than the context ({T}), got {S}")
     real = real_tokens(batch)
     token_mask = None if bool(real.all()) else real
-    embeddings = model.encode(batch["signal"], token_mask)
+    embeddings = model.encode(batch["signal"], token_mask, batch.get("past"))
     inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
     features = model.decode(inputs, token_mask=None if token_mask is None else masks)
     return embeddings, model.predict(features).unflatten(0, (B, windows)), real

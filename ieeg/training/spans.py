@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
-from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, NUM_BANDS, band_log_power
+from mvpa_ts.ieeg.model.wavelet import wavedec
+from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 
 OPEN_RECORDINGS = 4
 """Recordings of a data set whose buffers and file handles a process keeps at a time."""
@@ -95,12 +98,17 @@ class SpanDataset(Dataset[dict[str, Any]]):
         S, segments in a span.
     window : int
         T, segments in a window; spans overlap so that no window is lost. 1 gives spans side by side.
-    tail : bool
-        Keep the last segment where it overlaps the one before it; off for training, where time must be even.
+    before : int, default 0
+        Segments read ahead of a span where the recording has them: the context of its first segments.
+    past : bool, default False
+        Give the log power of the segments before those that are read, see `mvpa_ts.ieeg.model.amplitude`.
+    tail : bool, default False
+        Keep the last segment where it overlaps the one before it, as detection does; else time is even.
 
     Attributes
     ----------
     spans : tuple of Span
+        Without what is read ahead.
     subjects : tuple of str
         Of each span.
     ictal : ndarray of bool, shape (len,)
@@ -118,18 +126,20 @@ class SpanDataset(Dataset[dict[str, Any]]):
         length: int,
         window: int = 1,
         *,
+        before: int = 0,
+        past: bool = False,
         tail: bool = False,
     ) -> None:
         if not segments:
             raise ValueError("segments is empty: give at least one recording")
         self.segments, self.window = list(segments), window
+        self.before, self.past = before, past
         self._labels = [s.labels() for s in self.segments]
         self._names = _distinct_names(self.segments)
         spans = []
         for index, item in enumerate(self.segments):
-            # A last segment that overlaps the one before it is left out: in training, time must be even.
             uneven = item.num_segments > 1 and item.starts[-1] - item.starts[-2] < SEGMENT_SECONDS
-            count = item.num_segments - int(uneven)
+            count = item.num_segments - int(uneven and not tail)
             spans += [Span(index, first, last) for first, last in cover(count, length, window)]
         self.spans = tuple(spans)
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
@@ -141,8 +151,9 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return len(self.spans)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Signal [C, S·2560], token_mask [S, C], ictal [S], subject, recording, start (s) and segment_samples.
+        """Signal [C, S·2560], token_mask [S, C], ictal, target [S], subject, recording, start (s), segment_samples.
 
+        ``target`` tells the span's own segments from those read ahead; ``past`` [P, C, bands] is there if asked for.
         Subject and recording together are one recording: of several with one name, such as files in folders by day,
         the later ones are called "ieeg (2)", "ieeg (3)", ….
         """
@@ -153,16 +164,19 @@ class SpanDataset(Dataset[dict[str, Any]]):
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
         # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
-        repeated = self.window - 1 if index in (0, self._following) else 0
+        repeated = self.before + self.window - 1 if index in (0, self._following) else 0
         self._following = index + 1
-        signal, valid = segments.read(span.first, span.last, repeated)
-        return {
+        first = max(span.first - self.before, 0)
+        past = {"past": _past(segments, first)} if self.past else {}
+        signal, valid = segments.read(first, span.last, repeated)
+        return past | {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
-            "ictal": torch.from_numpy(self._labels[span.recording][span.first : span.last].copy()),
+            "ictal": torch.from_numpy(self._labels[span.recording][first : span.last].copy()),
+            "target": torch.arange(first, span.last) >= span.first,
             "subject": segments.subject,
             "recording": self._names[span.recording],
-            "start": float(segments.starts[span.first]),
+            "start": float(segments.starts[first]),
             "segment_samples": segments.segment_samples,
         }
 
@@ -176,6 +190,7 @@ class HeldSegments(Segments):
     def __init__(self, segments: Segments) -> None:
         self.__dict__.update(segments.__dict__)
         self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
+        self._held_power: Tensor | None = None
 
     def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """See `Segments.read`."""
@@ -184,6 +199,30 @@ class HeldSegments(Segments):
         signal, valid = self._held
         size = self.segment_samples
         return signal[:, first * size : last * size].copy(), valid[first:last].copy()
+
+    def log_power(self, first: int, last: int) -> Tensor:
+        """Log power [n, C, bands] of segments [first, last), NaN where a channel has no signal; also kept."""
+        if self._held_power is None:
+            starts = range(0, self.num_segments, BLOCK_SEGMENTS)
+            blocks = [_log_power(self, start, min(start + BLOCK_SEGMENTS, self.num_segments)) for start in starts]
+            self._held_power = torch.cat(blocks)
+        return self._held_power[first:last]
+
+
+def _log_power(segments: Segments, first: int, last: int) -> Tensor:
+    signal, valid = segments.read(first, last)
+    x = rearrange(torch.from_numpy(signal), "c (t samples) -> t c samples", samples=segments.segment_samples)
+    return band_log_power(wavedec(x)).masked_fill(~torch.from_numpy(valid)[..., None], torch.nan)
+
+
+def _past(segments: Segments, stop: int) -> Tensor:
+    """Log power of the segments before `stop` that its running level is taken over."""
+    first = max(stop - (LEVEL_SEGMENTS - 1), 0)
+    if first == stop:
+        return torch.empty(0, len(segments.channel_names), NUM_BANDS)
+    if isinstance(segments, HeldSegments):
+        return segments.log_power(first, stop)
+    return _log_power(segments, first, stop)
 
 
 def _distinct_names(segments: Sequence[Segments]) -> list[str]:
@@ -217,7 +256,8 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
     dict
         ``signal`` float32 [B, C, S·2560], ``channel_mask`` [B, C], ``token_mask`` [B, S, C], ``segment_mask`` [B, S]
         (True = real), ``ictal`` [B, S], ``subject`` and ``recording`` (lists of str), ``start`` float64 [B]: seconds
-        at which the first row begins, before the recording where it is padding.
+        at which the first row begins, before the recording where it is padding. Where items have them, also
+        ``target`` [B, S], False in padding, and ``past`` [B, P, C, bands], NaN in padding.
     """
     sizes = {item["segment_samples"] for item in items}
     if len(sizes) != 1:
@@ -237,7 +277,7 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
             "subject": [item["subject"]],
             "recording": [item["recording"]],
             "start": torch.full((1,), item["start"], dtype=torch.float64),
-        }
+        } | {name: item[name][None] for name in ("target", "past") if name in item}
     padded = any(shape != (S, C) for shape in shapes)
     batch: dict[str, Any] = {
         "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
@@ -257,4 +297,14 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
         batch["segment_mask"][b, first:] = True
         batch["ictal"][b, first:] = item["ictal"]
         batch["start"][b] = item["start"] - first * SEGMENT_SECONDS
+    if all("target" in item for item in items):
+        batch["target"] = torch.zeros(B, S, dtype=torch.bool)
+        for b, item in enumerate(items):
+            batch["target"][b, S - len(item["target"]) :] = item["target"]
+    if all("past" in item for item in items):
+        longest = max(len(item["past"]) for item in items)
+        batch["past"] = torch.full((B, longest, C, NUM_BANDS), torch.nan)
+        for b, item in enumerate(items):
+            earlier, channels, _ = item["past"].shape
+            batch["past"][b, longest - earlier :, :channels] = item["past"]
     return batch

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -36,7 +38,7 @@ def base() -> MVPFormer:
         ({}, "give either base"),
         ({"architecture": CONFIG}, r"method='lora' leaves .* which are random without base: .* by method='full'"),
         ({"architecture": CONFIG, "method": "head"}, "method='head' leaves"),
-        ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, full"),
+        ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, amplitude, blocks, full"),
         ({"architecture": CONFIG, "method": "full", "class_weights": "some"}, "class_weights must be"),
     ],
 )
@@ -51,7 +53,7 @@ def test_from_scratch_all_weights_train():
 
 
 def test_windows_are_those_encoded_one_by_one():
-    module = FinetuningModule(architecture=CONFIG, method="full").eval()
+    module = FinetuningModule(architecture=dataclasses.replace(CONFIG, amplitude="none"), method="full").eval()
     x = signal(segments=6)
     mask = torch.ones(2, 6, 3, dtype=torch.bool)
     mask[1, 3] = False  # the fourth segment of the second span has no signal: its window is left out
@@ -87,7 +89,7 @@ def test_a_batch_without_a_window_that_ends_in_a_signal(tmp_path, attention):
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in trained)
 
 
-def test_spans_hold_every_window_once_and_balance_by_their_ends():
+def test_every_segment_is_a_target_once_and_balances_its_span():
     data = SeizureDataModule(
         simulation=Simulation(subjects=2, channels=(2,), hours=0.1, seizures=1),
         validation_subjects=["S02"],
@@ -97,41 +99,37 @@ def test_spans_hold_every_window_once_and_balance_by_their_ends():
     )
     data.setup()
     assert data.validation is not None
-    ends = [s.first + end for s in data.validation.spans for end in range(3, s.last - s.first)]
-    assert sorted(set(ends)) == list(range(3, 72))
+    assert [segment for s in data.validation.spans for segment in range(s.first, s.last)] == list(range(72))
     labels = data.validation.segments[0].labels()
-    flags = data._ictal(data.validation)
-    assert [bool(labels[s.first + 3 : s.last].any()) for s in data.validation.spans] == flags.tolist()
+    assert [bool(labels[s.first : s.last].any()) for s in data.validation.spans] == data.validation.ictal.tolist()
 
 
+@pytest.mark.parametrize("amplitude", ["none", "bands"])
 @pytest.mark.parametrize("batch_size", [1, 3, 4])
-def test_every_window_is_scored_once_whatever_the_batch(batch_size):
-    """80 segments have 61 windows of 20; the last span holds 13 of them, of the 16 of the others."""
-    architecture = mvpformer_tiny(dim=16, mlp_dim=24, context=20, dropout=0.0)
+def test_targets_have_the_probabilities_of_detection_whatever_the_batch(batch_size, amplitude):
+    """A recording of 80 segments, the last of them over its end, and one of two, shorter than the context."""
+    architecture = mvpformer_tiny(dim=16, mlp_dim=24, context=20, dropout=0.0, amplitude=amplitude)
     module = FinetuningModule(architecture=architecture, method="full").eval()
+    held_out = [recording("S1", seed=1, segments=80, channels=2, rest=1000), recording("S2", 2, segments=2, channels=3)]
     data = SeizureDataModule(
-        recordings=[recording(f"S{n}", seed=n, segments=80, channels=2) for n in range(2)],
-        validation_subjects=["S1"],
+        recordings=[recording("S0", seed=0, segments=30, channels=2), *held_out],
+        validation_subjects=["S1", "S2"],
         context=20,
         windows=16,
         batch_size=batch_size,
         in_memory=True,
     )
+    data.past = amplitude == "bands"
     data.setup()
-    assert data.validation is not None
-    assert [span.last - span.first for span in data.validation.spans] == [35, 35, 35, 32]
-    # By hand: each window alone.
-    segments = data.validation.segments[0]
-    expected = []
+    detector = Detector(module.core, channels="all", rules="none")
+    expected = np.concatenate([detector.detect(item).probabilities for item in held_out])
+    module.eval()
     with torch.no_grad():
-        for first in range(61):
-            window = torch.from_numpy(segments.read(first, first + 20)[0])[None]
-            expected.append(module.core.classify(module.core(window))[0])
         parts = [module.logits_and_labels(batch) for batch in data.val_dataloader()]
     logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-    assert len(logits) == 61
-    assert labels.sum() == segments.labels()[19:].sum()
-    torch.testing.assert_close(logits.sort(0).values, torch.stack(expected).sort(0).values, atol=1e-4, rtol=1e-4)
+    assert len(expected) == 82
+    assert labels.sum() == sum(item.labels().sum() for item in data.validation.segments)
+    np.testing.assert_allclose(np.sort(logits.softmax(1)[:, 1].numpy()), np.sort(expected), atol=1e-5)
 
 
 def test_resumed_run_is_the_same_run(base, tmp_path):
@@ -195,3 +193,56 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
     trained[trained.index("--output") + 1] = str(tmp_path / "mistyped")
     assert main([*trained, "--ckpt_path", "last"]) == 1
     assert "there is no checkpoint" in capsys.readouterr().err
+
+
+def test_amplitude_trains_head_and_map_and_blocks_leave_the_projection(base, tmp_path):
+    base.save_pretrained(tmp_path)
+    trained = {}
+    for method in ("head", "amplitude", "blocks"):
+        module = FinetuningModule(tmp_path, method=method)
+        trained[method] = {name for name, p in module.core.named_parameters() if p.requires_grad}
+    assert trained["head"] == {"head.weight"}
+    assert trained["amplitude"] == {"head.weight", "amplitude.projection.weight", "amplitude.projection.bias"}
+    everything = {name for name, _ in module.core.named_parameters()}
+    assert trained["blocks"] == everything - {"encoder.norm.weight", "encoder.projection.weight"}
+    MVPFormer(dataclasses.replace(CONFIG, amplitude="none")).save_pretrained(tmp_path / "blind")
+    with pytest.raises(ValueError, match="method='amplitude' needs a model with amplitude='bands'"):
+        FinetuningModule(tmp_path / "blind", method="amplitude")
+
+
+def test_the_best_weights_are_kept_and_go_on_with_a_checkpoint(base, tmp_path):
+    """Trained at a rate that spoils the weights after the first validation."""
+    base.save_pretrained(tmp_path / "base")
+    module = FinetuningModule(
+        tmp_path / "base", method="full", learning_rate=1.0, warmup_steps=4, schedule="constant", keep="best"
+    )
+    data = SeizureDataModule(
+        recordings=[recording("S0", 0, segments=9), recording("S1", 1, segments=9)],
+        validation_subjects=["S1"],
+        context=4,
+        windows=3,
+        batch_size=2,
+        in_memory=True,
+    )
+    trainer = pl.Trainer(
+        max_steps=4,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        val_check_interval=1,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+    )
+    trainer.fit(module, data)
+    assert module.best is not None
+    assert module.best["step"] < 4
+    checkpoint: dict[str, Any] = {}
+    module.on_save_checkpoint(checkpoint)
+    assert checkpoint["best"]["loss"] == module.best["loss"]
+    last = module.core.head.weight.detach().clone()
+    module.export(tmp_path / "run")
+    exported = MVPFormer.from_pretrained(tmp_path / "run" / "model")
+    torch.testing.assert_close(exported.head.weight, module.best["weights"]["model.head.weight"])
+    assert not torch.equal(exported.head.weight, last)

@@ -1,0 +1,144 @@
+"""Changes of a batch that keep its labels, so that a small training does not learn recordings by heart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES
+from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
+from mvpa_ts.ieeg.training.spans import real_tokens
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How far spans are changed; the defaults change nothing.
+
+    Each span is changed on its own, and all of its channels alike but for `channels` and `polarity`.
+
+    Attributes
+    ----------
+    gain : float, default 1
+        Highest factor of the amplitude, and the inverse of the lowest; drawn evenly in its logarithm.
+    tilt : float, default 0
+        Highest change of log power at the ends of the spectrum, 1 and 256 Hz, in opposite directions.
+    channels : float, default 0
+        Highest share of channels that are dropped; one is always left.
+    polarity : bool, default False
+        Turn channels upside down, each with a chance of one half: what an electrode is referenced to is chance.
+    shift : bool, default False
+        Move the borders of the segments. The first segment of a span and those at a border of a seizure, whose label
+        would no longer be certain, are then no targets.
+    background : float, default 0
+        Highest factor of a stretch without seizure, of another span of the batch, that is added.
+
+    Notes
+    -----
+    On one animal's three seizures, each held out with stretches whose gain and tilt drift, a logistic regression on log
+    band power went from an AUROC of .94 to .99 with a gain of 3 and a tilt of 1.5 in training.
+    """
+
+    gain: float = 1.0
+    tilt: float = 0.0
+    channels: float = 0.0
+    polarity: bool = False
+    shift: bool = False
+    background: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.gain >= 1.0:
+            raise ValueError(f"gain must be at least 1, got {self.gain}")
+        if not self.tilt >= 0.0:
+            raise ValueError(f"tilt must be at least 0, got {self.tilt}")
+        if not 0.0 <= self.channels < 1.0:
+            raise ValueError(f"channels must be a share in [0, 1), got {self.channels}")
+        if not self.background >= 0.0:
+            raise ValueError(f"background must be at least 0, got {self.background}")
+
+
+def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Generator) -> dict[str, Any]:
+    """A changed copy of a batch of spans, from `generator` alone.
+
+    Parameters
+    ----------
+    batch : dict
+        As `collate` makes it, with ``target``.
+    settings : Augmentation
+    generator : torch.Generator
+        On the batch's device.
+
+    Returns
+    -------
+    dict
+        With other ``signal``, ``token_mask``, ``target`` and ``past``. The past is changed as the signal is, by band;
+        its borders do not shift.
+    """
+    signal, past = batch["signal"], batch.get("past")
+    device, (B, C, samples) = signal.device, signal.shape
+    real, target, ictal = real_tokens(batch), batch["target"], batch["ictal"]
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, device=device)
+
+    if settings.background > 0:
+        quiet = torch.nonzero(~ictal.any(1)).flatten()
+        if len(quiet):
+            signal, past = _with_background(signal, past, real, quiet, settings.background, generator)
+    if settings.polarity:
+        signal = signal * (2.0 * (uniform(B, C, 1) < 0.5) - 1.0)
+    log_gain = math.log(settings.gain) * (2 * uniform(B, 1, 1) - 1)
+    tilt = settings.tilt * (2 * uniform(B, 1, 1) - 1)
+    if settings.tilt > 0:
+        frequency = torch.fft.rfftfreq(samples, 1 / SAMPLING_RATE, device=device).clamp(min=1.0)
+        place = frequency.log2() / 4 - 1  # −1 at 1 Hz, 1 at 256 Hz
+        signal = torch.fft.irfft(torch.fft.rfft(signal) * (0.5 * tilt * place).exp(), n=samples)
+    signal = signal * log_gain.exp()
+    if past is not None:
+        # Bands are octaves; the coarsest two lie below 2 Hz, the finest in 128 to 256 Hz.
+        middle = torch.tensor([0.0, *(i - 0.5 for i in range(1, NUM_BANDS))], device=device)
+        change = 2 * log_gain + tilt * (middle / 4 - 1)  # [B, 1, bands]
+        past = past + change[:, None]
+    if settings.channels > 0:
+        chance = settings.channels * uniform(B, 1)
+        drawn = uniform(B, C).masked_fill(~real.any(1), -1.0)
+        kept = (drawn >= chance) | (drawn == drawn.amax(1, keepdim=True))
+        real = real & kept[:, None]
+        past = None if past is None else past.masked_fill(~kept[:, None, :, None], torch.nan)
+    if settings.shift:
+        steps = (uniform(B) * SEGMENT_SAMPLES).long() * (uniform(B) < 0.5)
+        shifted = torch.arange(samples, device=device) - steps[:, None]
+        signal = signal.gather(2, shifted.clamp(min=0)[:, None].expand(-1, C, -1))
+        moved = steps > 0
+        # A moved segment begins in the one before it, which padding has none of.
+        present = real.any(2)
+        uncertain = torch.ones_like(target)
+        uncertain[:, 1:] = ~present[:, :-1] | (ictal[:, 1:] != ictal[:, :-1])
+        before = torch.zeros_like(real)
+        before[:, 1:] = real[:, :-1]
+        real = real & torch.where(moved[:, None, None], before, True)
+        target = target & ~(moved[:, None] & uncertain)
+    signal = signal * rearrange(real, "b t c -> b c t").repeat_interleave(SEGMENT_SAMPLES, 2)
+    changed = {"signal": signal, "token_mask": real, "target": target}
+    return batch | changed | ({} if past is None else {"past": past})
+
+
+def _with_background(
+    signal: Tensor, past: Tensor | None, real: Tensor, quiet: Tensor, most: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Half of the spans with another one's stretch added, channel by channel where both have a signal."""
+    B, device = len(signal), signal.device
+    other = quiet[torch.randint(len(quiet), (B,), generator=generator, device=device)]
+    factor = most * torch.rand(B, generator=generator, device=device)
+    factor = (
+        factor * (torch.rand(B, generator=generator, device=device) < 0.5) * (other != torch.arange(B, device=device))
+    )
+    signal = signal + factor[:, None, None] * signal[other]
+    if past is not None:
+        added = past[other] + 2 * factor.clamp(min=1e-6).log()[:, None, None, None]
+        past = torch.where(added.isnan(), past, torch.logaddexp(past, added))
+    return signal, past
