@@ -1,4 +1,4 @@
-"""Samples that carry nothing: NaN, infinite, flat and zero-filled stretches; found, and bridged before filters."""
+"""Samples that carry nothing: NaN, flat, zero-filled or beyond a volt; found, and bridged before filters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 FLAT_SECONDS = 0.25
 """A channel that repeats one value for so long is disconnected, clipped or filled up; amplifier noise never does."""
+MAX_UV = 1e6
+"""A volt: more than any amplifier of electrodes gives, so such a sample is a fault of the file or of its unit."""
 BRIDGE_SECONDS = 5.0
 """Reach of the signal that bridges a bad stretch before a filter."""
 
@@ -17,22 +19,23 @@ def flat_run(sfreq: float) -> int:
 
 
 def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
-    """Where a signal is not finite or stays the same for at least `run` samples.
+    """Where a signal is not finite, beyond `MAX_UV`, or stays the same for at least `run` samples.
 
     Parameters
     ----------
     x : array, shape (C, n)
+        µV.
     run : int
 
     Returns
     -------
     ndarray of bool, shape (C, n), or None when all samples are good
     """
-    # Most channels pass on two quick looks. A sum of squares shows whether anything is NaN or infinite, and what
-    # overflows is looked at too. Of pairs of neighbours at every (run − 1)th sample, each flat run holds one, and
-    # reaches at least half of its length to one side.
+    # Most channels pass on two quick looks. A sum of squares shows whether anything is NaN, infinite or too large. Of
+    # pairs of neighbours at every (run − 1)th sample, each flat run holds one, and reaches at least half of its length
+    # to one side.
     with np.errstate(invalid="ignore", over="ignore"):
-        suspicious = ~np.isfinite([np.dot(row, row) for row in x])
+        suspicious = ~(np.array([np.dot(row, row) for row in x]) < 0.99 * MAX_UV**2)
     same = x[:, : -1 : run - 1] == x[:, 1 :: run - 1]
     if same.any():
         channels, pairs = np.nonzero(same)
@@ -43,11 +46,22 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
         suspicious[channels[flat]] = True
     bad = None
     for channel in np.flatnonzero(suspicious):
-        found = ~np.isfinite(x[channel]) | _flat(x[channel], run)
+        found = implausible(x[channel]) | ~np.isfinite(x[channel]) | _flat(x[channel], run)
         if found.any():
             bad = np.zeros(x.shape, bool) if bad is None else bad
             bad[channel] = found
     return bad
+
+
+def implausible(x: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which samples (µV) are numbers beyond `MAX_UV`, or infinite.
+
+    Examples
+    --------
+    >>> implausible(np.array([50.0, -2e6, np.nan, np.inf])).tolist()
+    [False, True, False, True]
+    """
+    return np.abs(x) > MAX_UV
 
 
 def _flat(x: NDArray[np.floating], run: int) -> NDArray[np.bool_]:

@@ -140,17 +140,15 @@ def _resample_by_table(
 def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch: float | None) -> NDArray[np.float64]:
     """4th-order Butterworth band-pass, and notches at `notch` and its harmonics; shape (sections, 6).
 
-    A band whose upper edge is not below the Nyquist frequency becomes a high-pass; a lower edge of 0 a low-pass.
+    A lower edge of 0 makes the band-pass a low-pass; the upper edge lies below the Nyquist frequency.
     """
     sections = [np.zeros((0, 6))]
     nyquist = sfreq / 2
     if band is not None:
         low, high = band
-        if low > 0 and high < nyquist:
+        if low > 0:
             sections.append(scipy_signal.butter(4, band, "bandpass", fs=sfreq, output="sos"))
-        elif low > 0:
-            sections.append(scipy_signal.butter(4, low, "highpass", fs=sfreq, output="sos"))
-        elif high < nyquist:
+        else:
             sections.append(scipy_signal.butter(4, high, "lowpass", fs=sfreq, output="sos"))
     if notch is not None:
         for harmonic in np.arange(notch, nyquist - NOTCH_WIDTH, notch):

@@ -90,6 +90,20 @@ class Segments:
         self.starts = self._first_samples / preprocessing.sfreq
         self._blocks: OrderedDict[int, tuple[NDArray[np.float32], NDArray[np.bool_] | None]] = OrderedDict()
         self._room = 2  # blocks kept
+        self._read = np.zeros(self.num_segments, bool)
+        self._heard = np.zeros(len(self.channel_names), bool)
+
+    @property
+    def implausible_samples(self) -> int:
+        """Samples beyond ±1 V in what was read so far, all channels together; they are masked like NaN."""
+        return sum(self._stream.implausible.values())
+
+    @property
+    def silent_channels(self) -> tuple[str, ...]:
+        """Channels without a single valid segment in what was read so far: flat, not a number or never connected."""
+        if not self._read.any():
+            return ()
+        return tuple(name for name, heard in zip(self.channel_names, self._heard, strict=True) if not heard)
 
     @property
     def subject(self) -> str:
@@ -128,6 +142,8 @@ class Segments:
         if tail:
             self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
         valid = bad <= self.preprocessing.max_bad_share * size
+        self._read[first:last] = True
+        self._heard |= valid.any(0)
         if not valid.all():
             for segment, channel in np.argwhere(~valid):
                 signal[channel, segment * size : (segment + 1) * size] = 0.0

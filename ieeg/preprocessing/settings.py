@@ -62,8 +62,11 @@ class Preprocessing:
                 low, high = (float(edge) for edge in self.band)
             except (TypeError, ValueError):  # not two, or no numbers
                 low = high = math.nan
-            if not 0 <= low < high:
-                raise ValueError(f"band must be (low, high) in Hz with 0 ≤ low < high, got {self.band}")
+            if not 0 <= low < high < self.sfreq / 2:
+                raise ValueError(
+                    f"band must be (low, high) in Hz with 0 ≤ low < high < {self.sfreq / 2:g}, half of sfreq, got "
+                    f"{self.band}"
+                )
             object.__setattr__(self, "band", (low, high))
         if isinstance(self.notch, str):
             if self.notch != "auto":

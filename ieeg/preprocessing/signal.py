@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.preprocessing import filters
-from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run
-from mvpa_ts.ieeg.preprocessing.settings import (
-    Preprocessing,
-)
+from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run, implausible
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.channels import bipolar_pairs, plain_name
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -34,6 +34,9 @@ class PreprocessedSignal:
     channel_names : tuple of str
     num_samples : int
         At the new rate.
+    implausible : dict of (int, int) to int
+        Samples beyond ±1 V that were bad for that reason, by the range that was read. They are counted at the
+        recording's own rate, over the channels of the recording that were read.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class PreprocessedSignal:
         self._reach = int(BRIDGE_SECONDS * recording.sfreq)
         self._filters = self.ratio != 1 or len(self._sections) > 0
         self._offsets: NDArray[np.float64] | None = None
+        self.implausible: dict[tuple[int, int], int] = {}
 
     def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples [start, stop) at the new rate and which of them are bad.
@@ -121,6 +125,7 @@ class PreprocessedSignal:
         x[:] = wide[:, inside]
         if bad is None:
             return None
+        self._count(x, bad[:, inside], start, stop)
         if (rows := bad[:, inside].any(1)).any():
             values = wide[rows].astype(np.float64)
             bridge(values, bad[rows], self._reach)
@@ -145,6 +150,10 @@ class PreprocessedSignal:
             self._offsets = self._measure_offsets()
         out = np.empty((len(x), stop - start), np.float32)
         inside = slice(max(left, 0) - low, min(right, self.recording.num_samples) - low)
+        if bad is not None:
+            begin, end = (math.ceil(edge / self.ratio) for edge in (start, stop))
+            own = slice(begin - low, min(end, self.recording.num_samples) - low)
+            self._count(x[:, own], bad[:, own], start, stop)
         beyond = max(-left, 0), max(right - self.recording.num_samples, 0)
         for group in range(0, len(x), _GROUP):
             rows = slice(group, group + _GROUP)
@@ -162,6 +171,11 @@ class PreprocessedSignal:
             )
             bad = bad[:, np.minimum(nearest, self.recording.num_samples - 1) - low]
         return out, bad
+
+    def _count(self, x: NDArray[np.float32], bad: NDArray[np.bool_], start: int, stop: int) -> None:
+        """Count the implausible among bad samples; `x` is what of the recording belongs to the range [start, stop)."""
+        if count := int(implausible(x[bad]).sum()):
+            self.implausible[start, stop] = count
 
     @property
     def _removes_offset(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.recordings.guards import read_text_bytes
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
@@ -19,9 +20,17 @@ Event = tuple[float, float, str]  # onset and duration in seconds, text
 OPEN_SECONDS = 60.0
 """Length given to a seizure whose end is not marked: about what a focal seizure lasts."""
 
-_SEIZURE = re.compile(r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis)(?:[^a-z]|$)", re.IGNORECASE)
+# English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis).
+_SEIZURE = re.compile(
+    r"(?:^|[^a-z])(?:sz|szs|seizures?|ictal|crisis|crises?|krisen?|iktal|anf[aä]ll(?:e|s?(?:beginn|start|ende))?)"
+    r"(?:[^a-z]|$)",
+    re.IGNORECASE,
+)
 _NOT_SEIZURE = re.compile(
-    r"(?:inter|post|pre|peri)[ _-]?ictal|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
+    r"(?:inter|post|pre|peri|pr[äa])[ _-]?i[ck]tal"
+    r"|\b(?:keine?|ohne|m[öo]glicher?|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|posible|despu[ée]s[ _-]de)[ _-]+"
+    r"(?:\w+[ _-]+)?(?:anf[aä]ll|kris|cris)|anfallsfrei"
+    r"|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
     r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
     # What comes with seizures and is none; one separator only, as in "seizure - medication given" it is a seizure.
     r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
@@ -34,24 +43,38 @@ _BACKGROUND = re.compile(
 # "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
 # over left temporal").
 _START = re.compile(
-    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning)(?:[^a-z]|$)|on(?![a-z]|[ _-]+[a-z]))",
+    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning|beginn|d[ée]but|inicio)(?:[^a-z]|$)"
+    r"|on(?![a-z]|[ _-]+[a-z]))|anfalls?(?:beginn|start)(?:[^a-z]|$)",
     re.IGNORECASE,
 )
 _END = re.compile(
-    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated)(?:[^a-z]|$)"
-    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))",
+    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated|ende|fin)(?:[^a-z]|$)"
+    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
     re.IGNORECASE,
 )
 
 
-def is_seizure(text: str) -> bool:
+def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
     """Whether an annotation speaks of a seizure; SzCORE's types "sz", "sz_foc_ia", … do.
+
+    Parameters
+    ----------
+    text : str
+    words : sequence of str
+        Further words that mean a seizure, whatever else stands beside them; upper and lower case are the same.
 
     Examples
     --------
     >>> [is_seizure(text) for text in ("eeg sz start", "sz_foc_ia", "Seizure", "interictal", "bckg", "szechuan")]
     [True, True, True, False, False, False]
+    >>> [is_seizure(text) for text in ("Anfall", "Anfallsende", "fin de crise", "kein Anfall")]
+    [True, True, True, False]
+    >>> is_seizure("Event 7 start", words=["event 7"])
+    True
     """
+    for word in words:
+        if re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) and word.strip():
+            return True
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
 
 
@@ -67,7 +90,12 @@ def is_background(text: str) -> bool:
 
 
 def seizures_from_events(
-    events: Sequence[Event], duration: float, open_seconds: float | None = OPEN_SECONDS, name: str = "recording"
+    events: Sequence[Event],
+    duration: float,
+    open_seconds: float | None = OPEN_SECONDS,
+    name: str = "recording",
+    *,
+    words: Sequence[str] = (),
 ) -> list[Interval]:
     """Seizure intervals from events.
 
@@ -85,7 +113,9 @@ def seizures_from_events(
     open_seconds : float or None
         None leaves open seizures out.
     name : str
-        Of the recording, for the warnings.
+        Of the recording, for the warnings. They state times and not texts, in which names of persons may stand.
+    words : sequence of str
+        As for `is_seizure`.
 
     Examples
     --------
@@ -98,7 +128,7 @@ def seizures_from_events(
     found = sorted(
         (float(onset), float(length) if math.isfinite(length) else 0.0, text)
         for onset, length, text in events
-        if is_seizure(text)
+        if is_seizure(text, words)
     )
 
     def close(until: float) -> None:
@@ -120,7 +150,7 @@ def seizures_from_events(
         starts = bool(_START.search(text))
         if _END.search(text) and not starts:
             if open_at is None:
-                warnings.warn(f"{name}: {text!r} at {onset:g} s ends no seizure and is left out", stacklevel=2)
+                warnings.warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out", stacklevel=2)
             else:
                 spans.append((open_at, onset))
             open_at = None
@@ -136,15 +166,15 @@ def seizures_from_events(
     return sorted(spans)
 
 
-def read_seizures(path: Path, duration: float) -> list[Interval]:
+def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
     """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
 
     See `read_events` and `seizures_from_events`, which also read the table beside a recording.
     """
-    return seizures_from_events(read_events(path), duration, name=path.name)
+    return seizures_from_events(read_events(path, words), duration, name=path.name, words=words)
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
 
     A duration of n/a is 0. Rows that are no seizure and have no readable onset or duration are left out.
@@ -153,13 +183,20 @@ def read_events(path: Path) -> list[Event]:
     ------
     ValueError
         The file is no UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration; the message
-        names file and line.
+        names file and line, and quotes no text of the table.
     """
     try:
-        content = path.read_text(encoding="utf-8-sig")
+        content = read_text_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8: {error}; save it as UTF-8") from error
+        raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is none; save it as UTF-8") from error
     rows = csv.DictReader(io.StringIO(content), delimiter="\t")
+    try:
+        return _events(rows, path, words)
+    except csv.Error as error:
+        raise ValueError(f"{path} is no table of text between tabs ({error})") from None
+
+
+def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:
     names = rows.fieldnames or ()
     if "onset" not in names:
         raise ValueError(f"{path} has no column onset; its columns are {', '.join(names) or 'none'}")
@@ -167,14 +204,14 @@ def read_events(path: Path) -> list[Event]:
     events = []
     for row in rows:
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
-        text = next((text for text in texts if is_seizure(text)), texts[0] if texts else "")
+        text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
         try:
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
             if onset is None:
-                raise ValueError("a seizure needs an onset in seconds, got n/a")
+                raise ValueError("an onset in seconds is needed, got n/a")
         except ValueError as error:
-            if is_seizure(text):
-                raise ValueError(f"{path}, line {rows.line_num} ({text!r}): {error}") from error
+            if is_seizure(text, words):
+                raise ValueError(f"{path}, line {rows.line_num}, a seizure: {error}") from None
             continue
         events.append((onset, length or 0.0, text))
     return events
@@ -190,7 +227,7 @@ def _seconds(row: dict[str, str], name: str) -> float | None:
     except ValueError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a number of seconds or n/a, got {text!r}")
+        raise ValueError(f"{name} must be a number of seconds or n/a")
     return number
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE
+from mvpa_ts.ieeg.recordings.headers import READ_ALL_THE_SAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +44,8 @@ class Header:
         Bytes of a sample.
     discontinuous : bool
         Gaps are allowed between records, "EDF+D"; in other files the records lie side by side.
+    limits : tuple of float
+        Physical minimum of each signal, then the maximum of each.
     """
 
     size: int
@@ -49,6 +55,7 @@ class Header:
     seconds: float
     width: int
     discontinuous: bool
+    limits: tuple[float, ...]
 
 
 def read_header(path: Path) -> Header:
@@ -58,8 +65,11 @@ def read_header(path: Path) -> Header:
         try:
             signals = int(head[252:256])
             labels = tuple(file.read(16).decode("latin-1").strip() for _ in range(signals))
+            file.seek(256 + 104 * signals)
+            limits = tuple(float(file.read(8).replace(b",", b".")) for _ in range(2 * signals))
             file.seek(256 + 216 * signals)
             return Header(
+                limits=limits,
                 size=int(head[184:192]),
                 records=int(head[236:244]),
                 labels=labels,
@@ -68,25 +78,56 @@ def read_header(path: Path) -> Header:
                 discontinuous=head[192:197] in (b"EDF+D", b"BDF+D"),
                 width=3 if path.suffix.lower() == ".bdf" else 2,
             )
-        except ValueError as error:
-            raise ValueError(f"{path} is not an EDF file or its header is truncated ({error})") from error
+        except ValueError as error:  # it quotes what stands in the file, so it is only in __cause__
+            raise ValueError(f"{path} is not an EDF file, or its header is truncated or damaged") from error
 
 
-def check_edf(path: Path) -> None:
-    """Raise a ValueError for a file that MNE would take for another recording without a word.
+def check_edf(path: Path, truncated: str = "error") -> Header:
+    """The header of a file, after a check for what MNE would take for another recording without a word.
 
     A file that is shorter than its header says is a shorter recording to MNE, and one with gaps between its records is
     one without.
+
+    Parameters
+    ----------
+    path : Path
+    truncated : {"error", "read"}
+        "read" passes a file that is shorter than its header says.
+
+    Raises
+    ------
+    ValueError
+        The file is truncated, has gaps, or its header states numbers that cannot be.
     """
     header = read_header(path)
-    expected = header.size + max(header.records, 0) * sum(header.samples) * header.width
-    size = path.stat().st_size
-    if size < expected:
+    size, record = path.stat().st_size, sum(header.samples) * header.width
+    if header.size != 256 * (len(header.labels) + 1) or not header.labels:
         raise ValueError(
-            f"{path} is truncated: its header promises {header.records} records, {expected} bytes, and it has {size}"
+            f"{path} is damaged: a header of {len(header.labels)} signals must have {256 * (len(header.labels) + 1)} "
+            f"bytes, it states {header.size}"
         )
+    signals = [i for i, label in enumerate(header.labels) if label not in ANNOTATIONS]
+    if min(header.samples) < 0 or any(header.samples[i] < 1 for i in signals):
+        raise ValueError(f"{path} is damaged: a signal has {min(header.samples)} samples in a record")
+    rates = [header.samples[i] / header.seconds if header.seconds > 0 else math.inf for i in signals]
+    if signals and not max(rates) <= MAX_RATE:
+        raise ValueError(
+            f"{path} is damaged: a record of {header.seconds:g} s holds {max(header.samples)} samples of a signal"
+        )
+    if not all(map(math.isfinite, header.limits)):
+        raise ValueError(f"{path} is damaged: a physical minimum or maximum is no finite number")
+    if header.records >= 0 and truncated != "read":
+        expected = header.size + header.records * record
+        if size < expected:
+            raise ValueError(
+                f"{path} is truncated: its header promises {header.records} records, {expected} bytes, and it has "
+                f"{size}. {READ_ALL_THE_SAME}"
+            )
+    if size < header.size + record:
+        raise ValueError(f"{path} is truncated: it holds no whole record of {record} bytes after its header")
     if header.discontinuous:
         _check_gaps(path, header)
+    return header
 
 
 def _check_gaps(path: Path, header: Header) -> None:
@@ -107,7 +148,8 @@ def _record_onsets(path: Path, header: Header) -> NDArray[np.float64]:
         raise ValueError(f"{path} is discontinuous (EDF+D) and has no time stamps: convert it to a continuous EDF file")
     before, length = sum(header.samples[: signals[0]]) * header.width, header.samples[signals[0]] * header.width
     record = sum(header.samples) * header.width
-    records = header.records if header.records >= 0 else (path.stat().st_size - header.size) // record
+    present = (path.stat().st_size - header.size) // record
+    records = min(header.records, present) if header.records >= 0 else present
     begins = np.empty(records)
     with path.open("rb") as file:
         for i in range(records):
@@ -116,7 +158,7 @@ def _record_onsets(path: Path, header: Header) -> NDArray[np.float64]:
             try:
                 begins[i] = float(stamp)
             except ValueError:
-                raise ValueError(f"{path} is damaged: record {i} begins with {stamp[:20]!r}, no time stamp") from None
+                raise ValueError(f"{path} is damaged: record {i} does not begin with a time stamp") from None
     return begins
 
 
@@ -149,5 +191,6 @@ def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None
     groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
     raise ValueError(
         f"{name}: its EEG channels are stored at {groups}, and MNE would read them at {raw.info['sfreq']:g} Hz: "
-        "read channels of one rate, as in Recording.from_raw(mne.io.read_raw(path, include=[...]))"
+        "read channels of one rate, as in Recording.from_raw(mne.io.read_raw(path, include=[...])), or of an EDF file "
+        f"read_recording(path, rate={next(iter(rates)).removesuffix(' Hz')}) (--rate)"
     )

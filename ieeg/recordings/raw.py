@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, seizures_from_events
-from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg
+from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     import mne
 
 EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+NOT_CHOSEN = "not chosen"
+"""Why a channel was left out that the caller did not name."""
 
 
 class RawSource:
@@ -52,6 +52,8 @@ def recording_from_raw(
     seizures: Sequence[Interval] | None = None,
     open_seconds: float | None = OPEN_SECONDS,
     preprocessed: bool = False,
+    channels: Sequence[str] | None = None,
+    seizure_words: Sequence[str] = (),
 ) -> Recording:
     """A recording of an MNE Raw.
 
@@ -71,8 +73,19 @@ def recording_from_raw(
         As for `read_recording`.
     preprocessed : bool
         The signal is already filtered and referenced.
+    channels, seizure_words
+        As for `read_recording`.
+
+    Returns
+    -------
+    Recording
+
+    Raises
+    ------
+    ValueError
+        No channel is EEG, a chosen one is not there, channels are stored at several rates, or a unit is unknown.
     """
-    kept, dropped = eeg_channels(raw)
+    kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
         raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
     check_rates(raw, kept, name)
@@ -86,6 +99,7 @@ def recording_from_raw(
             raw.n_times / raw.info["sfreq"],
             open_seconds,
             name,
+            words=seizure_words,
         )
     recording = Recording(
         RawSource(raw, scale),
@@ -124,32 +138,49 @@ def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
     return metadata
 
 
-def eeg_channels(raw: mne.io.BaseRaw) -> tuple[list[int], dict[str, str]]:
-    """Places of the channels to keep, and the others with the reason why not."""
+def eeg_channels(
+    raw: mne.io.BaseRaw, channels: Sequence[str] | None = None, name: str = "raw"
+) -> tuple[list[int], dict[str, str]]:
+    """Indices of the channels to keep, and the others with the reason why not.
+
+    Parameters
+    ----------
+    raw : mne.io.BaseRaw
+    channels : sequence of str, optional
+        Take these, with or without the amplifier's prefix and reference, and no others. A channel that is marked bad or
+        is no EEG by its name is taken where it is named here; one of another type is not.
+    name : str
+        Of the recording, for the error.
+
+    Raises
+    ------
+    ValueError
+        A chosen channel is not there or is of another type.
+    """
     bad = set(raw.info["bads"])
+    chosen: dict[str, str] = {}
+    if channels is not None:
+        plain: dict[str, list[str]] = {}
+        for channel in raw.ch_names:
+            plain.setdefault(plain_name(channel), []).append(channel)
+        for wanted in channels:
+            found = [wanted] if wanted in raw.ch_names else plain.get(plain_name(wanted), [])
+            if len(found) != 1:
+                raise ValueError(
+                    f"{name} has no channel {wanted!r}: choose among {', '.join(raw.ch_names[:200])} (--channels)"
+                )
+            chosen[found[0]] = wanted
     dropped, kept = {}, []
-    for i, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
-        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else not_eeg(channel)
-        if reason is None and channel in bad:
-            reason = "marked bad"
+    for index, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
+        reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else None
+        if channels is not None:
+            if channel in chosen and reason is not None:
+                raise ValueError(f"{name}: channel {chosen[channel]!r} is no EEG but of type {kind}: leave it out")
+            reason = reason or (None if channel in chosen else NOT_CHOSEN)
+        elif reason is None:
+            reason = not_eeg(channel) or ("marked bad" if channel in bad else None)
         if reason is None:
-            kept.append(i)
+            kept.append(index)
         else:
             dropped[channel] = reason
     return kept, dropped
-
-
-@contextmanager
-def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
-    """MNE's many exceptions for a damaged file, and its warning for a short one, as one ValueError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=RuntimeWarning)
-            yield
-    except (FileNotFoundError, MemoryError):
-        raise
-    except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]  # some hold the file's own bytes
-        raise ValueError(
-            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({said})"
-        ) from error

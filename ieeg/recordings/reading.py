@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, read_events, seizures_from_events
 from mvpa_ts.ieeg.recordings.bids import apply_rows, bids_path, read_channel_table, read_participant, rows_of_channels
-from mvpa_ts.ieeg.recordings.edf import EDF_SUFFIXES, check_edf, relative_rates
-from mvpa_ts.ieeg.recordings.raw import damage_is_an_error, eeg_channels, recording_from_raw
+from mvpa_ts.ieeg.recordings.channels import in_recording_order
+from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
+from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
+from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
+from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording
 from mvpa_ts.ieeg.recordings.units import stated_units
 
@@ -30,7 +35,11 @@ def read_recording(
     *,
     subject: str | None = None,
     unit: str | None = None,
+    rate: float | None = None,
+    channels: Sequence[str] | None = None,
+    truncated: Literal["error", "read"] = "error",
     open_seconds: float | None = OPEN_SECONDS,
+    seizure_words: Sequence[str] = (),
 ) -> Recording:
     """A recording from a file, read lazily.
 
@@ -43,9 +52,20 @@ def read_recording(
         By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
         names.
     unit : str, optional
-        Of the channels of which the file does not say it ("µV", "mV", "V").
+        Of the channels of which the file does not say it ("µV", "mV", "V"); ``--unit`` in commands.
+    rate : float, optional
+        Of an EDF or BDF file with EEG channels at several rates, read those at this one (Hz); ``--rate``. The others
+        are in `dropped`.
+    channels : sequence of str, optional
+        Read these and no others, named as in the file, with or without the amplifier's prefix and reference;
+        ``--channels``. All EEG channels that are not marked bad by default.
+    truncated : {"error", "read"}
+        What to do with an EDF, BDF or BrainVision file that is shorter than its header says: refuse it, or read what is
+        there with a warning; ``--truncated read``.
     open_seconds : float or None
         Length given to a seizure whose end is not marked; None leaves such seizures out. See `seizures_from_events`.
+    seizure_words : sequence of str
+        Further words that mean a seizure in annotations and in events.tsv; ``--seizure-words``.
 
     Returns
     -------
@@ -55,44 +75,102 @@ def read_recording(
     Raises
     ------
     FileNotFoundError
-        There is no such file, or none that can be read in the folder.
+        There is no such file, or none that can be read in the folder; or a file that it names is not there.
     ValueError
-        The file is truncated or damaged, holds no EEG channel, its unit or rate is unknown, it states another unit than
-        `unit`, or the folder holds several recordings.
+        The file is truncated, damaged or no regular file, names files outside its folder, holds no EEG channel, its
+        unit or rate is unknown, it states another unit than `unit`, or the folder holds several recordings. The message
+        names the file and quotes none of its texts; what the library underneath said is in ``__cause__``.
     """
     path = Path(path)
+    if truncated not in ("error", "read"):
+        raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if _is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
 
-        return read_swec(path, subject=subject)
+        recording = read_swec(path, subject=subject)
+        return recording if channels is None else _chosen(recording, channels)
+    options: dict[str, Any] = {
+        "subject": subject,
+        "unit": unit,
+        "rate": rate,
+        "channels": channels,
+        "truncated": truncated,
+        "open_seconds": open_seconds,
+        "seizure_words": seizure_words,
+    }
     if path.is_dir():
         found = find_recordings(path)
         if not found:
             raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
         if len(found) > 1:
             raise ValueError(f"{path} holds {len(found)} recordings, such as {found[0]}: name one")
-        return read_recording(found[0], subject=subject, unit=unit, open_seconds=open_seconds)
+        return read_recording(found[0], **options)
     if not path.name.lower().endswith(SUFFIXES):
         raise ValueError(f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5")
-    if path.suffix.lower() in EDF_SUFFIXES:
-        check_edf(path)
-    bids = bids_path(path)
-    raw, dropped = _read_raw(path, bids)
-    recording = recording_from_raw(
-        raw,
-        name=_stem(path),
-        subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
-        unit=unit,
-        units=stated_units(raw),
-        seizures=_sidecar_seizures(path, raw, open_seconds),
-        open_seconds=open_seconds,
-    )
-    recording.dropped = dropped
-    if bids is not None:
-        recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}")
+    _check_header(path, truncated)
+    with damage_is_an_error(path):
+        bids = bids_path(path)
+        raw, dropped, kept = _read_raw(path, bids, rate, channels)
+        _check_length(path, raw)
+        recording = recording_from_raw(
+            raw,
+            name=_stem(path),
+            subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
+            unit=unit,
+            units=stated_units(raw),
+            seizures=_sidecar_seizures(path, raw, open_seconds, seizure_words),
+            open_seconds=open_seconds,
+            channels=kept if channels is not None or rate is not None else None,
+            seizure_words=seizure_words,
+        )
+        recording.dropped = dropped
+        if bids is not None:
+            recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}")
     return recording
+
+
+def _check_header(path: Path, truncated: str) -> None:
+    """Raise a ValueError for a file that MNE would misread, wait for or need too much memory for."""
+    check_regular(path)
+    kind = path.suffix.lower()
+    names: Sequence[str] = ()
+    if kind in EDF_SUFFIXES:
+        header = check_edf(path, truncated)
+        names = [label for label in header.labels if label not in ANNOTATIONS]
+        record = sum(header.samples) * header.width
+        present = (os.path.getsize(path) - header.size) // record
+        if truncated == "read" and present < header.records:
+            length, stated = present * header.seconds, header.records * header.seconds
+            warnings.warn(f"{path} is truncated: {length:g} s of {stated:g} s are read", stacklevel=3)
+    elif kind == ".vhdr":
+        names = check_brainvision(path, truncated).names
+    elif kind == ".gdf":
+        names = check_gdf(path)
+    else:
+        check_fif(path)
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
+        warnings.warn(
+            f"{path} has {len(repeated)} channel names more than once: {examples}. Which is which cannot be told",
+            stacklevel=3,
+        )
+
+
+def _check_length(path: Path, raw: mne.io.BaseRaw) -> None:
+    """Raise a ValueError where a recording, such as one with long gaps, is far longer than its files can hold."""
+    stored = sum(os.path.getsize(file) for file in raw.filenames if file)
+    if raw.n_times * len(raw.ch_names) > 1000 * stored:
+        raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
+
+
+def _chosen(recording: Recording, channels: Sequence[str]) -> Recording:
+    """These channels of a recording, the others stated as dropped."""
+    picked = recording.pick(in_recording_order(channels, recording.channel_names))
+    left_out = [name for name in recording.channel_names if name not in picked.channel_names]
+    picked.dropped |= dict.fromkeys(left_out, NOT_CHOSEN)
+    return picked
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
@@ -142,14 +220,11 @@ def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
     part = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
     if part is None or part[1] + part[2] not in beside:
         return False
-    import mne
-
     # "night-1.fif" may also be a recording of its own: the first part knows which files follow it.
     try:
-        first = mne.io.read_raw_fif(folder / (part[1] + part[2]), verbose="error")
-    except Exception:  # damaged: reading it will say so
+        return folder / name in check_fif(folder / (part[1] + part[2]))
+    except (ValueError, OSError):  # damaged: reading it will say so
         return False
-    return folder.resolve() / name in [Path(file).resolve() for file in first.filenames if file]
 
 
 def _is_swec(path: Path) -> bool:
@@ -162,22 +237,37 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").rpartition(".")[0]
 
 
-def _read_raw(path: Path, bids: Any) -> tuple[mne.io.BaseRaw, dict[str, str]]:
-    """The file as a Raw whose EEG channels are read at their own rate, and what is left out of the file and why."""
+def _read_raw(
+    path: Path, bids: Any, rate: float | None, channels: Sequence[str] | None
+) -> tuple[mne.io.BaseRaw, dict[str, str], list[str]]:
+    """The file as a Raw whose EEG channels are read at their own rate, what is left out and why, and what is kept."""
     sidecar = None if bids is None else bids.find_matching_sidecar("channels", ".tsv", on_error="ignore")
     table = [] if sidecar is None else read_channel_table(Path(sidecar))
     raw = _open_raw(path, bids)
     stored_names = list(raw.ch_names)
     rows = rows_of_channels(stored_names, table, str(sidecar)) if table else {}
     apply_rows(raw, rows)
-    kept, dropped = eeg_channels(raw)
+    kept, dropped = eeg_channels(raw, channels, path.name)
     shares = relative_rates(raw)
-    own = set(shares[kept].tolist())
-    if path.suffix.lower() in EDF_SUFFIXES and len(own) == 1 and own != {1.0}:
+    if rate is not None:
+        rates = shares * raw.info["sfreq"]
+        other = [index for index in kept if not math.isclose(rates[index], rate, rel_tol=1e-6)]
+        dropped |= {raw.ch_names[index]: f"stored at {rates[index]:g} Hz" for index in other}
+        kept = [index for index in kept if index not in other]
+        if not kept:
+            stored = sorted({f"{rates[index]:g}" for index in other})
+            raise ValueError(
+                f"{path} has no EEG channel at {rate:g} Hz, it has some at {', '.join(stored)} Hz (--rate)"
+            )
+    own_shares = set(shares[kept].tolist())
+    slower = len(own_shares) == 1 and own_shares != {1.0}
+    names = [raw.ch_names[index] for index in kept]
+    if path.suffix.lower() in EDF_SUFFIXES and (slower or (rate is not None and own_shares != {1.0})):
         # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
-        raw = _open_raw(path, bids, [name for name, share in zip(stored_names, shares, strict=True) if share in own])
+        own_rate = [name for name, share in zip(stored_names, shares, strict=True) if share in own_shares]
+        raw = _open_raw(path, bids, own_rate)
         apply_rows(raw, rows)
-    return raw, dropped
+    return raw, dropped, names
 
 
 def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mne.io.BaseRaw:
@@ -194,10 +284,13 @@ def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mn
         return mne.io.read_raw(path, preload=False, verbose="error", **options)
 
 
-def _sidecar_seizures(path: Path, raw: mne.io.BaseRaw, open_seconds: float | None) -> list[Interval] | None:
+def _sidecar_seizures(
+    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str]
+) -> list[Interval] | None:
     """Seizures of the events.tsv beside the file, or None without one."""
     stem = _stem(path)
     table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
     if not table.is_file():
         return None
-    return seizures_from_events(read_events(table), raw.n_times / raw.info["sfreq"], open_seconds, path.name)
+    duration = raw.n_times / raw.info["sfreq"]
+    return seizures_from_events(read_events(table, words), duration, open_seconds, path.name, words=words)

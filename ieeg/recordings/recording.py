@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE
 
 if TYPE_CHECKING:
     import mne
@@ -18,6 +19,9 @@ Interval = tuple[float, float]
 
 UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
 """Microvolts in one of each unit, by its lower-case name."""
+
+MIN_RATE = 0.1
+"""Samples per second; resampling from fewer would take filters without end."""
 
 # A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8.
 PLAUSIBLE_UV = (0.5, 20_000.0)
@@ -50,7 +54,7 @@ class Recording:
     source : Source
         Reads samples in µV.
     sfreq : float
-        Samples per second.
+        Samples per second, between 0.1 and 1,000,000.
     channel_names : sequence of str
     num_samples : int
     subject : str, optional
@@ -73,7 +77,7 @@ class Recording:
     Raises
     ------
     ValueError
-        The rate is not a positive number, there is no sample, no channel or a name appears twice, or a seizure ends
+        The rate is out of its range, there is no sample, no channel or a name appears twice, or a seizure ends
         before it begins.
 
     Examples
@@ -103,8 +107,8 @@ class Recording:
         first_sample: int = 0,
     ) -> None:
         self.channel_names = tuple(channel_names)
-        if not (math.isfinite(sfreq) and sfreq > 0):
-            raise ValueError(f"{name}: sfreq must be a positive number of samples per second, got {sfreq}")
+        if not MIN_RATE <= sfreq <= MAX_RATE:
+            raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq}")
         if num_samples < 1:
             raise ValueError(f"{name}: the recording holds no sample")
         if not self.channel_names:

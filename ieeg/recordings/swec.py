@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
+from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
+from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, local_object, open_hdf5, small_array
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 SIGNAL, SEIZURES = "data/ieeg", "data/seizures"
 RATES = (512.0, 1024.0)
+MAX_SEIZURES = 100_000
+"""Rows of a table of seizures."""
+MAX_PARTS = 100_000
 _PART = re.compile(r"(.+)_part_(\d+)\.h5")
 _KEPT_CHUNKS = 2
+_TIMES = ("onsets", "offsets")
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,8 @@ class SwecSource:
             low, high = max(start, part.first), min(stop, part.first + part.samples)
             if low >= high:
                 return
-            try:
+            with damage_is_an_error(part.path, f" at samples [{low - part.first}, {high - part.first})"):
                 self._read_part(index, out, place + low - start, low - part.first, high - part.first, channels)
-            except OSError as error:
-                raise OSError(
-                    f"{part.path} cannot be read at samples [{low - part.first}, {high - part.first}): truncated or "
-                    f"damaged ({error})"
-                ) from error
 
     def _read_part(self, index: int, out: Signal, place: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
         _, dataset, (rows, samples), dtype, chunk = self._handle(index)
@@ -176,7 +176,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     channels: int | None = None
     parts: list[Part] = []
     for part in paths:
-        with open_hdf5(part) as file:
+        with damage_is_an_error(part), open_hdf5(part) as file:
             shape = _signal(file, part, virtual=False).shape
             own_rate = _rate(file, part)
         if channels not in (None, shape[0]) or rate not in (None, own_rate):
@@ -236,7 +236,7 @@ def _read_total(
     total: Path, parts: list[Part], rate: float | None, channels: int | None
 ) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
     """What the total file says, with the parts to read; raises where it contradicts the parts."""
-    with open_hdf5(total) as file:
+    with damage_is_an_error(total), open_hdf5(total) as file:
         signal = _signal(file, total, virtual=True)
         own_rate = _rate(file, total)
         if rate not in (None, own_rate):
@@ -248,15 +248,15 @@ def _read_total(
         else:
             _check_sources(total, signal, parts, file)
         seizures = _seizures(file, total)
-        attributes = {
-            key: _plain(file.attrs[key]) for key in ("age", "sex") if key in file.attrs
-        }  # never what may be a name
+        stated = {key: _plain(file.attrs[key]) for key in ("age", "sex") if key in file.attrs}  # never a name
+        attributes = {key: value for key, value in stated.items() if value is not None}
     return own_rate, signal.shape[0], parts, seizures, attributes
 
 
 def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h5py.File) -> None:
     """Compare a virtual data set with the parts of its own folder, which are read whatever it points at."""
-    listed = [Path(_text(name)).name for name in np.ravel(file["info/files"][()])] if "info/files" in file else []
+    info = small_array(file, "info/files", MAX_PARTS)
+    listed = [] if info is None else [Path(_text(name)).name for name in np.ravel(info)]
     names = {part.path.name for part in parts}
     absent = [name for name in listed if _PART.fullmatch(name) and name not in names]
     if absent and len(listed) != len(parts):
@@ -287,6 +287,8 @@ def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
     dataset = local_dataset(file, SIGNAL, virtual=virtual)
     if dataset.ndim != 2 or min(dataset.shape) == 0:
         raise ValueError(f"{path}: {SIGNAL} must have shape (channels, samples), it has {dataset.shape}")
+    if len(dataset) > MAX_CHANNELS:
+        raise ValueError(f"{path}: {SIGNAL} must have at most {MAX_CHANNELS} channels, it has {len(dataset)}")
     stated = file.attrs.get("channels")
     if stated is not None and np.size(stated) == 1 and int(np.ravel(stated)[0]) != dataset.shape[0]:
         raise ValueError(f"{path} states {int(np.ravel(stated)[0])} channels and holds {dataset.shape[0]}")
@@ -302,24 +304,41 @@ def _rate(file: h5py.File, path: Path) -> float:
 
 def _seizures(file: h5py.File, path: Path) -> list[Interval]:
     """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
-    if SEIZURES not in file:
+    found = local_object(file, SEIZURES)
+    if found is None:
+        # A damaged name would make the seizures vanish without a word.
+        if others := sorted(set(file["data"]) - {"ieeg"}):
+            raise ValueError(
+                f"{path} has no {SEIZURES}, and its data holds the unknown names {others[:5]}: is it damaged?"
+            )
+        warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
         return []
-    table = file[SEIZURES]
-    names = table.dtype.names if hasattr(table, "dtype") else tuple(table)
-    if names is None or not {"onsets", "offsets"} <= set(names):
-        raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {names}")
-    onsets, offsets = (
-        np.ravel(table[name][()] if not hasattr(table, "dtype") else table[()][name]) for name in ("onsets", "offsets")
-    )
+    if isinstance(getattr(found, "dtype", None), np.dtype):
+        table = small_array(file, SEIZURES, MAX_SEIZURES)
+        names: tuple[str, ...] = () if table is None else table.dtype.names or ()
+        columns = {name: table[name] for name in names} if table is not None else {}
+    else:
+        names = tuple(found)
+        columns = {name: small_array(file, f"{SEIZURES}/{name}", MAX_SEIZURES) for name in names if name in _TIMES}
+    if not set(_TIMES) <= set(columns):
+        raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {list(names)[:20]}")
+    onsets, offsets = (np.ravel(columns[name]).astype(np.float64) for name in _TIMES)
     if len(onsets) != len(offsets):
         raise ValueError(f"{path}: {len(onsets)} seizure onsets and {len(offsets)} offsets")
-    return [(float(on), float(off)) for on, off in zip(onsets, offsets, strict=True)]
+    if not (np.isfinite(onsets).all() and np.isfinite(offsets).all()):
+        raise ValueError(f"{path}: a seizure has an onset or offset that is no finite number")
+    return list(zip(onsets.tolist(), offsets.tolist(), strict=True))
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _plain(value: Any) -> Any:
-    value = np.ravel(value)[0]
-    return _text(value) if isinstance(value, bytes | str) else value.item()
+def _plain(value: Any) -> str | float | None:
+    """A text or number, None for anything else."""
+    values = np.ravel(value)
+    if len(values) != 1:
+        return None
+    if isinstance(values[0], bytes | str):
+        return _text(values[0])[:20]
+    return values[0].item() if values.dtype.kind in "fiu" else None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mvpa_ts.ieeg import Preprocessing, Recording, Segments
 from mvpa_ts.ieeg.preprocessing.bad_samples import bad_samples, bridge
+
+PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def slow_bad(x: np.ndarray, run: int) -> np.ndarray:
@@ -53,3 +56,49 @@ def test_bridge_holds_a_lonely_edge_and_is_zero_out_of_reach():
     np.testing.assert_array_equal(x[0, :6], 0.0)
     np.testing.assert_array_equal(x[0, 15:], 0.0)
     np.testing.assert_array_equal(x[1], 0.0)
+
+
+@pytest.mark.parametrize("value", [1e15, -2e6, 1e30, 3e38, np.inf, 1.1e6])
+@pytest.mark.parametrize(("rate", "settings"), [(512.0, PLAIN), (512.0, None), (1000.0, None), (1000.0, PLAIN)])
+def test_one_sample_beyond_a_volt_moves_nothing_else(value, rate, settings):
+    """1e15 µV in one sample changed decisions 20 s away; now it is masked and counted, once however it is read."""
+    x = np.random.default_rng(0).normal(0, 50, (5, round(400 * rate))).astype(np.float32)
+    names = [f"A{i + 1}" for i in range(5)]
+    clean = Segments(Recording.from_array(x, rate, names, "µV"), settings)
+    expected, _ = clean.read(0, 80)
+    assert clean.implausible_samples == 0
+    at = round(200.5 * rate)
+    x[2, at] = value
+    segments = Segments(Recording.from_array(x, rate, names, "µV"), settings)
+    signal, valid = segments.read(0, 80)
+    assert segments.implausible_samples == 1
+    segments.read(35, 45)
+    segments.read(40, 41)
+    assert segments.implausible_samples == 1
+    assert valid.all()  # one sample of 2560 is bridged
+    far = np.ones(signal.shape[1], bool)
+    far[200 * 512 : 201 * 512 + 256] = False
+    assert np.abs(signal - expected)[:, far].max() < 2.0
+    assert np.isfinite(signal).all()
+    assert np.abs(signal).max() < 1000
+
+
+def test_a_long_stretch_beyond_a_volt_is_masked():
+    x = np.random.default_rng(0).normal(0, 50, (4, 20 * 512)).astype(np.float32)
+    x[1, 6 * 512 : 8 * 512] *= 1e6
+    segments = Segments(Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV"), PLAIN)
+    _, valid = segments.read(0, 4)
+    np.testing.assert_array_equal(valid[:, 1], [True, False, True, True])
+    assert valid[:, [0, 2, 3]].all()
+    assert segments.implausible_samples == int((np.abs(x[1]) > 1e6).sum())
+
+
+def test_channels_without_a_signal_are_named():
+    x = np.random.default_rng(0).normal(0, 50, (4, 20 * 512)).astype(np.float32)
+    x[1], x[2, : 10 * 512] = np.nan, 3.0
+    segments = Segments(Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV"), PLAIN)
+    assert segments.silent_channels == ()
+    segments.read(0, 2)
+    assert segments.silent_channels == ("A2", "A3")
+    segments.read(2, 4)
+    assert segments.silent_channels == ("A2",)

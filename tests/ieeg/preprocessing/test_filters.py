@@ -135,7 +135,7 @@ def test_band_and_notch():
     np.testing.assert_array_equal(filters.second_order_sections(512.0, (0.5, 120.0), None), expected)
 
 
-@pytest.mark.parametrize("band", [(0.5, 600.0), (0.0, 40.0), (0.0, 600.0), None])
+@pytest.mark.parametrize("band", [(0.5, 120.0), (0.0, 40.0), None])
 def test_open_bands(band):
     sections = filters.second_order_sections(512.0, band, None)
     gain = {f: response(sections, f) if len(sections) else 0.0 for f in (0.05, 20.0, 200.0)}

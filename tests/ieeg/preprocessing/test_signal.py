@@ -211,7 +211,9 @@ def test_defaults_follow_the_recording():
     [
         ({"sfreq": -1.0}, "sfreq"),
         ({"band": (5.0, 2.0)}, "band"),
-        ({"band": [0.5]}, r"band must be \(low, high\) in Hz with 0 ≤ low < high, got \[0.5\]"),
+        ({"band": [0.5]}, r"band must be \(low, high\) in Hz with 0 ≤ low < high < 256, half of sfreq, got \[0.5\]"),
+        ({"band": (1.0, 300.0)}, r"0 ≤ low < high < 256, half of sfreq, got \(1.0, 300.0\)"),
+        ({"band": (1.0, 256.0)}, "band"),
         ({"band": [0.5, 60.0, 120.0]}, "band"),
         ({"band": 40.0}, "band"),
         ({"band": ["low", "high"]}, "band"),

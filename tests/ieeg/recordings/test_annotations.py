@@ -27,6 +27,46 @@ def test_a_seizure(text):
 
 @pytest.mark.parametrize(
     "text",
+    ["Anfall", "Anfallsbeginn", "2 Anfälle", "Anfall links temporal", "Krise", "crise", "début de crise", "Crises",
+     "crisis", "inicio de crisis", "iktal"],
+)  # fmt: skip
+def test_a_seizure_in_german_french_or_spanish(text):
+    assert is_seizure(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["kein Anfall", "ohne Anfall", "anfallsfrei", "nach dem Anfall", "postiktal", "interiktale Spikes", "pas de crise",
+     "après crise", "sin crisis", "Anfallsmedikation", "Krisenteam"],
+)  # fmt: skip
+def test_no_seizure_in_german_french_or_spanish(text):
+    assert not is_seizure(text)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("Anfallsbeginn", "Anfallsende"), ("Anfall Beginn", "Ende Anfall"), ("début de crise", "fin de crise"),
+     ("Inicio de crisis", "fin de crisis"), ("Krise", "Ende der Krise")],
+)  # fmt: skip
+def test_start_and_end_in_other_languages(start, end):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events([(10, 0, start), (40, 0, end)], 100.0) == [(10.0, 40.0)]
+
+
+def test_words_of_the_callers_own(tmp_path):
+    assert not is_seizure("Event 7")
+    assert is_seizure("event 7 left", words=["Event 7"])
+    assert not is_seizure("event 71", words=["event 7"])
+    assert not is_seizure("anything", words=[" "])
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n10\t20\tgroße Attacke\n50\t5\tother\n")
+    assert read_seizures(table, 100.0) == []
+    assert read_seizures(table, 100.0, words=["attacke"]) == [(10.0, 30.0)]
+
+
+@pytest.mark.parametrize(
+    "text",
     ["", "bckg", "interictal", "post-ictal", "postictal slowing", "preictal", "no seizure", "szymon", "test annotation",
      "after seizure", "pre sz", "seizure free", "no clear seizure", "Anti-seizure medication given",
      "anti seizure drug", "antiseizure", "seizure prediction horizon", "sz_prediction", "seizure medication",
@@ -83,14 +123,14 @@ def test_texts_decide_what_starts_and_ends(events, expected):
 
 def test_a_start_with_a_duration_is_not_stretched_over_the_next_seizure():
     events = [(100, 60, "sz start"), (300, 60, "seizure"), (400, 0, "sz end")]
-    with pytest.warns(UserWarning, match="'sz end' at 400 s ends no seizure"):
+    with pytest.warns(UserWarning, match="the end of a seizure at 400 s has no start"):
         assert seizures_from_events(events, 1000.0) == [(100.0, 160.0), (300.0, 360.0)]
 
 
 @pytest.mark.parametrize("end", [(160, 0, "sz end"), (160, 1, "sz end")])
 def test_an_end_does_not_stretch_an_interval(end):
     """A plain seizure with a duration stays what it says; an end far behind it belongs to another."""
-    with pytest.warns(UserWarning, match="'sz end' at 160 s ends no seizure"):
+    with pytest.warns(UserWarning, match="the end of a seizure at 160 s has no start"):
         assert seizures_from_events([(20, 30, "seizure"), end], 1000.0) == [(20.0, 50.0)]
 
 
@@ -111,7 +151,7 @@ def test_an_onset_without_end(events, duration, expected):
 
 
 def test_an_end_without_onset():
-    with pytest.warns(UserWarning, match="'sz end' at 3 s ends no seizure"):
+    with pytest.warns(UserWarning, match="the end of a seizure at 3 s has no start"):
         assert seizures_from_events([(3, 0, "sz end")], 100.0) == []
 
 
@@ -128,9 +168,7 @@ def test_events_tables(tmp_path):
     with pytest.raises(ValueError, match="no column onset; its columns are start, stop"):
         read_events(table)
     table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
-    with pytest.raises(
-        ValueError, match=r"x_events.tsv, line 2 \('sz'\): onset must be a number of seconds or n/a, got"
-    ):
+    with pytest.raises(ValueError, match=r"x_events.tsv, line 2, a seizure: onset must be a number of seconds or n/a$"):
         read_events(table)
 
 
@@ -145,17 +183,17 @@ def test_only_seizures_need_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("n/a\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
-        ("nan\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
-        ("\t20\tsz", "a seizure needs an onset in seconds, got n/a"),
-        ("inf\t20\tsz", "onset must be a number of seconds or n/a, got 'inf'"),
-        ("10\tlong\tsz", "duration must be a number of seconds or n/a, got 'long'"),
+        ("n/a\t20\tsz", "an onset in seconds is needed, got n/a"),
+        ("nan\t20\tsz", "an onset in seconds is needed, got n/a"),
+        ("\t20\tsz", "an onset in seconds is needed, got n/a"),
+        ("inf\t20\tsz", "onset must be a number of seconds or n/a"),
+        ("10\tlong\tsz", "duration must be a number of seconds or n/a"),
     ],
 )
 def test_a_seizure_without_numbers_is_named(tmp_path, row, message):
     table = tmp_path / "x_events.tsv"
     table.write_text(f"onset\tduration\ttrial_type\n1\t2\tspike\n{row}\n")
-    with pytest.raises(ValueError, match=re.escape(f"{table}, line 3 ('sz'): {message}")):
+    with pytest.raises(ValueError, match=re.escape(f"{table}, line 3, a seizure: {message}")):
         read_events(table)
 
 
@@ -167,7 +205,7 @@ def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
     with pytest.raises(ValueError, match=re.escape(f"{table} must be text in UTF-8")):
         read_events(table)
     table.write_bytes(text.encode("utf-8-sig"))
-    assert read_seizures(table, 100.0) == [(30.0, 50.0)]
+    assert read_seizures(table, 100.0) == [(10.0, 30.0), (30.0, 50.0)]
 
 
 def test_an_empty_table_is_named(tmp_path):

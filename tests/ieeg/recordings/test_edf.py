@@ -221,7 +221,7 @@ class TestDiscontinuous:
 
     def test_without_a_time_stamp_is_refused(self, tmp_path):
         path = handmade(tmp_path / "odd.edf", "EDF+D", ["+0", "one", "+2"])
-        with pytest.raises(ValueError, match=r"odd\.edf is damaged: record 1 begins with b'one', no time stamp"):
+        with pytest.raises(ValueError, match=r"odd\.edf is damaged: record 1 does not begin with a time stamp"):
             read_recording(path)
         content = handmade(tmp_path / "none.edf", "EDF+D", ["+0", "+1"]).read_bytes()
         (tmp_path / "none.edf").write_bytes(content.replace(b"EDF Annotations", b"DC1            "))

@@ -85,8 +85,9 @@ def test_crop_counts_from_its_own_start():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sfreq": 0.0}, "positive number of samples per second"),
-        ({"sfreq": float("nan")}, "positive number"),
+        ({"sfreq": 0.0}, "sfreq must lie between 0.1 and 1e[+]06 Hz, got 0.0"),
+        ({"sfreq": float("nan")}, "sfreq must lie between"),
+        ({"sfreq": 1e300}, "sfreq must lie between"),
         ({"names": ["a", "b", "a"]}, r"\['a'\] appear twice"),
         ({"names": ["a", "b"]}, "2 channels"),
         ({"x": np.zeros((3, 0))}, "holds no sample"),

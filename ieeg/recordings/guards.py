@@ -1,0 +1,104 @@
+"""What a file may ask for: regular files, names inside its own folder, sizes that its bytes can hold.
+
+Files come from others and may be damaged or made to do harm. What a header states is compared with the file's own size
+and with the limits below before anything of that size is made.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PureWindowsPath
+
+MAX_CHANNELS = 10_000
+"""Channels of a file; the widest probes have some 5,000 sites."""
+MAX_RATE = 1e6
+"""Samples per second; amplifiers end at some 50 kHz."""
+MAX_TABLE_BYTES = 64 * 2**20
+"""Of a table or a header of text, such as events.tsv."""
+
+
+def check_regular(path: Path) -> None:
+    """Raise a ValueError for what is no regular file: a pipe or a device would be waited for, or never end.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is nothing of this name.
+    ValueError
+        It is a folder, a pipe, a socket or a device.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}")
+    if not path.is_file():
+        raise ValueError(f"{path} is no regular file (a pipe, a device or a folder), so it is not read")
+
+
+def check_local(name: str, path: Path, what: str) -> None:
+    r"""Raise a ValueError where a name that stands in a file leads out of the file's own folder.
+
+    Parameters
+    ----------
+    name : str
+        As in the file, with slashes of either kind.
+    path : Path
+        The file.
+    what : str
+        What the file calls the name, such as "DataFile".
+
+    Examples
+    --------
+    >>> check_local("night.eeg", Path("night.vhdr"), "DataFile")
+    >>> check_local("..\\other.eeg", Path("night.vhdr"), "DataFile")
+    Traceback (most recent call last):
+    ValueError: night.vhdr names a file outside its own folder as its DataFile, which is not followed
+    """
+    place = PureWindowsPath(name)  # takes both kinds of slashes
+    if place.is_absolute() or place.drive or place.root or ".." in place.parts or "\0" in name:
+        raise ValueError(f"{path} names a file outside its own folder as its {what}, which is not followed")
+
+
+def read_text_bytes(path: Path) -> bytes:
+    """All of a table or header of text; a ValueError where it is no regular file or larger than `MAX_TABLE_BYTES`."""
+    check_regular(path)
+    if (size := os.path.getsize(path)) > MAX_TABLE_BYTES:
+        raise ValueError(f"{path} has {size} bytes, a table or header has at most {MAX_TABLE_BYTES}")
+    return path.read_bytes()
+
+
+def check_size(path: Path, needed: int, what: str) -> None:
+    """Raise a ValueError where a file is shorter than its header says."""
+    if (size := os.path.getsize(path)) < needed:
+        raise ValueError(f"{path} is truncated: its header promises {what}, {needed} bytes, and it has {size}")
+
+
+@contextmanager
+def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
+    """Make one ValueError, which names the file, of the many exceptions that other libraries raise for a damaged one.
+
+    The message states the kind of exception and not its text, which may quote what stands in the file; that text is in
+    ``__cause__``. A ValueError that begins with a name of the file passes, and so do a file that is not there and
+    memory that is exhausted.
+
+    Parameters
+    ----------
+    path : path
+    where : str
+        What was being read, such as " at samples [0, 512)".
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=RuntimeWarning)
+            yield
+    except (FileNotFoundError, MemoryError):
+        raise
+    except Exception as error:  # MNE and HDF5 raise every kind
+        place = Path(path)
+        own = f"{place.parent}{os.sep}", place.name.partition(".")[0]
+        if isinstance(error, ValueError) and str(error).startswith(own):
+            raise
+        raise ValueError(
+            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({type(error).__name__})"
+        ) from error

@@ -1,0 +1,256 @@
+"""Headers of BrainVision, GDF and FIF files, checked before MNE reads them: sizes, and names of other files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mvpa_ts.ieeg.recordings.guards import (
+    MAX_CHANNELS,
+    MAX_RATE,
+    check_local,
+    check_regular,
+    check_size,
+    damage_is_an_error,
+    read_text_bytes,
+)
+
+READ_ALL_THE_SAME = 'To read what is there, pass truncated="read" (--truncated read)'
+_BRAINVISION_BYTES = {"INT_16": 2, "IEEE_FLOAT_32": 4}
+# By the number of a GDF data type; 0 where there is none.
+_GDF_BYTES = (0, 1, 1, 2, 2, 4, 4, 8, 8, 0, 0, 0, 0, 0, 0, 0, 4, 8)
+# FIFF_DIR_POINTER, FIFF_BLOCK_START, FIFF_REF_ROLE with FIFFV_ROLE_PREV_FILE, FIFF_REF_FILE_NUM, FIFF_REF_FILE_NAME
+_FIF_DIRECTORY, _FIF_BLOCK_START = 101, 104
+_FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 115, 1, 117, 118
+
+
+@dataclass(frozen=True)
+class BrainVisionHeader:
+    """What the checks need of a ``.vhdr`` file: its data file, and bytes in one sample of all channels (0: text)."""
+
+    data: Path
+    frame: int
+    names: tuple[str, ...]
+
+
+def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader:
+    """Check that a BrainVision header names files of its own folder, and a data file that holds whole samples.
+
+    Parameters
+    ----------
+    path : Path
+        The ``.vhdr`` file.
+    truncated : {"error", "read"}
+        "read" passes a data file that is shorter than the header says, or ends within a sample.
+
+    Raises
+    ------
+    FileNotFoundError
+        The data file is not there.
+    ValueError
+        A name leads out of the folder, a number cannot be, or the data file is no whole number of samples long.
+    """
+    content = read_text_bytes(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    if "brain" not in text.partition("\n")[0].lower():
+        raise _damaged(path, "no header of BrainVision")
+    text = text.partition("[Comment]")[0]
+
+    def values(key: str) -> list[str]:
+        found = re.findall(rf"^[ \t]*{key}[ \t]*[=:](.*)$", text, re.MULTILINE | re.IGNORECASE)
+        return [value.strip() for value in found]
+
+    def number(key: str) -> float | None:
+        try:
+            return float(values(key)[0]) if values(key) else None
+        except ValueError:
+            raise ValueError(f"{path}: {key} is no number") from None
+
+    for key in ("DataFile", "MarkerFile"):
+        for name in values(key):
+            check_local(name, path, key)
+    channels, interval = number("NumberOfChannels"), number("SamplingInterval")
+    if channels is None or not 1 <= channels <= MAX_CHANNELS or channels != int(channels):
+        raise ValueError(f"{path}: NumberOfChannels must lie between 1 and {MAX_CHANNELS}, got {channels}")
+    if interval is None or not 1e6 / MAX_RATE <= interval <= 1e6:
+        raise ValueError(f"{path}: SamplingInterval must lie between 1 and 1,000,000 µs, got {interval}")
+    if len(values("DataFile")) != 1:
+        raise ValueError(f"{path} must name one DataFile, it names {len(values('DataFile'))}")
+    data = path.parent / values("DataFile")[0]
+    check_regular(data)
+    for name in values("MarkerFile"):
+        if name and (path.parent / name).exists():
+            read_text_bytes(path.parent / name)
+    names = [value.split(",")[0].replace("\\1", ",") for value in values(r"Ch\d+")[: int(channels)]]
+    kinds = [kind for kind in values("BinaryFormat") if kind in _BRAINVISION_BYTES]
+    if not kinds or values("DataFormat")[:1] != ["BINARY"]:
+        return BrainVisionHeader(data, 0, tuple(names))
+    frame = _BRAINVISION_BYTES[kinds[0]] * int(channels)
+    size = os.path.getsize(data)
+    if size < frame:
+        raise ValueError(f"{data} has {size} bytes, less than one sample of {path.name}'s {int(channels)} channels")
+    if truncated != "read":
+        if size % frame:
+            raise ValueError(
+                f"{data} has {size} bytes, which is no whole number of samples of {frame} bytes as {path.name} states "
+                f"them: it is truncated, or the header is another file's. {READ_ALL_THE_SAME}"
+            )
+        points = number("DataPoints")
+        if points is not None and points > 0 and size < points * frame:
+            raise ValueError(
+                f"{data} is truncated: {path.name} promises {points:.0f} samples, it has {size // frame}. "
+                f"{READ_ALL_THE_SAME}"
+            )
+    return BrainVisionHeader(data, frame, tuple(names))
+
+
+def check_gdf(path: Path) -> tuple[str, ...]:
+    """Check what a GDF header promises against the file's size; its channels' names.
+
+    MNE reserves memory for as many channels and events as the header states.
+    """
+    size = os.path.getsize(path)
+    with path.open("rb") as file:
+        fixed = file.read(256)
+        try:
+            if len(fixed) < 256 or fixed[:4] != b"GDF ":
+                raise ValueError
+            version = float(fixed[4:8])
+        except ValueError:
+            raise ValueError(f"{path} is no GDF file, or its header is truncated") from None
+        old = version < 1.9
+        (records,) = struct.unpack_from("<q", fixed, 236)
+        numerator, denominator = struct.unpack_from("<II", fixed, 244)
+        (channels,) = struct.unpack_from("<I" if old else "<H", fixed, 252)
+        header = struct.unpack_from("<q", fixed, 184)[0] if old else struct.unpack_from("<H", fixed, 184)[0] * 256
+        if not 1 <= channels <= MAX_CHANNELS:
+            raise ValueError(f"{path}: a GDF file must have between 1 and {MAX_CHANNELS} channels, got {channels}")
+        if header != 256 * (channels + 1):
+            raise ValueError(
+                f"{path} is damaged: a header of {channels} channels must have {256 * (channels + 1)} bytes"
+            )
+        check_size(path, header, f"{channels} channels")
+        if records < 0 or not numerator or not denominator:
+            raise ValueError(f"{path} is damaged: {records} records of {numerator}/{denominator} s")
+        variable = file.read(256 * channels)
+        names = tuple(
+            variable[16 * i : 16 * i + 16].partition(b"\0")[0].decode("latin-1").strip() for i in range(channels)
+        )
+        limits = np.frombuffer(variable, "<f8", 2 * channels, 104 * channels)
+        samples = np.frombuffer(variable, "<i4", channels, 216 * channels).astype(np.int64)
+        types = np.frombuffer(variable, "<i4", channels, 220 * channels)
+        if not np.isfinite(limits).all():
+            raise ValueError(f"{path} is damaged: a physical minimum or maximum is no finite number")
+        if (samples < 1).any() or samples.max() * denominator / numerator > MAX_RATE:
+            raise ValueError(
+                f"{path} is damaged: channels have between {samples.min()} and {samples.max()} samples a record"
+            )
+        if not np.isin(types, np.flatnonzero(_GDF_BYTES)).all():
+            raise ValueError(f"{path} is damaged: a channel's numbers have no known type")
+        end = header + records * int((samples * np.array(_GDF_BYTES)[types]).sum())
+        if size < end:
+            raise ValueError(
+                f"{path} is truncated: its header promises {records} records, {end} bytes, and it has {size}"
+            )
+        file.seek(end)
+        table = file.read(8)
+    if size > end and (not old or table[0] in (1, 3)):
+        if len(table) < 8:
+            raise ValueError(f"{path} is truncated: its table of events has {len(table)} bytes")
+        # Version 1 keeps the rate in three bytes and the number in four, version 2 the other way round.
+        count = struct.unpack_from("<I", table, 4)[0] if version < 1.94 else int.from_bytes(table[1:4], "little")
+        check_size(path, end + 8 + count * (12 if table[0] == 3 else 6), f"{count} events")
+    return names
+
+
+def check_fif(path: Path) -> list[Path]:
+    """All parts of a FIF file, after a check that they lie in its own folder and that no tag is larger than its file.
+
+    The first part of a recording that MNE split names the second, and so on.
+    """
+    parts = [path]
+    for part in parts:
+        for name in _following_parts(part):
+            check_local(name, part, "next part")
+            following = part.parent / name
+            if following not in parts and following.exists():
+                parts.append(following)
+    return parts
+
+
+def _following_parts(path: Path) -> list[str]:
+    """What a FIF file calls its next part; a ValueError where a tag does not fit into the file."""
+    check_regular(path)
+    packed = path.name.lower().endswith(".gz")
+    size = _unpacked_size(path) if packed else os.path.getsize(path)
+    names: list[str] = []
+    with damage_is_an_error(path), gzip.open(path) if packed else path.open("rb") as file:
+
+        def tag(pos: int) -> tuple[int, int, int]:
+            """Kind, size and `next` of the tag at `pos`."""
+            file.seek(pos)
+            kind, _, length, following = struct.unpack(">iIii", file.read(16))
+            if not 0 <= length <= size - pos - 16:
+                raise _damaged(path, "a tag ends after the file")
+            return kind, length, following
+
+        tags, pos, directory = [], 0, 0
+        while pos + 16 <= size:
+            kind, length, following = tag(pos)
+            tags.append((pos, kind))
+            if kind == _FIF_DIRECTORY and length == 4:
+                (directory,) = struct.unpack(">i", file.read(4))
+            if following < 0:
+                break
+            if 0 < following <= pos:
+                raise _damaged(path, "a tag points back")
+            pos = following or pos + 16 + length
+        listings = [tags]
+        # Most files also hold a list of all tags, which need not be the same ones.
+        if 0 < directory <= size - 16:
+            _, length, _ = tag(directory)
+            entries = np.frombuffer(file.read(length // 16 * 16), ">i4").reshape(-1, 4)[:, [3, 0]]
+            listings.append([(int(place), int(kind)) for place, kind in entries if kind != -1])
+        for listing in listings:
+            role, name = 0, ""
+            for pos, kind in [*listing, (0, _FIF_BLOCK_START)]:
+                if pos < 0:
+                    raise _damaged(path, "a tag lies before the file")
+                _, length, _ = tag(pos)
+                if kind == _FIF_BLOCK_START:  # a block's role says whether its name is that of the part before
+                    if name and role != _FIF_ROLE_PREVIOUS:
+                        names.append(name)
+                    role, name = 0, ""
+                elif kind == _FIF_ROLE and length == 4:
+                    (role,) = struct.unpack(">i", file.read(4))
+                elif kind == _FIF_NAME_OF_ANOTHER:
+                    name = file.read(length).decode("latin-1")
+                elif kind == _FIF_NUMBER_OF_ANOTHER and length == 4 and not name:
+                    (number,) = struct.unpack(">i", file.read(4))
+                    name = re.sub(r"(-\d+)?(\.fif(?:\.gz)?)$", rf"-{number}\2", path.name)
+    return names
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(f"{path} cannot be read: truncated, damaged or not what its name says ({why})")
+
+
+def _unpacked_size(path: Path) -> int:
+    """Bytes in a ``.gz`` file; a ValueError where a few bytes unpack to more than any signal does."""
+    limit = 1000 * os.path.getsize(path) + 2**20
+    with damage_is_an_error(path), gzip.open(path) as file:
+        size = 0
+        while block := file.read(2**20):
+            size += len(block)
+            if size > limit:
+                raise ValueError(f"{path} unpacks to more than 1000 times its size, so it is not read")
+    return size
