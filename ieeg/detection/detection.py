@@ -86,6 +86,8 @@ class Provenance:
         What the model was loaded from, without the path before it; None for a model in memory.
     subject_in_training : bool or None
         Whether the model was trained on a subject of this name; None where nothing says so.
+    implausible_samples : int
+        Samples beyond ±1 V, which were masked; a run that went on counts its own part.
     """
 
     recording: str
@@ -97,6 +99,7 @@ class Provenance:
     model: Mapping[str, Any] | None = None
     model_name: str | None = None
     subject_in_training: bool | None = None
+    implausible_samples: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,6 +258,7 @@ class Detection:
                 "subject": source.subject,
                 "duration": self.duration,
                 "sfreq": source.sfreq,
+                "implausible_samples": source.implausible_samples,
             },
             "segments": len(self.probabilities),
             "skipped": [vars(stretch) for stretch in self.skipped],
@@ -263,7 +267,10 @@ class Detection:
             "rules": rules,
             "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
             "preprocessing": dict(source.preprocessing),
-            "channels": {"used": list(self.channel_names), "dropped": dict(source.dropped)},
+            "channels": {
+                "used": [name for name in self.channel_names if name not in source.dropped],
+                "dropped": dict(source.dropped),
+            },
             "model": {
                 "name": source.model_name,
                 "weights": source.weights,
@@ -341,6 +348,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
             run["model"]["model"],
             run["model"].get("name"),
             run["model"].get("subject_in_training"),
+            run["recording"].get("implausible_samples", 0),
         ),
         read_seizures(reference, duration) if reference.is_file() else None,
     )

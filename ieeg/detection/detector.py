@@ -213,6 +213,7 @@ class Detector:
         if segments.preprocessing.reference != "bipolar":  # else the model's channels have names of their own
             reason = NOT_SELECTED["auto" if self.channels == "auto" else "list"]
             dropped |= {name: reason for name in recording.channel_names if name not in used}
+        dropped |= dict.fromkeys(segments.silent_channels, "no signal: flat or not a number throughout")
         return Provenance(
             recording.name,
             recording.subject,
@@ -222,6 +223,7 @@ class Detector:
             weights,
             self.model.config.to_dict(),
             self.model_name,
+            implausible_samples=segments.implausible_samples,
         )
 
     @torch.inference_mode()

@@ -100,8 +100,8 @@ class Segments:
 
     @property
     def silent_channels(self) -> tuple[str, ...]:
-        """Channels without a single valid segment in what was read so far: flat, not a number or never connected."""
-        if not self._read.any():
+        """Channels without a single valid segment: flat, not a number or never connected; empty until all are read."""
+        if not self._read.all():
             return ()
         return tuple(name for name, heard in zip(self.channel_names, self._heard, strict=True) if not heard)
 

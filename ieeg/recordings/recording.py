@@ -295,6 +295,7 @@ def warn_if_implausible(recording: Recording) -> None:
     """Warn when ten seconds from the middle have a standard deviation no electrode gives."""
     middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
     x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
+    x[~np.isfinite(x)] = np.nan
     deviations = np.nanstd(np.where(np.isfinite(x).sum(1, keepdims=True) > 1, x, 0.0), axis=1)
     deviations = deviations[deviations > 0]
     if len(deviations) and not PLAUSIBLE_UV[0] <= np.median(deviations) <= PLAUSIBLE_UV[1]:

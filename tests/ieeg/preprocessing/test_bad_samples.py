@@ -99,6 +99,6 @@ def test_channels_without_a_signal_are_named():
     segments = Segments(Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV"), PLAIN)
     assert segments.silent_channels == ()
     segments.read(0, 2)
-    assert segments.silent_channels == ("A2", "A3")
+    assert segments.silent_channels == ()  # what comes may hold a signal
     segments.read(2, 4)
     assert segments.silent_channels == ("A2",)
