@@ -313,9 +313,10 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval]:
             )
         warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
         return []
+    columns: dict[str, NDArray[Any] | None] = {}
     if isinstance(getattr(found, "dtype", None), np.dtype):
+        names = found.dtype.names or ()
         table = small_array(file, SEIZURES, MAX_SEIZURES)
-        names: tuple[str, ...] = () if table is None else table.dtype.names or ()
         columns = {name: table[name] for name in names} if table is not None else {}
     else:
         names = tuple(found)

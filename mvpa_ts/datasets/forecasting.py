@@ -1,7 +1,8 @@
 """Public forecasting benchmarks with the borders and the scaling that published tables use.
 
 Files are looked for in the folder that the environment variable ``MVPA_TS_DATA`` names, then in the user's cache, then
-downloaded from their public address; a checksum decides whether a cached or downloaded file is the right one.
+downloaded from their public address; a checksum decides whether a file is the right one. A file of ``MVPA_TS_DATA``
+that was changed on purpose is listed in ``SHA256SUMS`` there, see `check_content`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from mvpa_ts.datasets.checksums import check_content
 from mvpa_ts.windows import Windows
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def dataset_path(name: str) -> Path:
     Raises
     ------
     ValueError
-        The name is unknown.
+        The name is unknown, or the file in ``MVPA_TS_DATA`` is not the published one; see `check_content`.
     OSError
         The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
     """
@@ -60,6 +62,7 @@ def dataset_path(name: str) -> Path:
     if folder := os.environ.get("MVPA_TS_DATA"):
         local = Path(folder).expanduser() / relative
         if local.is_file():
+            check_content(local, Path(folder).expanduser(), relative, checksum)
             return local
     try:
         import pooch

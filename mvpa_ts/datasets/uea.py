@@ -2,7 +2,8 @@
 
 Files (``UEA/<name>/<name>_TRAIN.ts``) are looked for in the folder that the variable ``MVPA_TS_DATA`` names, then in
 the installed sktime, which brings JapaneseVowels and BasicMotions, then in the cache of the user; then they are
-downloaded from the Zenodo record of the set, whose checksum decides whether what came is the right file.
+downloaded from the Zenodo record of the set, whose checksum decides whether what came is the right file. Files of the
+data folder must hold as many series as the archive states, or be listed with their checksum in ``SHA256SUMS`` there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mvpa_ts.datasets.checksums import SUMS, check_content, noted_checksum
+
+MAX_CHANNELS = 100_000
 # Zenodo records of the archive (Bagnall et al. 2018), one a set.
 _RECORDS = {
     "BasicMotions": 11206179,
@@ -27,6 +31,20 @@ _RECORDS = {
     "SelfRegulationSCP2": 11206269,
     "SpokenArabicDigits": 18734026,
     "UWaveGestureLibrary": 11206282,
+}
+# Series for training and for testing, as the archive states them.
+_SIZES = {
+    "BasicMotions": (40, 40),
+    "EthanolConcentration": (261, 263),
+    "FaceDetection": (5890, 3524),
+    "Handwriting": (150, 850),
+    "Heartbeat": (204, 205),
+    "JapaneseVowels": (270, 370),
+    "PEMS-SF": (267, 173),
+    "SelfRegulationSCP1": (268, 293),
+    "SelfRegulationSCP2": (200, 180),
+    "SpokenArabicDigits": (6599, 2199),
+    "UWaveGestureLibrary": (120, 320),
 }
 UEA_DATASETS = tuple(_RECORDS)
 _SPLITS = ("train", "test")
@@ -50,11 +68,26 @@ def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
     Raises
     ------
     ValueError
-        The split is unknown, or a name that is in no data folder is none of `UEA_DATASETS`.
+        The split is unknown, a name that is in no data folder is none of `UEA_DATASETS`, or a file is damaged or does
+        not hold as many series as the archive states.
     OSError
         The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
     """
-    return read_ts(uea_path(name, split))
+    path = uea_path(name, split)
+    series, labels = read_ts(path)
+    folder = Path(os.environ.get("MVPA_TS_DATA", "")).expanduser()
+    if path != folder / "UEA" / name / path.name:
+        return series, labels  # the cache and sktime have checksums of their own
+    relative = f"UEA/{name}/{path.name}"
+    expected = _SIZES[name][_SPLITS.index(split)] if name in _SIZES else len(series)
+    if (noted := noted_checksum(folder, relative)) is not None:
+        check_content(path, folder, relative, noted)
+    elif len(series) != expected:
+        raise ValueError(
+            f"{path} holds {len(series)} series, the archive's has {expected}: it is cut short or changed. If it was "
+            f"changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"
+        )
+    return series, labels
 
 
 def uea_path(name: str, split: str) -> Path:
@@ -107,8 +140,8 @@ def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
     Raises
     ------
     ValueError
-        The file has time stamps or no class labels, or a line does not hold the channels that the header or the
-        first line gives.
+        The file has time stamps or no class labels, a number of the header or of a series cannot be read, or a line
+        does not hold the channels that the header or the first line gives.
     """
     series: list[np.ndarray] = []
     labels: list[str] = []
@@ -124,7 +157,10 @@ def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
                     raise ValueError(f"{path} has time stamps; only equally spaced series can be read")
                 if key == "@classlabel" and values[:1] != ["true"]:
                     raise ValueError(f"{path} has no class labels")
-                dimensions = int(values[0]) if key == "@dimensions" else dimensions
+                if key == "@dimensions":
+                    if not (values and values[0].isdecimal() and 1 <= int(values[0]) <= MAX_CHANNELS):
+                        raise ValueError(f"{path}, line {number}: @dimensions must lie between 1 and {MAX_CHANNELS}")
+                    dimensions = int(values[0])
                 in_data = key == "@data"
                 continue
             *channels, label = line.split(":")
@@ -147,7 +183,12 @@ def _matrix(channels: list[str]) -> np.ndarray:
         np.array([np.nan if value.strip() in ("", "?") else float(value) for value in channel.rstrip(", ").split(",")])
         for channel in channels
     ]
-    values = np.full((len(rows), max(map(len, rows))), np.nan)
+    if not rows:
+        raise ValueError("no channel before the label")
+    longest = max(map(len, rows))
+    if len(rows) * longest > max(100 * sum(map(len, rows)), 1_000_000):
+        raise ValueError(f"{len(rows)} channels of very different lengths, up to {longest}")
+    values = np.full((len(rows), longest), np.nan)
     for target, row in zip(values, rows, strict=True):
         target[: len(row)] = row
     return values

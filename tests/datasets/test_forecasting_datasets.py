@@ -178,9 +178,35 @@ def server(tmp_path, monkeypatch):
 def test_data_folder_comes_first(server, cache, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "ETT-small"
     folder.mkdir(parents=True)
-    (folder / "ETTh1.csv").touch()
+    file, _ = server
+    (folder / "ETTh1.csv").write_bytes(file.read_bytes())
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "data"))
     assert dataset_path("ETTh1") == folder / "ETTh1.csv"
+    assert not cache.exists()
+
+
+def test_a_file_of_the_data_folder_that_is_not_the_published_one(server, cache, tmp_path, monkeypatch):
+    """A weather.csv that was cut short was read, and every border moved; SHA256SUMS says what is meant."""
+    path = tmp_path / "data" / "ETT-small" / "ETTh1.csv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(server[0].read_bytes()[:-5])
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "data"))
+    with pytest.raises(
+        ValueError, match=r"ETTh1\.csv is not the published file.* sha256sum ETT-small/ETTh1\.csv >> SHA"
+    ):
+        load_forecasting_frame("ETTh1")
+    sums = tmp_path / "data" / "SHA256SUMS"
+    for mark in ("  ", " *", "  ./"):
+        sums.write_text(
+            f"{'0' * 64}  other.csv\n{hashlib.sha256(path.read_bytes()).hexdigest()}{mark}ETT-small/ETTh1.csv\n"
+        )
+        assert dataset_path("ETTh1") == path
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"has another content than .*SHA256SUMS states"):
+        dataset_path("ETTh1")
+    sums.write_text("12  ETT-small/ETTh1.csv\n")
+    with pytest.raises(ValueError, match=r"SHA256SUMS, line 1: a SHA-256 of 64 digits"):
+        dataset_path("ETTh1")
     assert not cache.exists()
 
 

@@ -52,6 +52,14 @@ def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path: Pat
         (HEADER.replace("@classLabel true a b", "@classLabel false"), "no class labels"),
         (HEADER, "holds no series"),
         (HEADER + "1,x:2,3:a\n", "line 7: could not convert"),
+        (HEADER.replace("@dimensions 2", "@dimensions"), "@dimensions must lie between 1 and 100000"),
+        (HEADER.replace("@dimensions 2", "@dimensions two"), "@dimensions must lie between 1 and 100000"),
+        (HEADER.replace("@dimensions 2", "@dimensions -2"), "@dimensions must lie between 1 and 100000"),
+        (HEADER.replace("@dimensions 2\n", "") + "a\n", "line 6: no channel before the label"),
+        (
+            HEADER.replace("@dimensions 2\n", "") + "1:" * 20_000 + "1," * 2_000 + ":a\n",
+            "line 6: 20001 channels of very different lengths, up to 2000",
+        ),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -179,6 +187,19 @@ def test_without_pooch_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
 def test_without_sktime_the_core_still_finds_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(uea.importlib.util, "find_spec", lambda name: None)
-    write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + "1:2:a\n")
+    write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + 40 * "1:2:a\n")
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
-    assert load_uea("BasicMotions", "train")[1].tolist() == ["a"]
+    assert load_uea("BasicMotions", "train")[1].tolist() == ["a"] * 40
+
+
+def test_a_file_of_the_data_folder_with_other_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + 39 * "1:2:a\n")
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=r"holds 39 series, the archive's has 40: it is cut short or changed\. If"):
+        load_uea("BasicMotions", "train")
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{content}  UEA/BasicMotions/BasicMotions_TRAIN.ts\n")
+    assert len(load_uea("BasicMotions", "train")[0]) == 39
+    write(path, HEADER + 38 * "1:2:a\n")
+    with pytest.raises(ValueError, match="has another content than"):
+        load_uea("BasicMotions", "train")

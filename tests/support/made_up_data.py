@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def write(folder: Path) -> list[Path]:
         paths.append(folder / name)
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         frame.to_csv(paths[-1], index=False)
+    # They are not the published files, and this says that it is meant so.
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}" for path in paths]
+    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     return paths
 
 
