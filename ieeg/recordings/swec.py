@@ -313,7 +313,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval]:
             )
         warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
         return []
-    columns: dict[str, NDArray[Any] | None] = {}
+    columns: dict[str, Any] = {}
     if isinstance(getattr(found, "dtype", None), np.dtype):
         names = found.dtype.names or ()
         table = small_array(file, SEIZURES, MAX_SEIZURES)
