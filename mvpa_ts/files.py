@@ -70,7 +70,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; a ValueError says where it is none."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # nested 10⁵ deep, JSON is no configuration either
         raise ValueError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(config).__name__}")

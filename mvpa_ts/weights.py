@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def save_model(
     ------
     OSError
         The disk is full or the folder cannot be written.
+    ValueError
+        A weight is NaN or infinite: the training that it comes from diverged. Nothing is written.
 
     Examples
     --------
@@ -81,6 +84,7 @@ def save_model(
 
     directory = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    check_finite(weights, f"the model for {directory}")
     config_name, weights_name = names
     with replaced(directory / config_name) as config_file, replaced(directory / weights_name) as weights_file:
         try:
@@ -104,9 +108,11 @@ def read_description(path: Path, expected: str) -> dict[str, Any]:
 def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:
     """Put `weights` in the place of the model's own, which may be on the meta device.
 
-    Raises a ValueError that names every missing, unexpected and misshapen tensor.
+    Raises a ValueError that names every missing, unexpected and misshapen tensor, and those whose values are not finite
+    or not of the kind of number that the model computes with.
     """
     check_tensors(model.state_dict(), weights, source)
+    check_finite(weights, source)
     model.load_state_dict(dict(weights), strict=True, assign=True)
 
 
@@ -119,14 +125,41 @@ def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], sour
         for name in own.keys() & weights.keys()
         if weights[name].shape != own[name].shape
     )
+    # One precision for all floating weights, whichever: a half-precision copy of a model is one, a mixture is damage.
+    precisions = Counter(weights[name].dtype for name in own.keys() & weights.keys() if own[name].is_floating_point())
+    usual = precisions.most_common(1)[0][0] if precisions else None
+    mistyped = sorted(
+        f"{name} {weights[name].dtype}"
+        for name in own.keys() & weights.keys()
+        if weights[name].dtype != (usual if own[name].is_floating_point() else own[name].dtype)
+    )
+    if usual is not None and not usual.is_floating_point:
+        mistyped = [f"all {usual}"]
+    kinds = (
+        ("missing", missing),
+        ("unexpected", unexpected),
+        ("of another shape", misshapen),
+        ("of another type", mistyped),
+    )
     faults = [
         f"{len(names)} {kind}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
+        for kind, names in kinds
         if names
     ]
     if faults:
-        matched = len(own.keys() & weights.keys()) - len(misshapen)
+        matched = len(own.keys() & weights.keys()) - len(misshapen) - len(mistyped)
         raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")
+
+
+def check_finite(weights: Mapping[str, Tensor], source: object) -> None:
+    """Raise a ValueError that names tensors of `weights` with NaN or infinite values."""
+    broken = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
+    if broken:
+        raise ValueError(
+            f"{source} holds NaN or infinite weights in {len(broken)} of {len(weights)} tensors, such as {broken[0]}: "
+            "its training diverged, or the file is damaged; train again with a lower learning rate, or from an earlier "
+            "checkpoint"
+        )
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

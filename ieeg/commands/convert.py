@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
-
-from mvpa_ts.ieeg.commands.main import CommandError
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 
 def main(arguments: list[str]) -> None:
     """Convert and say what became of every tensor."""
-    parser = ArgumentParser(
-        prog="mvpformer convert",
-        description="Turn the authors' released MVPFormer weights into a folder that every command here reads. Nothing "
-        "is guessed: a missing, unexpected or misshapen tensor ends the command with its name.",
+    parser = CommandParser(
+        "convert",
+        "Turn the authors' released MVPFormer weights into a folder that every command here reads.\n"
+        "Nothing is guessed: a missing, unexpected or misshapen tensor ends the command with its name.",
     )
     parser.add_argument("base", type=Path, help="pretrained weights (.ckpt, .pt or .safetensors)")
     parser.add_argument("--head", type=Path, help="finetuned classifier with its LoRA adapters, which are merged")
     parser.add_argument(
         "--size",
         default="s",
-        help="s, m, or the config.json of another size (default: s)",
+        help="s, m, or the config.json of another size",
     )
     parser.add_argument(
         "--context",
         type=int,
         help="segments of a window: the paper has 100 (default), the released configuration files have 25",
     )
-    parser.add_argument("--lora_alpha", type=float, default=16.0, help="scale of the adapters (default: 16)")
+    parser.add_argument("--lora_alpha", type=float, default=16.0, help="scale of the adapters")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(arguments)
 

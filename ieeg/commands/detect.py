@@ -10,11 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.rules import OnlineRule
 
@@ -35,7 +33,7 @@ STORE = "probabilities.store"
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
@@ -43,6 +41,7 @@ def main(arguments: list[str]) -> None:
     path = Path(options.recording)
     if not path.exists():
         raise CommandError(f"no file or folder {path}")
+    check_model(options.model)
     files = find_recordings(path)
     if not files:
         raise CommandError(f"{path} holds no recording")
@@ -63,38 +62,40 @@ def main(arguments: list[str]) -> None:
     for file, folder in folders:
         try:
             _detect(detector, file, folder, online, options)
-        # One damaged file must not keep the others from being scored; it is reported and the command fails at its end.
-        except (ValueError, OSError) as error:
+        # Whatever a damaged file does to the library that reads it, the others are scored; the command fails then.
+        except Exception as error:
             if len(files) == 1:
                 raise
-            print(f"mvpformer detect: {error}", file=sys.stderr)
+            print(f"mvpformer detect: {_named(file, error)}", file=sys.stderr)
             failed.append(file.name)
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(failed)}")
 
 
-def parser() -> ArgumentParser:
+def command_line() -> CommandParser:
     """The command's arguments."""
-    made = command_parser("detect", DESCRIPTION)
-    made.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
-    made.add_argument("-o", "--output", type=str, required=True, help="folder for the results")
-    made.add_argument("--model", type=str, required=True, help="folder of a finetuned model, or its name on the hub")
-    made.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
-    made.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
-    made.add_argument(
+    parser = CommandParser("detect", DESCRIPTION)
+    parser.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
+    parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results")
+    parser.add_argument("--model", type=str, required=True, help="folder of a finetuned model, or hf://OWNER/NAME")
+    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
+    parser.add_argument(
         "--rules", type=str, default="szcore", help="from positives to events: szcore, paper (fewer, longer) or none"
     )
-    made.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
-    made.add_argument(
+    parser.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
+    parser.add_argument(
         "--preprocessing",
         type=str,
         help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
-    made.add_argument("--unit", type=str, help="unit of the samples, where the file does not say: µV, mV or V")
-    made.add_argument("--noise", type=float, help="add white noise at this signal-to-noise ratio in dB (a stress test)")
-    made.add_argument("--batch_size", type=int, default=4, help="windows decoded together")
-    made.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
-    return made
+    parser.add_argument("--unit", type=str, help="unit of the samples, where the file does not say: µV, mV or V")
+    parser.add_argument(
+        "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
+    )
+    parser.add_argument("--batch_size", type=int, default=4, help="windows decoded together")
+    parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    return parser
 
 
 def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, options: Any) -> None:
@@ -132,6 +133,14 @@ def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, op
         f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} s "
         f"skipped; see {folder}"
     )
+
+
+def _named(file: Path, error: Exception) -> str:
+    """The error's message, with the file and the kind of error where it does not name the file itself."""
+    if file.name in str(error):
+        return str(error)
+    kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
+    return f"{file}: {kind}{error}"
 
 
 def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path, Path]]:

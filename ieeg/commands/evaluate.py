@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.commands.main import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
     from mvpa_ts.ieeg.scoring.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
@@ -32,7 +30,7 @@ Example: mvpformer evaluate results -o scores --mode paper
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     from tqdm import tqdm
 
     from mvpa_ts.ieeg.detection.saved import RUN
@@ -62,24 +60,24 @@ def main(arguments: list[str]) -> None:
     print(f"see {options.output}")
 
 
-def parser() -> ArgumentParser:
+def command_line() -> CommandParser:
     """The command's arguments."""
-    made = command_parser("evaluate", DESCRIPTION)
-    made.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
-    made.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
-    made.add_argument("--reference", type=str, help="folder of reference events, where the recordings state none")
-    made.add_argument("--mode", type=str, default="szcore", help="event scores: szcore, or paper")
-    made.add_argument(
+    parser = CommandParser("evaluate", DESCRIPTION)
+    parser.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
+    parser.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
+    parser.add_argument("--reference", type=str, help="folder of reference events, where the recordings state none")
+    parser.add_argument("--mode", type=str, default="szcore", help="event scores: szcore, or paper")
+    parser.add_argument(
         "--unannotated",
         type=str,
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
     )
-    made.add_argument(
+    parser.add_argument(
         "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"
     )
-    made.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
-    return made
+    parser.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
+    return parser
 
 
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:

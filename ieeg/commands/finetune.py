@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training import USAGE
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 
 CONFIGS = {"tiny": "finetune-tiny.yaml", "s": "finetune-s.yaml", "m": "finetune-m.yaml"}
 HELP = f"""usage: mvpformer finetune [fit | validate] {USAGE}
@@ -46,13 +44,18 @@ def main(arguments: list[str]) -> None:
         output="finetuning_output",
         context_from=("model.base", "model.architecture"),
         context=_context,
+        next_command="mvpformer detect RECORDING --model {model} -o results",
     )
 
 
-def _context(base: str | None, architecture: MVPFormerConfig | None) -> int:
+def _context(base: str | None, architecture: Any) -> int:
     """Segments of a window: those that the model was pretrained with."""
+    from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.model.pretrained import pretrained_config
 
     if base is None:
-        return 100 if architecture is None else architecture.context
+        # Optional in the class, the architecture comes here as what its keys say, not as an object.
+        fields = getattr(architecture, "init_args", architecture)
+        return getattr(fields, "context", MVPFormerConfig.context)
+    check_model(base)
     return pretrained_config(base).context

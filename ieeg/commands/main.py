@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn, TextIO
 
 from mvpa_ts import __version__
-
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
-RESEARCH_USE = "For research use; not a medical device."
+from mvpa_ts.ieeg.constants import HUB_PREFIX, RESEARCH_USE
 
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
@@ -58,16 +57,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def command_parser(name: str, description: str) -> ArgumentParser:
-    """A parser whose help keeps the description's lines."""
-    from argparse import RawDescriptionHelpFormatter
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose help keeps the description's lines; options are written out, and a wrong one gets a suggestion."""
 
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(
+            prog=f"mvpformer {name}", description=description, formatter_class=_HelpFormatter, allow_abbrev=False
+        )
+        self._arguments: list[str] = []
 
-    class Formatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
-        """Lines as written, and the defaults."""
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's; the arguments are kept for the message of an error."""
+        self._arguments = [*(sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(args, namespace)
 
-    return ArgumentParser(prog=f"mvpformer {name}", description=description, formatter_class=Formatter)
+    def error(self, message: str) -> NoReturn:
+        """End with status 2, the message, and the option that was meant."""
+        super().error("; ".join([message, *suggestions(self._arguments, self._option_string_actions)]))
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Lines as written, and the defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None or action.required else super()._get_help_string(action)
+
+
+def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
+    """For each option that is none of `options`, the one that it is most like.
+
+    Examples
+    --------
+    >>> suggestions(["--mod", "tiny", "--output=x"], ["--model", "--output"])
+    ['--mod is no option, did you mean --model?']
+    """
+    known = [option for option in options if option.startswith("--")]
+    unknown = [text.partition("=")[0] for text in arguments if text.startswith("--") and text != "--"]
+    lines = []
+    for option in unknown:
+        if option in known or option.removesuffix("+") in known:
+            continue
+        near = [name for name in known if name.startswith(option)] or difflib.get_close_matches(option, known, 1)
+        lines.append(f"{option} is no option" + (f", did you mean {near[0]}?" if near else ""))
+    return lines
+
+
+def check_model(name: str | None) -> None:
+    """Raise a CommandError where a model is neither a folder here nor called a name on the hub.
+
+    Without this, a mistyped path would be looked up on the hub, where anybody may own it.
+    """
+    if name is None or name.startswith(HUB_PREFIX) or Path(name).exists():
+        return
+    hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
+    raise CommandError(f"there is no folder {name}{hint}")
 
 
 def _show_warning(

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, command_parser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
     from matplotlib.figure import Figure
 
     from mvpa_ts.ieeg.model.component_maps import ComponentMaps
@@ -30,7 +29,7 @@ Examples: mvpformer plot timeline results/patient -o timeline.png
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     draw = KINDS.get(options.kind)
     if draw is None:
         raise CommandError(f"unknown figure {options.kind!r}: choose one of {', '.join(KINDS)}")
@@ -47,22 +46,22 @@ def main(arguments: list[str]) -> None:
     print(f"see {options.output}")
 
 
-def parser() -> ArgumentParser:
+def command_line() -> CommandParser:
     """The command's arguments."""
-    made = command_parser("plot", DESCRIPTION)
-    made.add_argument("kind", type=str, help="timeline, traces, channels or connectivity")
-    made.add_argument("source", type=str, help="a detection's folder for timeline, else a recording")
-    made.add_argument("-o", "--output", type=str, required=True, help="file to write")
-    made.add_argument("--onset", type=float, default=0.0, help="traces, connectivity: from here (s)")
-    made.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
-    made.add_argument("--detection", type=str, help="traces: folder whose events are shaded")
-    made.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
-    made.add_argument("--model", type=str, help="connectivity: folder of the model")
-    made.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
-    made.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
-    made.add_argument("--term", type=str, default="channel", help="connectivity: channel or time")
-    made.add_argument("--layer", type=int, help="connectivity: one layer only, from 0; -1 is the last")
-    return made
+    parser = CommandParser("plot", DESCRIPTION)
+    parser.add_argument("kind", type=str, help="timeline, traces, channels or connectivity")
+    parser.add_argument("source", type=str, help="a detection's folder for timeline, else a recording")
+    parser.add_argument("-o", "--output", type=str, required=True, help="file to write")
+    parser.add_argument("--onset", type=float, default=0.0, help="traces, connectivity: from here (s)")
+    parser.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
+    parser.add_argument("--detection", type=str, help="traces: folder whose events are shaded")
+    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    parser.add_argument("--model", type=str, help="connectivity: folder of the model, or hf://OWNER/NAME")
+    parser.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
+    parser.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
+    parser.add_argument("--term", type=str, default="channel", help="connectivity: channel or time")
+    parser.add_argument("--layer", type=int, help="connectivity: one layer only, from 0; -1 is the last")
+    return parser
 
 
 def _timeline(options: Any) -> Figure:
@@ -100,6 +99,8 @@ def _connectivity(options: Any) -> Figure:
 
     if options.model is None:
         raise CommandError("connectivity needs --model")
+    for model in (options.model, options.before):
+        check_model(model)
     after = _maps(options, options.model)
     before = _maps(options, options.before) if options.before else None
     return plot_component_maps(after, before, options.term, options.layer)

@@ -39,4 +39,5 @@ def main(arguments: list[str]) -> None:
         output="pretraining_output",
         context_from="model.architecture",
         context=lambda architecture: architecture.context,
+        next_command="mvpformer finetune --config tiny --model.base {model} --output runs/seizures",
     )

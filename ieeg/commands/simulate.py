@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from mvpa_ts.ieeg.commands.main import suggestions
 
 
 def main(arguments: list[str]) -> None:
@@ -12,8 +14,16 @@ def main(arguments: list[str]) -> None:
 
     from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
-    parser = ArgumentParser(
+    class SimulateParser(ArgumentParser):
+        """Options are written out, and a wrong one gets a suggestion."""
+
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            super().error("; ".join([message, *suggestions(arguments, self._option_string_actions)]), ex)
+            raise AssertionError("error ends the process")
+
+    parser = SimulateParser(
         prog="mvpformer simulate",
+        allow_abbrev=False,
         description="Write intracranial recordings of made-up subjects: seizures of a neural-mass model (Epileptor) in "
         "pink noise with line noise, artefacts and rhythmic bursts. The same arguments give the same files.",
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from mvpa_ts.ieeg.commands.main import CommandError
+from mvpa_ts.ieeg.commands.main import CommandError, suggestions
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -37,8 +38,9 @@ def run_training(
     output: str,
     context_from: str | tuple[str, ...],
     context: Callable[..., int],
+    next_command: str,
 ) -> None:
-    """Train or validate as the command line and YAML files say.
+    """Train or validate as the command line and YAML files say, and say where the model is and what can follow.
 
     Parameters
     ----------
@@ -52,6 +54,8 @@ def run_training(
         Default of ``--output``.
     context_from, context
         Keys that decide the segments of a window, and how.
+    next_command : str
+        What to do with the model, whose folder stands for ``{model}``.
     """
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -60,7 +64,7 @@ def run_training(
         named = ["fit", *named]
     with _quiet():
         try:
-            _run(named, module, data, output, context_from, context)
+            _run(named, module, data, output, context_from, context, next_command)
         except MisconfigurationException as error:
             raise CommandError(str(error)) from error
 
@@ -72,12 +76,29 @@ def _run(
     output: str,
     context_from: str | tuple[str, ...],
     context: Callable[..., int],
+    next_command: str,
 ) -> None:
     from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
     from lightning.pytorch.strategies import FSDPStrategy
 
     from mvpa_ts.blocks import ParallelBlock
     from mvpa_ts.ieeg.training.run_folder import TrainingFiles
+
+    parsers: list[LightningArgumentParser] = []
+
+    class TrainingParser(LightningArgumentParser):
+        """Keys are written out, and a wrong one gets a suggestion."""
+
+        def __init__(self, *positional: Any, **options: Any) -> None:
+            super().__init__(*positional, allow_abbrev=False, **options)
+            parsers.append(self)
+
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            options = [option for parser in parsers for option in parser._option_string_actions]
+            # Of a function that computes one key from others, its name and arguments say nothing to the user.
+            message = re.sub(r"Call to compute_fn of link .* failed: ", "", message, flags=re.DOTALL)
+            super().error("; ".join([message, *suggestions(arguments, options)]), ex)
+            raise AssertionError("error ends the process")
 
     class TrainingCLI(LightningCLI):
         @staticmethod
@@ -120,6 +141,9 @@ def _run(
         def _run_subcommand(self, subcommand: str) -> None:
             with _interruptible(self.files, subcommand):
                 super()._run_subcommand(subcommand)
+            model = self.files.folder / "model"
+            if subcommand == "fit" and self.trainer.is_global_zero and model.is_dir():
+                print(f"the model is in {model}; next: {next_command.format(model=model)}")
 
     TrainingCLI(
         module,
@@ -133,6 +157,7 @@ def _run(
             **{name: {"usage": f"mvpformer {module.task} {usage}"} for name, usage in SUBCOMMANDS.items()},
         },
         trainer_defaults={"use_distributed_sampler": False},  # the samplers know of the processes
+        parser_class=TrainingParser,
         args=arguments,
     )
 

@@ -111,6 +111,11 @@ class Detector:
         self.batch_size = batch_size
 
     @property
+    def context(self) -> int:
+        """Segments of a window."""
+        return self.model.config.context
+
+    @property
     def threshold(self) -> float:
         """A segment is positive where its probability exceeds this; the rules' own."""
         return self.rules.threshold

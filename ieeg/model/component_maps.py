@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.figures import literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,7 +211,7 @@ def plot_component_maps(
                 axis.set_title(f"layer {place + 1}, head {head + 1}", fontsize="x-small")
                 axis.tick_params(labelsize="xx-small")
                 if term == "channel" and len(maps.channel_names) <= 16:
-                    axis.set_yticks(range(len(maps.channel_names)), maps.channel_names)
+                    axis.set_yticks(range(len(maps.channel_names)), [literal(name) for name in maps.channel_names])
             axes[row * len(stages) + stage, 0].set_ylabel(
                 f"query {'channel' if term == 'channel' else 'segment'}\n{name}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +15,7 @@ from mvpa_ts.files import read_config, replaced
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
-from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, check_tensors, read_weights, tensor_hash
+from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, check_finite, check_tensors, read_weights, tensor_hash
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -146,9 +147,11 @@ def save_finetuned(model: nn.Module, folder: str | Path) -> None:
     if core is model:
         core.save_pretrained(folder / "model")
         return
+    check_finite(core.state_dict(), f"the model for {folder}")
     model.save_pretrained(folder / "adapter", safe_serialization=True)  # type: ignore[operator]
     # What peft does not know: the head's size, and which weights are below. No path of this machine is left in a file.
-    for name, content in ((CONFIG_NAME, core.config.to_dict()), (BASE_NAME, {"sha256": _base_hash(core)})):
+    hashes = {"sha256": _base_hash(core), "adapter_config_sha256": _file_hash(folder / "adapter" / ADAPTER_CONFIG_NAME)}
+    for name, content in ((CONFIG_NAME, core.config.to_dict()), (BASE_NAME, hashes)):
         with replaced(folder / "adapter" / name) as file:
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     merged(model).save_pretrained(folder / "model")
@@ -168,6 +171,30 @@ def merged(model: nn.Module) -> MVPFormer:
         weights[name.replace(".modules_to_save.default", "")] = tensor
     plain.load_state_dict({name: tensor.detach().cpu() for name, tensor in weights.items()}, strict=True)
     return plain.eval()
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _check_adapter_config(adapter: Path, stated: object) -> None:
+    """Raise a ValueError where adapter_config.json is not the one that was saved with the adapter.
+
+    Its fields decide what loading does, some of them, such as ``init_lora_weights``, to the weights of the base.
+    """
+    path = adapter / ADAPTER_CONFIG_NAME
+    if stated is None:  # of an adapter that was saved before the hash was
+        config = read_config(path)
+        known = lora_config(config.get("r", 0), config.get("lora_alpha", 0)).to_dict()
+        names = ("init_lora_weights", "bias", "use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save")
+        odd = [name for name in names if name in config and config[name] != known[name]]
+        if odd or {*config.get("target_modules", ())} != {*known["target_modules"]}:
+            raise ValueError(f"{path} is not what this library writes: {', '.join(odd) or 'target_modules'}")
+    elif _file_hash(path) != stated:
+        raise ValueError(
+            f"{path} was changed after the adapter was saved: {BASE_NAME} states another SHA-256 of it; load the model "
+            "beside the adapter, or finetune again"
+        )
 
 
 def _base_hash(core: MVPFormer) -> str:
@@ -217,6 +244,8 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
         raise FileNotFoundError(f"{adapter} is an adapter: name the model it was trained on as base")
     from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
+    hashes = read_config(adapter / BASE_NAME)
+    _check_adapter_config(adapter, hashes.get("adapter_config_sha256"))
     config = MVPFormerConfig.from_dict(read_config(adapter / CONFIG_NAME))
     plain = base if isinstance(base, MVPFormer) else MVPFormer.from_pretrained(base)
     changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context")}
@@ -224,15 +253,16 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     wanted, given = config.to_dict(), headed.config.to_dict()
     if differ := [f"{name} is {given[name]!r}, not {wanted[name]!r}" for name in wanted if given[name] != wanted[name]]:
         raise ValueError(f"the adapter in {adapter} does not fit base: its {'; its '.join(differ)}")
-    expected, found = read_config(adapter / BASE_NAME).get("sha256"), _base_hash(headed)
-    if found != expected:
+    expected, actual = hashes.get("sha256"), _base_hash(headed)
+    if actual != expected:
         raise ValueError(
             f"the adapter in {adapter} does not fit base: it was trained on weights with SHA-256 {expected}, those of "
-            f"base have {found}; give the model that finetuning began with"
+            f"base have {actual}; give the model that finetuning began with"
         )
     # peft's own loading only warns of missing tensors and is silent on others.
     model = get_peft_model(headed, LoraConfig.from_pretrained(str(adapter)))
     weights = read_weights(adapter / ADAPTER_WEIGHTS_NAME)
     check_tensors(get_peft_model_state_dict(model), weights, adapter / ADAPTER_WEIGHTS_NAME)
+    check_finite(weights, adapter / ADAPTER_WEIGHTS_NAME)
     set_peft_model_state_dict(model, weights)
     return merged(model)

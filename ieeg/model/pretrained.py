@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mvpa_ts.files import read_config
+from mvpa_ts.ieeg.constants import HUB_PREFIX
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -32,6 +33,8 @@ def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any)
     NotADirectoryError
         The path is one of a file.
     """
+    if str(folder_or_repository).startswith(HUB_PREFIX):
+        return _from_hub(str(folder_or_repository).removeprefix(HUB_PREFIX), name, **options)
     folder = Path(folder_or_repository)
     if folder.is_file():
         raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_nearby_model(folder, name)}")

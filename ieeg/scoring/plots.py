@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mvpa_ts.files import replaced
+from mvpa_ts.ieeg.figures import literal
 from mvpa_ts.ieeg.scoring.cohort import QUIET, REGRESSORS, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 
@@ -45,7 +46,7 @@ def plot_kappas(report: CohortReport) -> Figure:
         axis.plot(places[raised] + 0.2, values, "o", color="C1", markerfacecolor="white", markersize=4, label=label)
     axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="whole recording")
     axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
-    axis.set_xticks(places, table["subject"], rotation=90)
+    axis.set_xticks(places, [literal(subject) for subject in table["subject"]], rotation=90)
     axis.set(ylabel="Cohen's kappa")
     axis.legend(fontsize="small")
     return figure
@@ -77,7 +78,7 @@ def plot_regression(report: CohortReport) -> Figure:
         axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
         axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
     axes[0].set_ylabel("Cohen's kappa")
-    figure.suptitle(f"{group}: {len(table)} subjects with a kappa", fontsize="medium")
+    figure.suptitle(f"{literal(group)}: {len(table)} subjects with a kappa", fontsize="medium")
     return figure
 
 

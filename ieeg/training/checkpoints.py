@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from mvpa_ts.weights import check_finite
 
 PARTIAL = ".part"
 """Ending of a checkpoint that is being written; one that a killed run left is overwritten by the next."""
@@ -24,7 +28,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     OSError
         Writing: the disk is full or not writable; the message says that the previous checkpoint is untouched.
     ValueError
-        Reading: the file is damaged, or holds more than tensors and plain values.
+        Writing: weights are NaN or infinite; the previous checkpoint stays. Reading: the file is damaged, or holds more
+        than tensors and plain values.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -33,6 +38,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         path = Path(path)
+        check_finite(checkpoint.get("state_dict", {}), f"the checkpoint for {path}, which was not written,")
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + PARTIAL)
         try:
@@ -51,6 +57,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Read tensors and plain values; `weights_only` is True whatever is asked."""
         try:
+            check_sums(Path(path))
             checkpoint = super().load_checkpoint(path, map_location, weights_only=True)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no checkpoint {path}") from None
@@ -66,6 +73,24 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
             raise ValueError(f"{path} is not a training checkpoint: it holds no state_dict")
         return checkpoint
+
+
+def check_sums(path: Path) -> None:
+    """Compare the checksum that a checkpoint of one file holds for each of its parts, which torch does not.
+
+    Raises a ValueError that names the damaged part. Files that are no ZIP archives have no checksums.
+    """
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ValueError("its table of contents names places outside the file") from error
+    if damaged is not None:
+        raise ValueError(f"its part {damaged} is not what was written")
 
 
 def _reason(error: BaseException) -> str:

@@ -171,7 +171,7 @@ class FinetuningModule(TrainingModule):
         self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
         self.log("train/ictal", labels.float().mean(), batch_size=len(labels))
         self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(labels))
-        return loss
+        return self.checked(loss)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Loss, and metrics of the windows of all validation subjects together."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
@@ -96,6 +96,16 @@ class TrainingModule(pl.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed dropout by the number of the batch."""
         torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
+
+    def checked(self, loss: Tensor) -> Tensor:
+        """The loss of a training step, or a ValueError that names the step where it is NaN or infinite."""
+        if not bool(loss.detach().isfinite().all()):
+            raise ValueError(
+                f"the loss of step {self.global_step + 1} is {loss.item():g}: training diverged and ends here, what "
+                f"was saved before stays; begin again with a learning_rate below {self.learning_rate:g} or more "
+                "warmup_steps, or continue from the last checkpoint with them"
+            )
+        return loss
 
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW, fused where the device has it, and the schedule by steps."""

@@ -150,7 +150,7 @@ class PretrainingModule(TrainingModule):
         self.log("train/accuracy", accuracy, batch_size=size)
         self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)
         self.batches_done += 1
-        return loss
+        return self.checked(loss)
 
     def on_validation_epoch_start(self) -> None:
         """Forget the similarities of the validation before."""

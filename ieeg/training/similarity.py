@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.figures import literal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -316,11 +317,13 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
     left.set_xticks(range(len(states)), states)
     left.set_ylabel("cosine similarity")
     left.set_title("mean over subjects")
-    right.set_xticks(range(len(subjects)), subjects.index, rotation=90 if len(subjects) > 6 else 0)
+    right.set_xticks(
+        range(len(subjects)), [literal(subject) for subject in subjects.index], rotation=90 if len(subjects) > 6 else 0
+    )
     right.set_title("each subject")
     right.legend(title="reference", fontsize="small")
     if title:
-        figure.suptitle(title)
+        figure.suptitle(literal(title))
     figure.tight_layout()
     try:
         with replaced(path) as written:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -184,3 +185,21 @@ def test_merged_keeps_the_pretrained_weights(base):
     for name in plain.state_dict().keys() - {"head.weight"}:
         tensor = base.state_dict()[name]
         torch.testing.assert_close(plain.state_dict()[name], tensor, rtol=0, atol=0)
+
+
+def test_a_changed_configuration_of_an_adapter_is_refused(base, tmp_path):
+    """Loading by "pissa" would change the weights of the base."""
+    adapter = lora(base, tmp_path)
+    config = adapter / "adapter_config.json"
+    content = json.loads(config.read_text())
+    assert json.loads((adapter / "base.json").read_text())["adapter_config_sha256"]
+    config.write_text(json.dumps(content | {"init_lora_weights": "pissa"}))
+    with pytest.raises(ValueError, match=r"adapter_config\.json was changed after the adapter was saved"):
+        load_finetuned(adapter, base)
+    hashes = json.loads((adapter / "base.json").read_text())
+    del hashes["adapter_config_sha256"]  # as adapters of 0.1.0 have it
+    (adapter / "base.json").write_text(json.dumps(hashes))
+    with pytest.raises(ValueError, match=r"not what this library writes: init_lora_weights"):
+        load_finetuned(adapter, base)
+    config.write_text(json.dumps(content))
+    load_finetuned(adapter, base)

@@ -53,6 +53,29 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, size):
     assert io.load_checkpoint(path)["state_dict"]["w"][0, 0] == 2.0
 
 
+def test_flipped_bits_are_named(tmp_path):
+    """Each bit of a file, in 200 places: what loads is what was written."""
+    io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
+    written = checkpoint(1.0)
+    io.save_checkpoint(written, path)
+    whole = path.read_bytes()
+    generator = torch.Generator().manual_seed(0)
+    places = torch.randint(len(whole), (200,), generator=generator).tolist()
+    named = 0
+    for bit, place in enumerate([*places, *range(len(whole) - 300, len(whole), 3)]):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = io.load_checkpoint(path)
+        except ValueError as error:
+            named += "last.ckpt" in str(error)
+        else:
+            assert torch.equal(loaded["state_dict"]["w"], written["state_dict"]["w"])
+            assert (loaded["global_step"], loaded["loops"]) == (written["global_step"], written["loops"])
+    assert named > 190
+
+
 def test_killed_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
     io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
     io.save_checkpoint(checkpoint(1.0), path)

@@ -183,7 +183,7 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
     assert all(f"validation/{name}" in header for name in ("loss", "auroc", "average_precision", "f1", "kappa"))
     with pytest.raises(SystemExit):
         main([*arguments, "--model.base", str(tmp_path / "nothing")])
-    assert "nothing is neither a folder nor a model on the Hugging Face hub" in capsys.readouterr().err
+    assert f"error: there is no folder {tmp_path / 'nothing'}" in capsys.readouterr().err
     trained = [*arguments, "--model.base", str(tmp_path / "base")]
     validate = ["finetune", "validate", *trained[1:]]
     assert main(validate) == 1  # the head would be random

@@ -1,0 +1,128 @@
+"""Files of a detection that were damaged or changed: each is named, none is scored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from support.made_up_recordings import recording
+
+from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4))
+    folder = tmp_path_factory.mktemp("out") / "x"
+    detection = Detector(model, channels="all", threshold=0.3).detect(recording("S1", 1, segments=12))
+    detection.save(folder)
+    return detection, folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    shutil.copytree(saved[1], tmp_path / "out" / "x")
+    return tmp_path / "out" / "x"
+
+
+def test_what_is_read_is_what_was_saved(saved, folder):
+    detection, _ = saved
+    read = read_detection(folder)
+    np.testing.assert_allclose(read.probabilities, detection.probabilities, atol=1e-6)
+    for name in ("events", "duration", "channel_names", "rules", "threshold", "provenance", "reference", "skipped"):
+        assert getattr(read, name) == getattr(detection, name), name
+    assert repr(read) == repr(detection)
+    assert len(repr(read)) < 120
+    pd.testing.assert_frame_equal(read.to_dataframe(), detection.to_dataframe(), atol=1e-6)
+    assert list(read.to_dataframe().columns) == ["onset", "duration", "confidence"]
+    assert read.plot().axes[0].get_ylabel() == "seizure probability"
+    read.save(folder.parent / "again")  # without the signal the report has the probabilities alone
+    assert (folder.parent / "again" / "report.html").read_text().count("data:image/png") == 1
+
+
+TABLES = {
+    "no row": lambda rows: rows[:1],
+    "a row less": lambda rows: rows[:-1],
+    "a row twice": lambda rows: [*rows, rows[-1]],
+    "an onset of years": lambda rows: [*rows[:-1], rows[-1].replace("55.000", "4294967295", 1)],
+    "another order": lambda rows: [rows[0], rows[2], rows[1], *rows[3:]],
+    "a probability of 7": lambda rows: [*rows[:-1], _cell(rows[-1], 2, "7")],
+    "no number": lambda rows: [*rows[:-1], _cell(rows[-1], 2, "high")],
+    "left out here, scored there": lambda rows: [*rows[:-1], _cell(rows[-1], 2, "n/a")],
+    "a row cut short": lambda rows: [*rows[:-1], "55.0"],
+    "another header": lambda rows: ["a\tb", *rows[1:]],
+}
+
+
+def _cell(row: str, column: int, value: str) -> str:
+    cells = row.split("\t")
+    return "\t".join([*cells[:column], value, *cells[column + 1 :]])
+
+
+@pytest.mark.parametrize("change", TABLES.values(), ids=TABLES.keys())
+def test_a_table_that_contradicts_run_json_is_refused(folder, change, capsys):
+    table = folder / PROBABILITIES
+    table.write_text("\n".join(change(table.read_text().splitlines())) + "\n")
+    with pytest.raises(ValueError, match=rf"{PROBABILITIES} (contradicts {RUN}|cannot be read)"):
+        read_detection(folder)
+    assert main(["evaluate", str(folder.parent), "-o", str(folder.parent / "scores")]) == 1
+    assert PROBABILITIES in capsys.readouterr().err
+
+
+def changed(run: dict, key: str, value: object) -> dict:
+    *parts, last = key.split(".")
+    place = run
+    for part in parts:
+        place = place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return run
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("recording", None, "recording must be an object"),
+        ("recording.duration", None, "has no recording.duration"),
+        ("recording.duration", "long", "recording.duration must be int or float, got 'long'"),
+        ("recording.duration", -3.0, "recording.duration must be positive"),
+        ("recording.duration", 1e9, "its rows end at 60.000 s"),
+        ("rules.more", 3, "fields that are unknown here: more"),
+        ("rules.threshold", None, "has no rules.threshold"),
+        ("rules.max_duration", "some", "must be seconds or 'none'"),
+        ("segments", 4294967295, "has 12 rows"),
+        ("segments", True, "segments must be int"),
+        ("skipped", [{"onset": 0}], "skipped must list onset, offset and reason"),
+        ("channels.used", {}, "channels.used must be list"),
+        ("model.weights", 3, "model.weights must be str or null"),
+    ],
+)
+def test_a_run_json_that_is_not_one_is_refused(folder, key, value, message):
+    run = json.loads((folder / RUN).read_text())
+    (folder / RUN).write_text(json.dumps(changed(run, key, value)))
+    with pytest.raises(ValueError, match=message):
+        read_detection(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\x00"])
+def test_a_run_json_without_fields_is_refused(folder, text):
+    (folder / RUN).write_text(text)
+    with pytest.raises(ValueError, match=RUN):
+        read_detection(folder)
+
+
+def test_keys_of_a_later_version_do_no_harm(folder):
+    run = json.loads((folder / RUN).read_text())
+    (folder / RUN).write_text(json.dumps(run | {"later": 1, "model": run["model"] | {"colour": "red"}}))
+    assert read_detection(folder).duration == 60.0
