@@ -39,8 +39,9 @@ def mvpa_attention(
     dropout: float = 0.0,
     dropout_masks: tuple[Tensor, Tensor] | None = None,
     generator: torch.Generator | None = None,
+    return_lse: bool = False,
     impl: Implementation = "auto",
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     r"""Multi-variate parallel attention over T segments of C channels.
 
     For query token (t, c) and key token (t', c'), with ``lag = t − t'`` and ``distance = |c − c'|``, the logit is
@@ -90,12 +91,16 @@ def mvpa_attention(
         Segments and channels to keep, in place of drawn ones.
     generator : torch.Generator, optional
         Source of the dropout masks.
+    return_lse : bool, default False
+        Return the log-sum-exp of the logits too, by which outputs over parts of the keys are merged.
     impl : {"auto", "reference", "separable", "triton"}, default "auto"
         A named implementation never falls back to another.
 
     Returns
     -------
     Tensor, shape (B, T, C, H, d)
+        With `return_lse`, a tuple of it and of the log-sum-exp, shape (B, T, C, H), in float32 at least; −∞ for a query
+        without a key. ``impl="triton"`` gives no gradient of the log-sum-exp and raises where one is asked for.
 
     Raises
     ------
@@ -166,11 +171,12 @@ def mvpa_attention(
         dropout=dropout,
         dropout_masks=dropout_masks,
     )
-    output, _ = _implementation(impl, problem)(problem)
+    output, lse = _implementation(impl, problem)(problem)
     if len(terms) < len(COMPONENTS):
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
-    return output
+        lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
+    return (output, lse) if return_lse else output
 
 
 def checked_components(components: Iterable[str]) -> tuple[str, ...]:

@@ -217,16 +217,6 @@ def test_gradients_of_some_inputs_only(impl: str) -> None:
         torch.testing.assert_close(gradient, expected[name])
 
 
-def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
-    inputs = Case((3, 2), kv_heads=1).inputs()
-    output = mvpa_attention(*inputs, impl="separable")
-    gradients = torch.autograd.grad(output.square().sum(), inputs, create_graph=True)
-    penalty = sum(gradient.square().sum() for gradient in gradients)
-    # Of some inputs only, as a Hessian-vector product asks: the rest of the graph is not walked.
-    with pytest.raises(RuntimeError, match=r"impl='separable' has no second derivative.*use impl='reference'"):
-        torch.autograd.grad(penalty, inputs[:1], allow_unused=True)
-
-
 @pytest.mark.parametrize("impl", ALL)
 def test_inputs_need_not_be_contiguous(impl: str) -> None:
     case = Case((5, 4), window=1)

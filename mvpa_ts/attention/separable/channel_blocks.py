@@ -81,8 +81,8 @@ class ChannelBlocks:
             return x
         m, h, n = self.size, self.reach, self.number
         padded = self._padded(x, h)
-        near = padded[:, :, 1:-1].unfold(2, m + 2 * h - 2, m)  # [B, T, n, ..., m + 2h − 2]
-        near = near.movedim(-1, 3)
+        block, near_channel = (torch.arange(size, device=x.device) for size in (n, m + 2 * h - 2))
+        near = padded.index_select(2, (block[:, None] * m + near_channel + 1).flatten()).unflatten(2, (n, -1))
         if summed is None:
             left = right = torch.zeros_like(near[:, :, :, :1])
         else:

@@ -71,7 +71,7 @@ def _masks(p: Problem, cut: ChannelBlocks, dtype: torch.dtype) -> Masks | None:
     largest = counts.amax(1)
     segments = p.real.any(2).repeat_interleave(cut.number, 0)
     holes = None
-    # A graph must not depend on what a mask holds; with holes, which may be zero, the result is the same.
+    # A compiled graph must not depend on what a mask holds; with holes, which may be zero, the result is the same.
     if torch.compiler.is_compiling() or bool((counts != largest[:, None] * segments[..., None]).any()):
         holes = (counts.to(dtype) / largest.clamp(min=1)[:, None]).log2()
         holes = repeat(holes, "b t c -> (b k) t c", k=p.key.shape[3])

@@ -1,4 +1,7 @@
-"""The pass over all tiles, forward and backward, as one differentiable operation."""
+"""The pass over all tiles, forward and backward, as one differentiable operation.
+
+torch.compile takes it as one operator, so that a graph holds for any number of segments and channels.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mvpa_ts.attention.separable.second_derivative import second_gradients
 from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, Scores, Scratch, cut_blocks, row_chunks
 
 
 def attend(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
     """Output [K, T, M, d] and log-sum-exp [K, T, M] of the logits, −∞ for queries without a key."""
+    if torch.compiler.is_compiling():
+        return separable_attention(*inputs, *(masks or (None, None, None)), *options)
     return _Attention.apply(*inputs, masks, options)
 
 
@@ -34,17 +40,35 @@ class _Attention(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """Gradients of the inputs; a node of its own, so that who differentiates it again is told and gets no zeros."""
+    """Gradients of the inputs, as functions of the inputs and of the gradients that come in."""
 
     @staticmethod
     def forward(ctx: Any, grad_output: Tensor, grad_lse: Tensor, *args: Any) -> tuple[Tensor, ...]:
         *tensors, output, lse, masks, options = args
-        return tuple(_backward(grad_output, grad_lse, Inputs(*tensors), output, lse, masks, options))
+        inputs = Inputs(*tensors)
+        ctx.save_for_backward(grad_output, grad_lse, *inputs)
+        ctx.masks, ctx.options = masks, options
+        return tuple(_backward(grad_output, grad_lse, inputs, output, lse, masks, options))
+
+    @staticmethod
+    def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
+        found = _SecondGradients.apply(*directions, *ctx.saved_tensors, ctx.masks, ctx.options)
+        return (*found, None, None, None, None)
+
+
+class _SecondGradients(torch.autograd.Function):
+    """Gradients of what `_Gradients` gives, along given directions; a third derivative there is not."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
+        *tensors, masks, options = args
+        directions, (grad_output, grad_lse, *inputs) = tensors[: len(Inputs._fields)], tensors[len(Inputs._fields) :]
+        return second_gradients(Inputs(*directions), grad_output, grad_lse, Inputs(*inputs), masks, options)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> None:
         raise RuntimeError(
-            "impl='separable' has no second derivative: its gradients cannot be differentiated again; "
+            "impl='separable' has no third derivative: its second gradients cannot be differentiated again; "
             "use impl='reference' for that"
         )
 
@@ -76,7 +100,8 @@ def _backward(
 ) -> Inputs:
     grad_output = grad_output.contiguous()
     delta = ((grad_output * output).sum(-1) - grad_lse)[..., None]
-    lse = (lse / math.log(2.0)).clamp_(min=torch.finfo(lse.dtype).min / 4)
+    # Queries without a key, and those that are not real, have −∞ here; their weights become zero.
+    lse = (lse / math.log(2.0)).masked_fill_(lse == -math.inf, math.inf)
     grads = Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
     scratch, blocks = Scratch(inputs.query), cut_blocks(inputs, options)
     with torch.autocast(output.device.type, enabled=False):
@@ -88,3 +113,86 @@ def _backward(
                     grads.rows(rows), grad_output[rows, queries], delta[rows, queries], lse[rows, queries]
                 )
     return grads
+
+
+@torch.library.custom_op("mvpa_ts::separable_attention", mutates_args=())
+def separable_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_table: Tensor,
+    channel_table: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    segments: Tensor | None,
+    channels: Tensor | None,
+    holes: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
+    channel_window: int | None,
+    reach: int,
+) -> tuple[Tensor, Tensor]:
+    """Do what `attend` does; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
+    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
+    options = Options(causal, window, dense_last_segment, channel_window, reach)
+    return _forward(Inputs(*tensors), _optional_masks(segments, channels, holes), options)
+
+
+@separable_attention.register_fake
+def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query), query.new_empty(query.shape[:3])
+
+
+@torch.library.custom_op("mvpa_ts::separable_attention_backward", mutates_args=())
+def separable_attention_backward(
+    output_gradient: Tensor,
+    lse_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_table: Tensor,
+    channel_table: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    segments: Tensor | None,
+    channels: Tensor | None,
+    holes: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
+    channel_window: int | None,
+    reach: int,
+) -> list[Tensor]:
+    """Gradients of the first eight inputs of `separable_attention`."""
+    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
+    masks = _optional_masks(segments, channels, holes)
+    options = Options(causal, window, dense_last_segment, channel_window, reach)
+    return list(_backward(output_gradient, lse_gradient, Inputs(*tensors), output, lse, masks, options))
+
+
+@separable_attention_backward.register_fake
+def _(output_gradient: Tensor, lse_gradient: Tensor, *others: Any) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in others[: len(Inputs._fields)]]
+
+
+def _optional_masks(segments: Tensor | None, channels: Tensor | None, holes: Tensor | None) -> Masks | None:
+    return None if segments is None or channels is None else Masks(segments, channels, holes)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    tensors = len(Inputs._fields)
+    ctx.save_for_backward(*inputs[:tensors], *output, *inputs[tensors : tensors + len(Masks._fields)])
+    ctx.options = inputs[tensors + len(Masks._fields) :]
+
+
+def _differentiate(ctx: Any, output_gradient: Tensor, lse_gradient: Tensor) -> tuple[Tensor | None, ...]:
+    found = separable_attention_backward(output_gradient, lse_gradient, *ctx.saved_tensors, *ctx.options)
+    return (*found, *(len(Masks._fields) + len(ctx.options)) * (None,))
+
+
+separable_attention.register_autograd(_differentiate, setup_context=_save)

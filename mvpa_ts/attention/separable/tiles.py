@@ -104,11 +104,13 @@ def _block(start: int, stop: int, T: int, dense: bool, options: Options) -> Bloc
     return Block(start, stop, near_start, near_stop, key_stop, options.causal, window if uneven else None)
 
 
-def row_chunks(inputs: Inputs, blocks: tuple[Block, ...]) -> Iterator[slice]:
-    """Slices of the axis K for which one tile of near weights stays within its bound."""
+def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False) -> Iterator[slice]:
+    """Slices of the axis K for which one tile of near weights, or of all weights, stays within its bound."""
     K, _, M, _ = inputs.query.shape
     E = inputs.key.shape[2]
-    largest = max((b.stop - b.start) * M * max(1, b.near_stop - b.near_start) * E for b in blocks)
+    largest = max(
+        (b.stop - b.start) * M * max(1, b.key_stop if all_keys else b.near_stop - b.near_start) * E for b in blocks
+    )
     step = max(1, _TILE_ELEMENTS // largest)
     return (slice(start, start + step) for start in range(0, K, step))
 
@@ -205,7 +207,7 @@ class Scores:
             time_grad[..., keys] = grad.sum(-1)
             channel_grad += grad.sum(-2)
             if near:
-                if (window := self._in_windows(first, last)) is not None:
+                if (window := self.in_windows(first, last)) is not None:
                     grad *= window
                 content_grad.baddbmm_(_tokens(grad), x.key[:, keys].flatten(1, 2), alpha=self.scale)
                 grads.key[:, keys].flatten(1, 2).baddbmm_(_tokens(grad).mT, self.content_query, alpha=self.scale)
@@ -256,7 +258,7 @@ class Scores:
         if near:
             keys = self.inputs.key[:, first:last].flatten(1, 2).mT
             scale = self.scale * math.log2(math.e)
-            if (window := self._in_windows(first, last)) is None:
+            if (window := self.in_windows(first, last)) is None:
                 _tokens(logits).baddbmm_(self.content_query, keys, alpha=scale)
             else:
                 content_score = torch.bmm(self.content_query, keys).view_as(logits)
@@ -274,8 +276,8 @@ class Scores:
         weights = self.scratch.tile("far", (*time_weight.shape, self.keys))
         return torch.mul(time_weight[..., None], self.channel_weight[..., None, :], out=weights)
 
-    def _in_windows(self, first: int, last: int) -> Tensor | None:
-        """1 where a query scores the content of a key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
+    def in_windows(self, first: int, last: int) -> Tensor | None:
+        """Get 1 where a query scores the content of a key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
         device, dtype = self.time_score.device, self.time_score.dtype
         near = None
         if self.block.window is not None:

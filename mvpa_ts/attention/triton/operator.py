@@ -5,6 +5,7 @@ What of a call is small, the tables of lags and distances, torch makes and diffe
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -55,7 +56,9 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
             p.window,
             p.dense_last_segment,
         )
-    return output, lse
+    # The kernels' is to base 2, and +∞ for a query without a key.
+    lse = rearrange(lse, "b h (t c) -> b t c h", c=p.query.shape[2]) * math.log(2.0)
+    return output, lse.masked_fill(lse == math.inf, -math.inf).masked_fill(~p.real[..., None], -math.inf)
 
 
 def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
@@ -159,7 +162,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, output_gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(
+    ctx: Any, output_gradient: Tensor | None, lse_gradient: Tensor | None, *_: Any
+) -> tuple[Tensor | None, ...]:
+    if lse_gradient is not None:
+        raise RuntimeError("impl='triton' has no gradient of the log-sum-exp; use impl='separable' for that")
     if output_gradient is None:
         return (None,) * 12
     saved = ctx.saved_tensors  # checkpointing gives them once
