@@ -66,6 +66,9 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
     channel_distance : {"absolute", "signed"}
     max_channels : int
         Channels further apart than this share what is learnt about their distance.
+    channel_window : int, optional
+        Compare the content of series at most this far apart in the order of the series, 1 to ``n_series - 1``. The cost
+        of a step is then linear in `n_series`.
     cycle_length : int, optional
         Steps of a learnable cycle. Needs `cycle_column`.
     cycle_column : str, optional
@@ -146,6 +149,7 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         components: Sequence[str] = _DEFAULT["components"],
         channel_distance: str = _DEFAULT["channel_distance"],
         max_channels: int = _DEFAULT["max_channels"],
+        channel_window: int | None = _DEFAULT["channel_window"],
         cycle_length: int | None = _DEFAULT["cycle_length"],
         cycle_column: str | None = None,
         cycle_per_series: bool = False,
@@ -258,6 +262,10 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
+        if channel_window is not None and channel_window >= n_series:
+            raise ValueError(
+                f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {channel_window}"
+            )
         with host_words(_HOST_NAMES):
             config = ForecastingConfig(
                 horizon=h,
@@ -271,6 +279,7 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
                 components=components,  # type: ignore[arg-type]
                 channel_distance=channel_distance,  # type: ignore[arg-type]
                 max_channels=max_channels,
+                channel_window=channel_window,
                 dropout=dropout,
                 attention_dropout=attn_dropout,
                 head_dropout=head_dropout,

@@ -38,9 +38,10 @@ class MVPAForecaster(BaseForecaster):
         that precede the last horizon.
     patch_length, patch_stride : int, optional
         Steps in a token and between tokens; by default 48, at most half of `input_size`, and half of that.
-    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, dropout, attention_dropout,
-    head_dropout, shuffle_channels
-        As in `ForecastingConfig`. The columns of `y` are the channels, in their order.
+    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, dropout,
+    attention_dropout, head_dropout, shuffle_channels
+        As in `ForecastingConfig`. The columns of `y` are the channels, in their order; `channel_window` must be smaller
+        than their number.
     sp : int, optional
         Seasonal periodicity: steps of a learnable cycle. None learns none.
     phase_weights : bool
@@ -118,6 +119,7 @@ class MVPAForecaster(BaseForecaster):
         components: Sequence[str] = _DEFAULT.components,
         channel_distance: str = _DEFAULT.channel_distance,
         max_channels: int = _DEFAULT.max_channels,
+        channel_window: int | None = _DEFAULT.channel_window,
         dropout: float = _DEFAULT.dropout,
         attention_dropout: float = _DEFAULT.attention_dropout,
         head_dropout: float = _DEFAULT.head_dropout,
@@ -150,6 +152,7 @@ class MVPAForecaster(BaseForecaster):
         self.components = components
         self.channel_distance = channel_distance
         self.max_channels = max_channels
+        self.channel_window = channel_window
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.head_dropout = head_dropout

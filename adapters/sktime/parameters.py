@@ -26,6 +26,11 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     if patch is None:
         patch = min(ForecastingConfig.patch_length, -(-lookback // 2))
     features = series[0].features
+    window = parameters["channel_window"]
+    if window is not None and window >= channels:
+        raise ValueError(
+            f"channel_window must be None or from 1 to the columns of y - 1 = {channels - 1}, got {window}"
+        )
     with host_words(_HOST_NAMES):
         return ForecastingConfig(
             horizon=horizon,
@@ -39,6 +44,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             components=parameters["components"],
             channel_distance=parameters["channel_distance"],
             max_channels=parameters["max_channels"],
+            channel_window=parameters["channel_window"],
             dropout=parameters["dropout"],
             attention_dropout=parameters["attention_dropout"],
             head_dropout=parameters["head_dropout"],

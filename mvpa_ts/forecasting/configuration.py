@@ -31,6 +31,9 @@ class ForecastingConfig:
     channel_distance : {"absolute", "signed"}
     max_channels : int
         Rows of the channel codebook; channels further apart share the last row.
+    channel_window : int or None
+        Compare the content of channels at most this far apart, as `mvpa_attention` does. The cost of a step is then
+        linear in the number of channels, in place of quadratic: from some 300 channels on.
     dropout : float
         On tokens, on the attention's output and inside the MLP.
     attention_dropout : float
@@ -78,6 +81,7 @@ class ForecastingConfig:
     components: tuple[str, ...] = COMPONENTS
     channel_distance: Literal["absolute", "signed"] = "absolute"
     max_channels: int = 32
+    channel_window: int | None = None
     dropout: float = 0.3
     attention_dropout: float = 0.0
     head_dropout: float = 0.5
@@ -98,7 +102,7 @@ class ForecastingConfig:
     def __post_init__(self) -> None:
         keep_whole(
             self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
-            "max_channels", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
+            "max_channels", "channel_window", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
             "bounded_channels",
         )  # fmt: skip
         keep_whole(self, 0, "num_layers", "future_size", "historic_size", "static_size")

@@ -294,6 +294,7 @@ class PatchEncoder(nn.Module):
                     components=config.components,
                     dropout=config.attention_dropout,
                     channel_distance=config.channel_distance,
+                    channel_window=config.channel_window,
                     beyond="clamp",
                 ),
                 SwiGLU(D, config.mlp_dim, config.dropout),

@@ -19,6 +19,7 @@ from support.made_up_networks import make_config
         ({"num_heads": 0}, "num_heads must be at least 1, got 0"),
         ({"mlp_dim": 0}, "mlp_dim must be at least 1, got 0"),
         ({"max_channels": 0}, "max_channels must be at least 1, got 0"),
+        ({"channel_window": 0}, "channel_window must be at least 1, got 0"),
         ({"num_outputs": 0}, "num_outputs must be at least 1, got 0"),
         ({"num_layers": -1}, "num_layers must be at least 0, got -1"),
         ({"lookback": 24.0}, r"lookback must be a whole number, got 24\.0"),

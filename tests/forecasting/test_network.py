@@ -303,3 +303,21 @@ def test_individual_channels_have_a_matrix_and_a_vector_of_their_own() -> None:
         torch.testing.assert_close(moved[:, :, 1, 0], same[:, :, 1, 0] + correction, atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="individual_channels = 3 channels, got 2"):
         network(torch.randn(1, 12, 2))
+
+
+def test_a_window_over_channels_reaches_the_attention():
+    """The value of a far channel still counts, its content does not; fewer channels than the window are no error."""
+    config = make_config(channel_window=1, max_channels=2, components=("content",), num_layers=1)
+    torch.manual_seed(0)
+    network = ForecastingNetwork(config)
+    torch.nn.init.normal_(network.encoder.head.weight)
+    attention = network.encoder.stack.blocks[0].attention
+    assert attention.channel_window == 1
+    assert network(torch.randn(2, config.lookback, 1)).isfinite().all()
+    x = torch.randn(1, config.lookback, 90)
+    attention.impl = "separable"
+    forecast = network.eval()(x)
+    attention.impl = "reference"
+    torch.testing.assert_close(network(x), forecast)
+    attention.channel_window = None
+    assert not torch.allclose(network(x), forecast)

@@ -1,0 +1,239 @@
+"""Time and memory as the number of channels grows: the attention alone, and a training step of forecasting networks.
+
+The attention: forward and backward at T = 8, batch 1, 4 heads of 16, 32 rows of channel keys, channel window 16, beside
+the same call without the window. Calls of all sizes take turns, and the median counts. Before anything is timed, the
+linear path is compared with the reference in float64.
+
+The networks: one step of Adam on one window, look-back 96, horizon 96. MVPA has its default size, with and without
+`channel_window`; iTransformer and TSMixer are neuralforecast's, with its default sizes. Every network and size has a
+process of its own, which ends when it asks for more memory than the limit.
+
+Writes results/many_channels.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from attention_benchmark import hardware, process_status
+from torch import Tensor, nn
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork, mvpa_attention
+
+RESULTS = Path(__file__).parent / "results"
+SEGMENTS, HEADS, HEAD_DIM, ROWS, WINDOW = 8, 4, 16, 32, 16
+SIZES = (100, 300, 1000, 3000, 10_000)
+LOOKBACK = HORIZON = 96
+LIMIT_GIB = 6.0
+NETWORKS = ("MVPA, channel_window=16", "MVPA", "iTransformer", "TSMixer")
+
+
+def main() -> None:
+    """Check, time, measure memory, and write the results."""
+    arguments = parse_arguments()
+    if arguments.case:
+        name, C = arguments.case
+        print(json.dumps(attention_case(int(C)) if name == "attention" else network_case(name, int(C))))
+        return
+    torch.set_num_threads(1)
+    check_correctness()
+    sizes = (30, 100) if arguments.quick else SIZES
+    timed = (50, 100) if arguments.quick else (250, 500, 1000, 2000)
+    results = {
+        "hardware": hardware(),
+        "attention": attention_times(timed, turns=3 if arguments.quick else 9),
+        "memory": in_new_process("attention", sizes[-1]),
+        "networks": [in_new_process(name, C) for C in sizes for name in NETWORKS],
+    }
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "many_channels.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    table = markdown(results)
+    (arguments.output / "many_channels.md").write_text(table, encoding="utf-8")
+    print(table)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, few turns: seconds")
+    parser.add_argument("--output", type=Path, help="folder for the results (default: experiments/results)")
+    parser.add_argument("--case", nargs=2, metavar=("NAME", "C"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.output is None:
+        arguments.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
+    return arguments
+
+
+def attention_call(
+    C: int, dtype: torch.dtype = torch.float32, window: int | None = WINDOW, impl: Any = "separable", **options: Any
+) -> Callable[[], list[Tensor]]:
+    """A function that runs the attention of C channels, forward and backward."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [*3 * [(1, SEGMENTS, C, HEADS, HEAD_DIM)], (2 * SEGMENTS - 1, HEADS, HEAD_DIM), (ROWS, HEADS, HEAD_DIM)]
+    shapes += 3 * [(HEADS, HEAD_DIM)]
+    inputs = [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+    cotangent = torch.randn(shapes[0], generator=generator, dtype=dtype)
+    options = {"causal": False, "channel_window": window, "channel_beyond": "clamp", "impl": impl} | options
+
+    def run() -> list[Tensor]:
+        output = mvpa_attention(*inputs, **options)
+        return [output, *torch.autograd.grad(output, inputs, cotangent)]
+
+    return run
+
+
+def check_correctness() -> None:
+    """Compare output and all gradients with the reference in float64, for as many channels as make several blocks."""
+    mask = torch.rand(1, SEGMENTS, 200, generator=torch.Generator().manual_seed(1)) > 0.1
+    for options in ({}, {"token_mask": mask}):
+        expected, actual = (
+            attention_call(200, torch.float64, impl=impl, **options)() for impl in ("reference", "separable")
+        )
+        for right, found in zip(expected, actual, strict=True):
+            torch.testing.assert_close(found, right, atol=1e-9, rtol=1e-9)
+
+
+def attention_times(sizes: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
+    """Median milliseconds of forward and backward, sizes and both kinds in turns."""
+    calls = {(C, window): attention_call(C, window=window) for C in sizes for window in (WINDOW, None)}
+    times: dict[Any, list[float]] = {case: [] for case in calls}
+    for turn in range(turns + 1):
+        for case, run in calls.items():
+            start = time.perf_counter()
+            run()
+            if turn:  # the first turn warms up
+                times[case].append(time.perf_counter() - start)
+    return [
+        {"channels": C}
+        | {
+            f"{name}_ms": round(1e3 * statistics.median(times[C, w]), 1)
+            for name, w in (("window", WINDOW), ("all", None))
+        }
+        for C in sizes
+    ]
+
+
+def in_new_process(name: str, C: int) -> dict[str, Any]:
+    """Run one case in a fresh process and return what it says."""
+    print(f"{name}, {C} channels", file=sys.stderr)
+    command = [sys.executable, __file__, "--case", name, str(C)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def attention_case(C: int) -> dict[str, Any]:
+    """Peak memory and time of one forward and backward pass of the attention with a window."""
+    attention_call(20)()  # load the libraries
+    return {"channels": C} | measured(attention_call(C), turns=1)
+
+
+def network_case(name: str, C: int) -> dict[str, Any]:
+    """Time and peak memory of a training step: two steps, the second one timed."""
+    network_step(name, 20)()
+    return {"network": name, "channels": C} | measured(network_step(name, C), turns=2)
+
+
+def measured(run: Callable[[], Any], turns: int) -> dict[str, Any]:
+    """Seconds of the last of some runs, and the peak of memory beyond what the process held before the first."""
+    torch.set_num_threads(1)
+    before, held = process_status("VmRSS"), process_status("VmSize")
+    limit = held + int(LIMIT_GIB * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    seconds = 0.0
+    try:
+        for _ in range(turns):
+            start = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - start
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        return {"seconds": None, "peak_gib": None}
+    return {"seconds": round(seconds, 3), "peak_gib": round((process_status("VmHWM") - before) / 2**30, 3)}
+
+
+def network_step(name: str, C: int) -> Callable[[], None]:
+    """A training step on one window of C channels."""
+    torch.manual_seed(0)
+    x, target = torch.randn(1, LOOKBACK, C), torch.randn(1, HORIZON, C)
+    network, forecast = build(name, C, x)
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.mse_loss(forecast(), target).backward()
+        optimiser.step()
+
+    return step
+
+
+def build(name: str, C: int, x: Tensor) -> tuple[nn.Module, Callable[[], Tensor]]:
+    """A network, and a function that gives its forecast [1, h, C] of x."""
+    if name.startswith("MVPA"):
+        # At 20 channels, where the libraries are loaded, the window is one too.
+        window = WINDOW if "window" in name else None
+        network = ForecastingNetwork(ForecastingConfig(horizon=HORIZON, lookback=LOOKBACK, channel_window=window))
+        return network, lambda: network(x)[..., 0]
+    from harness.quiet import silence
+    from neuralforecast.models import TSMixer, iTransformer
+
+    silence()
+    peer = {"iTransformer": iTransformer, "TSMixer": TSMixer}[name](h=HORIZON, input_size=LOOKBACK, n_series=C)
+    return peer, lambda: peer({"insample_y": x})
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The results as two tables."""
+    machine = results["hardware"]
+    memory = results["memory"]
+    first = results["attention"][0]
+    lines = [
+        "# Many channels",
+        "",
+        f"{machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch {machine['torch']}; load "
+        f"average at the start {machine['load_average_at_start']} on {machine['cores']} cores. "
+        "`experiments/many_channels.py`.",
+        "",
+        f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
+        "channel keys",
+        "",
+        f"| channels | channel window {WINDOW}, ms | over that of {first['channels']} | content of all channels, ms |",
+        "|--:|--:|--:|--:|",
+    ]
+    for row in results["attention"]:
+        ratio = row["window_ms"] / first["window_ms"]
+        lines.append(f"| {row['channels']} | {row['window_ms']:.0f} | {ratio:.2f} | {row['all_ms']:.0f} |")
+    lines += [
+        "",
+        f"{memory['channels']} channels with the window: {memory['seconds']:.1f} s, peak memory "
+        f"{memory['peak_gib']:.2f} GiB.",
+        "",
+        f"## A training step: one window, look-back {LOOKBACK}, horizon {HORIZON}",
+        "",
+        f"Seconds and peak memory in GiB; – where it would need more than {LIMIT_GIB:.0f} GiB.",
+        "",
+        "| channels | " + " | ".join(NETWORKS) + " |",
+        "|--:|" + "--:|" * len(NETWORKS),
+    ]
+    for C in dict.fromkeys(row["channels"] for row in results["networks"]):
+        rows = {row["network"]: row for row in results["networks"] if row["channels"] == C}
+        cells = [
+            "–" if rows[name]["seconds"] is None else f"{rows[name]['seconds']:.2f} s, {rows[name]['peak_gib']:.2f}"
+            for name in NETWORKS
+        ]
+        lines.append(f"| {C} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
