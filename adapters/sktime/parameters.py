@@ -29,7 +29,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     window = parameters["channel_window"]
     if window is not None and window >= channels:
         raise ValueError(
-            f"channel_window must be None or from 1 to the columns of y - 1 = {channels - 1}, got {window}"
+            f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
         )
     with host_words(_HOST_NAMES):
         return ForecastingConfig(
