@@ -107,10 +107,9 @@ def compare(module: Any, compiled: Any, x: Tensor, *arguments: Any, **masks: Any
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("masked", "window"), [(False, None), (True, 2)])
-def test_the_module_compiles_whole_and_once_for_all_numbers_of_channels(masked: bool, window: int | None) -> None:
+def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: int | None = None) -> None:
     torch._dynamo.reset()
-    backend = CompileCounterWithBackend("aot_eager")
+    backend = CompileCounterWithBackend(backend_name)
     attention = MVPAttention(
         16, 2, causal=False, window=1, impl="separable", channel_window=window, beyond="clamp" if window else "error"
     )
@@ -122,6 +121,18 @@ def test_the_module_compiles_whole_and_once_for_all_numbers_of_channels(masked: 
         compare(attention, compiled, torch.randn(2, 4, C, 16), *codebooks, token_mask=token_mask)
         graphs.append(backend.frame_count)
     assert graphs[1] == graphs[2], graphs
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
+    assert_one_graph_for_all_channels("eager", masked)
+
+
+@pytest.mark.slow  # tracing the backward pass for any size takes half a minute
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("masked", "window"), [(False, None), (True, None), (True, 2)])
+def test_its_backward_pass_is_compiled_too(masked: bool, window: int | None) -> None:
+    assert_one_graph_for_all_channels("aot_eager", masked, window)
 
 
 def test_operators_are_registered_correctly() -> None:
