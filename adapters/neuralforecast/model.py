@@ -262,7 +262,7 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        if channel_window is not None and channel_window >= n_series:
+        if channel_window is not None and n_series is not None and channel_window >= n_series:
             raise ValueError(
                 f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {channel_window}"
             )
