@@ -24,7 +24,7 @@ from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.adapters.neuralforecast.workers import at_work, opened_database
+from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors, opened_database
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +208,8 @@ class AutoMVPA(BaseAuto):
             **(self.optuna_options.create_study_kwargs or {}),
         }
         storage = chosen["storage"]
-        with at_work(storage if isinstance(storage, str) else getattr(storage, "url", None)) as begin:
+        url = storage if isinstance(storage, str) else getattr(storage, "url", None)
+        with named_errors(url), at_work(url) as begin:
             study, chosen["storage"] = _opened({"direction": "minimize", **chosen}, facts)
             begin(study)
             if study.user_attrs["panel"] != facts:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
 _HEARTBEAT, _GRACE = 60, 300  # seconds; a worker that is silent for longer is taken for dead
 _RETRIES = 1  # a trial that kills its process twice, for want of memory, is not drawn a third time
@@ -19,6 +21,8 @@ _RETRIES = 1  # a trial that kills its process twice, for want of memory, is not
 
 def opened_database(url: str) -> RDBStorage:
     """The database of a search, to which each worker tells that it lives."""
+    if (path := _file_of(url)) is not None and not path.exists():
+        _make_whole(path)
     patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -43,11 +47,11 @@ def at_work(url: str | None) -> Iterator[Callable[[optuna.Study], None]]:
         import fcntl
     except ImportError:  # Windows
         url = None
-    file_of_locks = _file_of_locks(url)
-    if file_of_locks is None:
+    database = _file_of(url)
+    if database is None:
         yield lambda study: None
         return
-    with file_of_locks.open("ab") as file:
+    with database.with_name(f"{database.name}.lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
@@ -73,10 +77,47 @@ def draw_again(study: optuna.Study) -> None:
             queue(study, trial)
 
 
-def _file_of_locks(url: str | None) -> Path | None:
+@contextmanager
+def named_errors(url: str | None) -> Iterator[None]:
+    """Let an error of the database say which one it is, and what is wrong: Optuna names neither."""
+    try:
+        yield
+    except (DBAPIError, StorageInternalError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        name = "in memory" if url is None else make_url(url).render_as_string(hide_password=True)
+        raise OSError(
+            f"the search cannot read or write its database {name} ({getattr(cause, 'orig', cause)}); trials that are "
+            "finished in it stay, and the same call goes on from them"
+        ) from error
+
+
+def _make_whole(path: Path) -> None:
+    """Make an empty database beside its place and move it there.
+
+    A process killed while Optuna makes the tables would leave some without their indices. Two studies of one name could
+    then be made, and the search would never open again.
+    """
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    try:
+        RDBStorage(f"sqlite:///{temporary}").engine.dispose()
+        os.link(temporary, path)  # unlike a renaming, leaves the database of a worker that was quicker
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        if not path.exists():
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _file_of(url: str | None) -> Path | None:
+    """The file of a database of SQLite; None for others."""
     if url is None or not url.startswith("sqlite"):
         return None
     database = make_url(url).database
     if not database or database == ":memory:" or database.startswith("file:"):
         return None
-    return Path(f"{database}.lock")
+    return Path(database)

@@ -27,7 +27,7 @@ from optuna.trial import TrialState
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast.auto import _opened
-from mvpa_ts.adapters.neuralforecast.workers import at_work
+from mvpa_ts.adapters.neuralforecast.workers import at_work, opened_database
 
 FIXED = {
     "input_size": 12,
@@ -214,6 +214,33 @@ def test_running_trial_of_a_worker_that_lives_is_left_alone(url: str, panel: Cal
             panel(3), val_size=6
         )
         assert study.trials[running.number].state == TrialState.RUNNING
+
+
+def test_killed_while_the_database_is_made(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Optuna makes table after table; one without its index would take two studies of one name."""
+    from optuna.storages._rdb import storage as optuna_storage
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna_storage.models.BaseModel.metadata, "create_all", killed)
+        with pytest.raises(SystemExit):
+            opened_database(url)
+    assert not (tmp_path / "sweep.db").exists()
+    for _ in range(2):
+        optuna.create_study(storage=opened_database(url), study_name="mine", load_if_exists=True)
+    assert optuna.get_all_study_names(url) == ["mine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
+
+
+def test_error_of_the_database_names_it(tmp_path: Path, panel: Callable, forecaster: Callable):
+    database = tmp_path / "notes.db"
+    database.write_text("no database\n" * 100)
+    model = AutoMVPA(6, 3, config=config, num_samples=1, storage=f"sqlite:///{database}")
+    with pytest.raises(OSError, match=r"cannot read or write its database .*notes\.db \(file is not a database\)"):
+        forecaster(model).fit(panel(3), val_size=6)
+    assert database.read_text() == "no database\n" * 100
 
 
 def test_trial_that_kills_twice_is_not_drawn_a_third_time(url: str):
