@@ -124,6 +124,11 @@ class Windows:
         limits = None if self.limits is None else self.limits[windows]
         return replace(self, starts=self.starts[windows], limits=limits)
 
+    def channels(self, order: Tensor | slice) -> Windows:
+        """The channels in another order, or some of them."""
+        observed = None if self.observed is None else self.observed[:, order]
+        return replace(self, values=self.values[:, order], observed=observed)
+
     def to(self, device: str | torch.device) -> Windows:
         """The same windows with their tensors on a device."""
         moved: dict[str, Any] = {

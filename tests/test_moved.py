@@ -22,6 +22,7 @@ NAMES = {
 }
 # Names that were removed, by module; each stands in the changelog.
 REMOVED: dict[str, set[str]] = {
+    "mvpa_ts.adapters.neuralforecast.linear_rate": {"LinearRate"},
     "mvpa_ts.classification.training": {"Report"},
     "mvpa_ts.datasets": {"WindowSet"},
     "mvpa_ts.forecast_windows": {"Part"},

@@ -33,6 +33,11 @@ def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
     return quantiles.in_order(output, loss.quantiles) if isinstance(loss, (MQLoss, HuberMQLoss)) else output
 
 
+def levels(loss: nn.Module) -> Tensor | None:
+    """Levels of a multi-quantile loss; None for others."""
+    return loss.quantiles if isinstance(loss, (MQLoss, HuberMQLoss)) else None
+
+
 def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
     """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.forecasting.quantiles.start_in_order`."""
     if isinstance(loss, (MQLoss, HuberMQLoss)):

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.adapters.neuralforecast.mixins import LinearRate, MaskedWindows, WeightAveraging
+from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, MaskedWindows, PathRates, WeightAveraging
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
+_TRAINING = ForecasterTraining()
 _HOST_NAMES = {  # of ForecastingConfig's fields
     "horizon": "h",
     "lookback": "input_size",
@@ -38,7 +40,7 @@ _HOST_NAMES = {  # of ForecastingConfig's fields
 }
 
 
-class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
+class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
     All series of the panel are the channels of one window; they are ordered by name unless `channel_order` says
@@ -77,6 +79,12 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         One cycle a series instead of a common one; the panel then keeps its number of series.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase in the cycle.
+    individual : bool
+        Give each series parameters of its own, for series that are different things; the panel then keeps its number of
+        series, and their order.
+    level_reversion : bool
+        Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
+        standardised as a whole, for example by `local_scaler_type` of `NeuralForecast`.
     bounded : bool
         Keep the forecasts of each series, and their quantiles, between the smallest and the largest value that it had
         in training. For series that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
@@ -85,13 +93,24 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         All ids of the panel in the order that attention shall see them in.
     shuffle_channels : bool
         Train on random channel orders.
+    ridge : float, optional
+        Start the linear path and the cycle in closed form from the training rows, with that ridge (.1 where there is
+        little noise, 3 where there is much); see `mvpa_ts.least_squares_start`. Each `fit` then begins there. None
+        starts at zero.
+    cycle_strength, reversion_strength : float
+        Of that start.
+    frequency_weight : float
+        Share of the training loss that is the L1 norm of the error's Fourier transform over the horizon (FreDF,
+        arXiv:2402.02399); of quantiles, of the median's error. Not with distributions.
     weight_averaging : float, optional
-        Decay of an exponential moving average of the weights, which is validated and kept.
+        Decay of an exponential moving average of the weights, which is validated and kept. None keeps no average.
     linear_learning_rate : float, optional
-        Learning rate of the linear path and the cycle, `learning_rate` being that of the attention path; by default the
-        same. A short training leaves a linear path at 1e-3 far from its end; ETTh1 wants 3e-2 beside 4e-4. An
+        Learning rate of the linear path and the cycle, `learning_rate` being that of the attention path; by default 30
+        times that. A short training leaves a linear path at 1e-3 far from its end; ETTh1 wants 3e-2 beside 4e-4. An
         `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the attention path, then of
         the linear one.
+    lr_scheduler, num_lr_decays
+        As in every model of the host, but the default is one cycle of both learning rates over `max_steps`.
     use_norm : bool
         Normalise each window and series in the network. With losses that only the host can scale back (distributions,
         implicit quantiles), and with `exclude_insample_y`, the host's scaler does it instead.
@@ -154,10 +173,16 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         cycle_column: str | None = None,
         cycle_per_series: bool = False,
         phase_weights: bool = _DEFAULT["phase_weights"],
+        individual: bool = False,
+        level_reversion: bool = _DEFAULT["level_reversion"],
         bounded: bool = False,
         channel_order: Sequence[Any] | None = None,
         shuffle_channels: bool = _DEFAULT["shuffle_channels"],
-        weight_averaging: float | None = None,
+        ridge: float | None = None,
+        cycle_strength: float = _TRAINING.cycle_strength,
+        reversion_strength: float = _TRAINING.reversion_strength,
+        frequency_weight: float = _TRAINING.frequency_weight,
+        weight_averaging: float | None = _TRAINING.weight_averaging,
         linear_learning_rate: float | None = None,
         use_norm: bool = _DEFAULT["normalise"],
         loss: nn.Module | None = None,
@@ -189,10 +214,14 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         for name, number in (("h", h), ("input_size", input_size), ("n_series", n_series)):
             if not isinstance(number, Integral) or number < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
-        if weight_averaging is not None and not 0.0 < weight_averaging < 1.0:
-            raise ValueError(f"weight_averaging must be in (0, 1) or None, got {weight_averaging}")
-        if linear_learning_rate is not None and not linear_learning_rate > 0.0:
-            raise ValueError(f"linear_learning_rate must be positive or None, got {linear_learning_rate}")
+        training = ForecasterTraining(
+            linear_learning_rate=linear_learning_rate,
+            weight_averaging=weight_averaging,
+            frequency_weight=frequency_weight,
+            ridge=ridge,
+            cycle_strength=cycle_strength,
+            reversion_strength=reversion_strength,
+        )
         if patch_len is None:
             patch_len = min(_DEFAULT["patch_length"], input_size)
         if stride is None:
@@ -205,12 +234,18 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
-        if bounded and (host_scales or scaler != "identity"):
-            raise ValueError(
-                "bounded needs windows in the units of the series: leave out scaler_type and exclude_insample_y, and "
-                f"take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
-                f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
-            )
+        for name, wanted in (
+            ("bounded", bounded),
+            ("level_reversion", level_reversion),
+            ("ridge", ridge is not None),
+            ("frequency_weight", frequency_weight > 0.0),
+        ):
+            if wanted and (host_scales or scaler != "identity"):
+                raise ValueError(
+                    f"{name} needs windows in the units of the series: leave out scaler_type and exclude_insample_y, "
+                    f"and take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
+                    f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
+                )
 
         super().__init__(
             h=h,
@@ -253,7 +288,10 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         self.linear_learning_rate = linear_learning_rate
         self.cycle_column = cycle_column
         self.cycle_per_series = cycle_per_series
+        self.individual = individual
         self.bounded = bounded
+        self.frequency_weight = frequency_weight
+        self._training = training
         self.channel_order = None
         if channel_order is not None:  # plain values, of whatever array they come in, for they are saved
             self.channel_order = [name.item() if isinstance(name, np.generic) else name for name in channel_order]
@@ -287,6 +325,8 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
                 cycle_length=cycle_length,
                 cycle_channels=n_series if cycle_per_series else None,
                 phase_weights=phase_weights,
+                individual_channels=n_series if individual else None,
+                level_reversion=level_reversion,
                 bounded_channels=n_series if bounded else None,
                 future_size=self.futr_exog_size - (cycle_column is not None),
                 historic_size=self.hist_exog_size,
@@ -322,10 +362,15 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
         self._check_panel(dataset, distributed_config)
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
+        order, _ = self._order(torch.device("cpu"))
         if self.bounded:
-            order, _ = self._order(torch.device("cpu"))
             lower, upper = panel.value_range(dataset, val_size + test_size)
             self.network.set_bounds(lower[order], upper[order])
+        if self._training.ridge is not None:
+            windows = panel.windows(
+                dataset, val_size + test_size, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
+            )
+            start_in_closed_form(self.network, windows.channels(order), self._training)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:
@@ -357,7 +402,7 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
         self._check_panel(dataset)
-        for option in ("cycle_per_series", "bounded"):
+        for option in ("cycle_per_series", "individual", "bounded"):
             if getattr(self, option) and len(dataset) != self.n_series:
                 raise ValueError(
                     f"{option} keeps the model to the {self.n_series} series (n_series) of its fit, got {len(dataset)}"
@@ -389,7 +434,9 @@ class MVPA(WeightAveraging, LinearRate, MaskedWindows, BaseModel):
             future=None if future is None else future[:, :, order],
             static=None if static is None else static[order],
         )[:, :, rank]
-        return losses.flattened(losses.sorted_quantiles(output, self.loss), self.loss)
+        output = losses.sorted_quantiles(output, self.loss)
+        self._forecast = output if self.training and self.frequency_weight else None
+        return losses.flattened(output, self.loss)
 
     def _order(self, device: torch.device) -> tuple[Any, Any]:
         """Indices that put the host's series into the wanted order and back."""

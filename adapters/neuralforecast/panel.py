@@ -15,7 +15,7 @@ from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.windows import observed_range
+from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
 
 def check_local(dataset: Any, distributed_config: Any = None) -> None:
@@ -65,6 +65,28 @@ def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, 
         ranges.append(torch.stack(observed_range(y[start:stop], trained[start:stop])))
     lower, upper = torch.cat(ranges, dim=1)
     return lower, upper
+
+
+def windows(
+    dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: int, horizon: int, cycle_column: str | None
+) -> Windows:
+    """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends."""
+    if not hasattr(dataset, "temporal"):
+        raise ValueError("ridge needs df in memory: parquet files are read series by series")
+    columns, temporal = dataset.temporal_cols, dataset.temporal.numpy()
+    lengths = np.diff(dataset.indptr)
+    values = np.full((lengths.max(), dataset.n_groups), np.nan)
+    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
+        y = temporal[start:stop, dataset.y_idx].astype(float)
+        missing = temporal[start:stop, columns.get_loc("available_mask")] == 0
+        values[len(values) - len(y) :, series] = np.where(missing, np.nan, y)
+    position = 0
+    if cycle_column is not None:
+        longest = dataset.indptr[lengths.argmax()]
+        position = round(float(temporal[longest, columns.get_loc(cycle_column)]))
+    rows = Series(values[: len(values) - held_out], position=position)
+    unscaled = Scaling(np.zeros(dataset.n_groups), np.ones(dataset.n_groups))
+    return series_windows([rows], [unscaled], lookback=lookback, horizon=horizon)["train"]
 
 
 def check_dates(dataset: BaseTimeSeriesDataset) -> None:

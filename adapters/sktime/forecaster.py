@@ -49,15 +49,17 @@ class MVPAForecaster(BaseForecaster):
     individual : bool
         Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
         to their number.
+    level_reversion : bool
+        Learn how far each step of the forecast returns from the window's mean towards that of the whole column.
     bounded : bool
         Keep the forecasts of each column, and their quantiles, between the smallest and the largest value of all rows
         that it was last fitted to. For columns that cannot pass a limit and often lie on it: rain, sunshine, sales; not
         for those that grow. The network then keeps to their number.
     quantiles : sequence of float
         Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
-    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging,
-    validation_fraction, patience
-        As in `ForecasterTraining`.
+    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
+    frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
+        As in `ForecasterTraining`, where the first is `steps`.
     finetune_steps : int
         Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights alone.
     random_state : int, RandomState or None
@@ -127,6 +129,7 @@ class MVPAForecaster(BaseForecaster):
         sp: int | None = None,
         phase_weights: bool = _DEFAULT.phase_weights,
         individual: bool = False,
+        level_reversion: bool = _DEFAULT.level_reversion,
         bounded: bool = False,
         quantiles: Sequence[float] = LEVELS,
         max_steps: int = _TRAINING.steps,
@@ -135,6 +138,11 @@ class MVPAForecaster(BaseForecaster):
         linear_learning_rate: float | None = _TRAINING.linear_learning_rate,
         weight_decay: float = _TRAINING.weight_decay,
         weight_averaging: float | None = _TRAINING.weight_averaging,
+        horizon_decay: float = _TRAINING.horizon_decay,
+        frequency_weight: float = _TRAINING.frequency_weight,
+        ridge: float | None = _TRAINING.ridge,
+        cycle_strength: float = _TRAINING.cycle_strength,
+        reversion_strength: float = _TRAINING.reversion_strength,
         validation_fraction: float = _TRAINING.validation_fraction,
         patience: int | None = _TRAINING.patience,
         finetune_steps: int = 50,
@@ -160,6 +168,7 @@ class MVPAForecaster(BaseForecaster):
         self.sp = sp
         self.phase_weights = phase_weights
         self.individual = individual
+        self.level_reversion = level_reversion
         self.bounded = bounded
         self.quantiles = quantiles
         self.max_steps = max_steps
@@ -168,6 +177,11 @@ class MVPAForecaster(BaseForecaster):
         self.linear_learning_rate = linear_learning_rate
         self.weight_decay = weight_decay
         self.weight_averaging = weight_averaging
+        self.horizon_decay = horizon_decay
+        self.frequency_weight = frequency_weight
+        self.ridge = ridge
+        self.cycle_strength = cycle_strength
+        self.reversion_strength = reversion_strength
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.finetune_steps = finetune_steps

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from einops import rearrange
@@ -14,7 +15,7 @@ from mvpa_ts.forecasting.network import ForecastingNetwork, location_scale
 @torch.no_grad()
 def least_squares_start(
     network: ForecastingNetwork,
-    batches: Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]],
+    batches: Callable[[], Iterable[Sequence[Tensor | None]]],
     *,
     ridge: float = 0.1,
     cycle_strength: float = 0.5,
@@ -30,9 +31,14 @@ def least_squares_start(
     Parameters
     ----------
     network : ForecastingNetwork
-        With one output per step; changed in place. Its attention path stays as it is (a new one gives zero).
+        Changed in place. Its attention path stays as it is (a new one gives zero). Of several outputs per step, all
+        have the same forecast, and their biases are scaled by what is left: quantiles that were started at those of a
+        normal distribution (`start_in_order`) then have the spread of the errors.
     batches : callable
-        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,), all observed.
+        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,). Where something
+        is missing also the look-back's mask (B, L, C), and which of the horizon counts (B, h, C); None: all. A channel
+        of a window counts where its whole horizon does and half of its look-back is observed; what is missing there
+        is taken as the window's mean.
     ridge : float
         Added to the variance of every input, of which the mean is about one. A tenth keeps the regression from reading
         noise; more helps where windows are few or the future is less like the past.
@@ -48,7 +54,7 @@ def least_squares_start(
     Raises
     ------
     ValueError
-        The network has several outputs, there is no window, or a ridge is negative.
+        Some outputs are no levels, there is no window that varies, or a ridge is negative.
 
     Examples
     --------
@@ -64,8 +70,8 @@ def least_squares_start(
     True
     """
     config = network.config
-    if config.num_outputs != 1:
-        raise ValueError(f"network must have one output per step, it has {config.num_outputs}")
+    if config.location_outputs is not None:
+        raise ValueError("network must have location_outputs = None: not every output is a level")
     if ridge < 0.0 or correction_ridge < 0.0:
         raise ValueError(f"ridge and correction_ridge must be at least 0, got {ridge} and {correction_ridge}")
     if config.phase_weights:
@@ -73,38 +79,62 @@ def least_squares_start(
     if config.cycle_length is not None:
         network.cycle.copy_(cycle_strength * _mean_profile(network, batches()))
     # Sums of squares and products over windows, one matrix a channel or one for all.
-    variance, covariance, total = _moments(network, batches())
+    moments = _moments(network, batches())
+    variance, covariance, total = moments.variance, moments.covariance, moments.total
     if not bool(total.sum() > 0.0):
         raise ValueError("batches gave no window that varies")
     common = _ridge_solution(variance.sum(0), covariance.sum(0), total.sum(), ridge)
-    network.linear.weight.copy_(common.mT)
-    network.linear.bias.zero_()
+    outputs = config.num_outputs
+    network.linear.weight.copy_(common.mT.repeat_interleave(outputs, 0))
+    solution = common.expand_as(covariance)
     if config.individual_channels is not None:
         left = covariance - variance @ common
-        network.corrections.copy_(_ridge_solution(variance, left, total, correction_ridge))
+        corrections = _ridge_solution(variance, left, total, correction_ridge)
+        network.corrections.copy_(corrections.repeat_interleave(outputs, 2))
+        solution = solution + corrections
+    if outputs == 1:
+        network.linear.bias.zero_()
+    else:
+        explained = (solution * (2.0 * covariance - variance @ solution)).sum((0, 1))
+        spread = ((moments.future - explained) / total.sum()).clamp(min=0.0).sqrt()
+        network.linear.bias.mul_(spread.repeat_interleave(outputs))
     if config.level_reversion:
         network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
 
 
-def _moments(
-    network: ForecastingNetwork, batches: Iterable[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted sums of past × past [K, L, L], past × future [K, L, h] and of the weights [K]; K channels, or 1."""
+class _Window(NamedTuple):
+    """Windows as the linear path sees them, in double precision: look-back and horizon, and what each counts."""
+
+    past: Tensor  # [B, L, C]
+    future: Tensor  # [B, h, C]
+    weight: Tensor  # [B, 1, C]
+
+
+class _Moments(NamedTuple):
+    """Weighted sums over windows for each of K channels, or for all as one (K = 1)."""
+
+    variance: Tensor  # past × past [K, L, L]
+    covariance: Tensor  # past × future [K, L, h]
+    total: Tensor  # weights [K]
+    future: Tensor  # future², over all channels [h]
+
+
+def _moments(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> _Moments:
     config = network.config
     L, K = config.lookback, config.individual_channels or 1
     variance = network.linear.weight.new_zeros(K, L, L, dtype=torch.float64)
     covariance = variance.new_zeros(K, L, config.horizon)
-    total = variance.new_zeros(K)
+    total, squares = variance.new_zeros(K), variance.new_zeros(config.horizon)
     group = "c b" if config.individual_channels is not None else "1 (b c)"
-    for x, y, phase in batches:
-        past, future, scale = _normalised(network, x, y, phase)
-        rows = rearrange(past, f"b l c -> {group} l")
-        weight = rearrange(scale.square(), f"b 1 c -> {group} 1")
+    for window in _normalised(network, batches):
+        rows = rearrange(window.past, f"b l c -> {group} l")
+        weight = rearrange(window.weight, f"b 1 c -> {group} 1")
         weighted = (rows * weight).mT
         variance += weighted @ rows
-        covariance += weighted @ rearrange(future, f"b h c -> {group} h")
+        covariance += weighted @ rearrange(window.future, f"b h c -> {group} h")
         total += weight.sum((1, 2))
-    return variance, covariance, total
+        squares += (window.future.square() * window.weight).sum((0, 2))
+    return _Moments(variance, covariance, total, squares)
 
 
 def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: float) -> Tensor:
@@ -114,46 +144,87 @@ def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: 
     return torch.linalg.solve(variance / total + ridge * identity, covariance / total)
 
 
-def _return_to_zero(network: ForecastingNetwork, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Regression of the errors of a network without reversion on the level of the window, for each step, [h]."""
+def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
+    """Regression of the errors without reversion and bounds on the level of the window, for each step, [h]."""
     network.reversion.zero_()
+    bounds = None
+    if network.config.bounded_channels is not None:
+        bounds = network.lower.clone(), network.upper.clone()
+        network.set_bounds(network.lower - torch.inf, network.upper + torch.inf)
     training = network.training
     network.eval()
+    median = (network.config.num_outputs - 1) // 2
     product, square = torch.zeros(network.config.horizon, dtype=torch.float64), 0.0
-    for x, y, phase in batches:
-        level = location_scale(x, None)[0].double()
-        error = network(x, phase=phase)[..., 0].double() - y.double()
+    for x, y, phase, mask, counted in map(_filled, batches):
+        level = location_scale(x, mask)[0].double()
+        if (share := _counting(mask, counted)) is not None:
+            level = level * share
+        error = network(x, mask, phase=phase)[..., median].double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
         square += level.square().sum().item()
     network.train(training)
+    if bounds is not None:
+        network.set_bounds(*bounds)
     return product / max(square, torch.finfo(product.dtype).tiny)
 
 
-def _mean_profile(network: ForecastingNetwork, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
     """Mean of the normalised look-backs at each phase, [cycle_length, cycle_channels or 1]."""
     config, cycle = network.config, network.cycle
     total = torch.zeros_like(cycle, dtype=torch.float64)
-    count = torch.zeros_like(total[:, :1])
+    count = torch.zeros_like(total)
     steps = torch.arange(config.lookback, device=cycle.device)
     assert config.cycle_length is not None
-    for x, _, phase in batches:
-        location, scale = location_scale(x, None) if config.normalise else (x.new_zeros(()), x.new_ones(()))
+    for x, _, phase, mask, _ in map(_filled, batches):
+        location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         values = (x - location) / scale
+        seen = torch.ones_like(values) if mask is None else mask.to(values)
+        values = values * seen
         if config.cycle_channels is None:
             values = values.mean(-1, keepdim=True)
+            seen = seen.mean(-1, keepdim=True)
         at = ((phase[:, None] + steps) % config.cycle_length).flatten()
         total.index_add_(0, at, values.flatten(0, 1).double())
-        count.index_add_(0, at, torch.ones_like(at, dtype=torch.float64)[:, None])
-    return (total / count.clamp(min=1.0)).to(cycle.dtype)
+        count.index_add_(0, at, seen.flatten(0, 1).double())
+    return torch.where(count > 0.0, total / count, 0.0).to(cycle.dtype)
 
 
-def _normalised(network: ForecastingNetwork, x: Tensor, y: Tensor, phase: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Look-back and horizon as the linear path sees them, and the scale of each window and channel [B, 1, C]."""
+def _normalised(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Iterator[_Window]:
     config = network.config
-    location, scale = location_scale(x, None) if config.normalise else (x.new_zeros(()), x.new_ones(x[:, :1].shape))
-    past, future = (x - location) / scale, (y - location) / scale
-    if config.cycle_length is not None:
-        steps = torch.arange(config.lookback + config.horizon, device=x.device)
-        cycle = network.cycle[(phase[:, None] + steps) % config.cycle_length]
-        past, future = past - cycle[:, : config.lookback], future - cycle[:, config.lookback :]
-    return past.double(), future.double(), scale.double()
+    for x, y, phase, mask, counted in map(_filled, batches):
+        location, scale = x.new_zeros(()), x.new_ones(x[:, :1].shape)
+        if config.normalise:
+            location, scale = location_scale(x, mask)
+        past, future = (x - location) / scale, (y - location) / scale
+        if config.cycle_length is not None:
+            steps = torch.arange(config.lookback + config.horizon, device=x.device)
+            cycle = network.cycle[(phase[:, None] + steps) % config.cycle_length]
+            past, future = past - cycle[:, : config.lookback], future - cycle[:, config.lookback :]
+        weight = scale.square()
+        if mask is not None:
+            past = past.masked_fill(~mask, 0.0)
+        if (share := _counting(mask, counted)) is not None:
+            weight = weight * share
+        yield _Window(past.double(), future.double(), weight.double())
+
+
+def _filled(batch: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Look-back, horizon, phase, mask and what counts; zeros where nothing is observed."""
+    x, y, phase, mask, counted = (*batch, None, None)[:5]
+    assert x is not None
+    assert y is not None
+    assert phase is not None
+    x = x if mask is None else x.masked_fill(~mask, 0.0)
+    y = y if counted is None else y.masked_fill(~counted, 0.0)
+    return x, y, phase, mask, counted
+
+
+def _counting(mask: Tensor | None, counted: Tensor | None) -> Tensor | None:
+    """Which channels of which windows count, [B, 1, C]; None: all."""
+    share = None
+    if mask is not None:
+        share = mask.float().mean(1, keepdim=True) >= 0.5
+    if counted is not None:
+        whole = counted.all(1, keepdim=True)
+        share = whole if share is None else share & whole
+    return share

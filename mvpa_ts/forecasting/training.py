@@ -245,12 +245,7 @@ class _Run:
         self.rates = [group["lr"] for group in groups]
         self.schedule = None
         if training.schedule == "one-cycle":
-            self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-                self.optimizer,
-                self.rates,
-                total_steps=self.total + 1,
-                pct_start=max(0.2, 1.5 / (self.total + 1)),  # torch divides by zero where the rise takes one step
-            )
+            self.schedule = one_cycle(self.optimizer, self.total)
         self.average = WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up)
         self.weights: dict[str, Tensor] | None = None  # of the best validation, or of the last
         self.errors = (float("inf"), float("inf"))
@@ -365,21 +360,32 @@ class _Run:
             setattr(self, name, state[name])
 
 
+def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.OneCycleLR:
+    """One cycle of the learning rates over that many steps: up for a fifth of them, then down to nearly nothing."""
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        [group["lr"] for group in optimizer.param_groups],
+        total_steps=steps + 1,
+        pct_start=max(0.2, 1.5 / (steps + 1)),  # torch divides by zero where the rise takes one step
+    )
+
+
 def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
-    """Least squares for the linear path of a `ForecastingNetwork`, on some of the windows: neighbours are alike."""
+    """Least squares for the linear path of a `ForecastingNetwork`, on some of the windows: neighbours are alike.
+
+    Windows without a missing value are enough where there are some; otherwise all are read, with their masks.
+    """
     if not isinstance(model, ForecastingNetwork):
         raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
     assert training.ridge is not None
     complete = windows.complete()
-    every = max(1, min(_CLOSED_FORM_EVERY, len(complete) // _CLOSED_FORM_WINDOWS))
-    chosen = complete.thinned(every)
+    usable = complete if len(complete) else windows
+    every = max(1, min(_CLOSED_FORM_EVERY, len(usable) // _CLOSED_FORM_WINDOWS))
+    chosen = usable.thinned(every)
 
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for inputs, target, _ in chosen.batches(256):
-            x, phase = inputs["x"], inputs["phase"]
-            assert x is not None
-            assert phase is not None
-            yield x, target, phase
+    def batches() -> Iterator[tuple[Tensor | None, ...]]:
+        for inputs, target, counted in chosen.batches(256):
+            yield inputs["x"], target, inputs["phase"], inputs["mask"], counted
 
     least_squares_start(
         model,

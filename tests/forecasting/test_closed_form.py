@@ -9,6 +9,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, least_squares_start
+from mvpa_ts.forecasting.quantiles import start_in_order
 
 L, H, C, P = 13, 5, 3, 6
 
@@ -122,10 +123,54 @@ def test_reversion_is_a_share_of_the_regression_on_the_level() -> None:
         assert network.reversion[step].item() == pytest.approx(-0.4 * slope.item(), abs=1e-5)
 
 
+def test_quantiles_start_with_the_spread_of_the_errors() -> None:
+    data, levels = _windows(), torch.tensor([0.1, 0.5, 0.9])
+    plain, network = _started(), _started(num_outputs=3)
+    start_in_order(network.linear, levels)
+    for one in (plain, network):
+        least_squares_start(one, lambda: _halves(data), ridge=0.2)
+    x, y, phase = data
+    scale = x.var(1, correction=0).add(1e-5).sqrt()  # [B, C]
+    forecast = network(x, phase=phase)
+    torch.testing.assert_close(forecast[..., 1], plain(x, phase=phase)[..., 0])
+    # Windows weigh as the variance of their look-back, which is what scaling the errors back comes to.
+    spread = ((forecast[..., 1] - y).square().sum((0, 2)) / scale.square().sum()).sqrt()
+    offsets = (forecast[..., 2] - forecast[..., 1]) / scale[:, None]
+    torch.testing.assert_close(offsets, (1.2815516 * spread)[None, :, None].expand_as(offsets), rtol=1e-3, atol=1e-4)
+
+
+def test_windows_with_gaps_count_where_their_horizon_is_whole() -> None:
+    x, y, phase = _windows()
+    generator = torch.Generator().manual_seed(0)
+    mask, counted = torch.ones_like(x, dtype=torch.bool), torch.ones_like(y, dtype=torch.bool)
+    mask[50:60, 3, 1] = False
+    mask[60:70, : L // 2 + 1, 0] = False  # less than half is left
+    counted[100:120, 2, 2] = False
+    garbage = torch.randn(x.shape, generator=generator) * 1e6
+    network, expected = _started(), _started()
+    least_squares_start(network, lambda: [(torch.where(mask, x, garbage), y, phase, mask, counted)], ridge=0.2)
+    rows: list[tuple[np.ndarray, np.ndarray, float]] = []
+    for window in range(len(x)):
+        for channel in range(C):
+            seen = mask[window, :, channel].numpy()
+            if not counted[window, :, channel].all() or seen.mean() < 0.5:
+                continue
+            past, future = x[window, :, channel].double().numpy(), y[window, :, channel].double().numpy()
+            mean, scale = past[seen].mean(), np.sqrt(past[seen].var() + 1e-5)
+            rows.append((np.where(seen, (past - mean) / scale, 0.0), (future - mean) / scale, scale))
+    past, future, scale = (np.array(part) for part in zip(*rows, strict=True))
+    np.testing.assert_allclose(network.linear.weight.detach(), _ridge(past, future, scale, 0.2), atol=1e-4)
+    everything = torch.ones_like(mask), torch.ones_like(counted)
+    least_squares_start(network, lambda: [(x, y, phase, *everything)])
+    least_squares_start(expected, lambda: [(x, y, phase)])
+    torch.testing.assert_close(network.linear.weight, expected.linear.weight)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     data = _windows(30)
-    with pytest.raises(ValueError, match="one output per step, it has 2"):
-        least_squares_start(_started(num_outputs=2), lambda: [data])
+    spread = ForecastingNetwork(ForecastingConfig(H, L, num_layers=0, num_outputs=2, location_outputs=(0,)))
+    with pytest.raises(ValueError, match="not every output is a level"):
+        least_squares_start(spread, lambda: [data])
     with pytest.raises(ValueError, match="at least 0, got -1"):
         least_squares_start(_started(), lambda: [data], ridge=-1.0)
     with pytest.raises(ValueError, match="no window"):

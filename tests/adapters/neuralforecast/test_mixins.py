@@ -32,10 +32,40 @@ def test_the_linear_path_has_its_own_learning_rate(
             encoder.head.weight.abs().mean().item() if encoder else 0.0,
         )
 
-    linear, head = step(None)
+    linear, head = step(1e-3)
     further, same = step(2e-2)
     assert further == pytest.approx(20 * linear, rel=1e-3)
     assert same == pytest.approx(head, rel=1e-6)
+    assert step(None)[0] == pytest.approx(30 * linear, rel=1e-3)
+
+
+def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Callable, dataset: Callable):
+    """Up for a fifth of the steps, then down to nearly nothing; a schedule that the host is told of wins."""
+
+    def rates(**options) -> list[list[float]]:
+        model, seen = tiny(max_steps=20, **options), []
+        step = torch.optim.Adam.step
+
+        def noted(optimizer, *arguments, **keywords):
+            seen.append([group["lr"] for group in optimizer.param_groups])
+            return step(optimizer, *arguments, **keywords)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.optim.Adam, "step", noted)
+            model.fit(dataset(panel(4)))
+        assert model.weight_averaging == 0.99
+        return seen
+
+    cycle = rates(learning_rate=1e-3)
+    attention = [slow for slow, _ in cycle]
+    assert len(attention) == 20
+    assert attention.index(max(attention)) in (3, 4)
+    assert max(attention) == pytest.approx(1e-3, rel=0.05)
+    assert attention[-1] < 2e-5
+    assert all(fast == pytest.approx(30 * slow) for slow, fast in cycle)
+    assert {tuple(both) for both in rates(lr_scheduler=torch.optim.lr_scheduler.ConstantLR,
+                                          lr_scheduler_kwargs={"factor": 1.0})} == {(1e-3, 3e-2)}  # fmt: skip
+    assert rates(num_lr_decays=2, learning_rate=1e-3)[-1][0] == pytest.approx(5e-4)
 
 
 def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable, panel: Callable, dataset: Callable):

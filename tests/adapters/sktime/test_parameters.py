@@ -29,7 +29,8 @@ def test_every_parameter_arrives(monkeypatch):
         "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
         "quantiles": (0.2, 0.5),
         "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
-        "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
+        "horizon_decay": 0.7, "frequency_weight": 0.8, "ridge": 0.9, "cycle_strength": 0.11, "reversion_strength": 0.12,
+        "level_reversion": True, "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
     with pytest.raises(InterruptedError):
         MVPAForecaster(**changes, individual=True, bounded=True).fit(waves(), fh=[3])

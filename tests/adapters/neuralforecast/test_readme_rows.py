@@ -1,0 +1,88 @@
+"""README's rows of MVPA through neuralforecast: the first steps are those of the experiments' loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("neuralforecast")
+from harness.forecasting.host import host_model, long_frame
+from harness.forecasting.models import MVPA_SETTINGS, configured
+from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import MAE, MQLoss
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.forecasting.training import train
+from mvpa_ts.windows import Windows
+
+ROWS, L, H, CHANNELS, STEPS = 700, 96, 24, 3, 6
+# A loader of the host draws windows at random; all of them in each step, and no dropout, make steps comparable.
+STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+
+
+def values() -> np.ndarray:
+    generator = np.random.default_rng(0)
+    hours = np.arange(ROWS)[:, None]
+    waves = np.sin(2 * np.pi * hours / 24 + np.arange(CHANNELS)) + 0.3 * generator.standard_normal((ROWS, CHANNELS))
+    waves[:, -1] = np.maximum(waves[:, -1], 0.0)
+    return waves.astype(np.float32)
+
+
+@pytest.mark.parametrize("dataset", MVPA_SETTINGS)
+def test_first_steps_are_those_of_the_harness(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = {"train": Windows(torch.from_numpy(values()), torch.arange(ROWS - L - H + 1), L, H)}
+    settings = {**MVPA_SETTINGS[dataset], **STILL}
+    torch.manual_seed(1)
+    network, training, _ = configured(dataset, H, CHANNELS, settings)
+    model = host_model(
+        dataset, H, CHANNELS, settings, max_steps=STEPS, windows_batch_size=None, random_seed=1,
+        enable_progress_bar=False, enable_model_summary=False, logger=False, accelerator="cpu",
+    )  # fmt: skip
+    assert model.network.config == network.config
+    model.network.load_state_dict(network.state_dict())
+    expected: list[float] = []
+    training = replace(training, epochs=None, patience=None, steps=STEPS, batch_size=ROWS)
+    train(network, windows, training, seed=1, progress=lambda step, loss: expected.append(loss))
+    found: list[float] = []
+    step = MVPA.training_step
+
+    def noted(self: MVPA, *arguments: Any) -> torch.Tensor:
+        loss = step(self, *arguments)
+        found.append(float(loss.detach()))
+        return loss
+
+    monkeypatch.setattr(MVPA, "training_step", noted)
+    NeuralForecast(models=[model], freq="h").fit(long_frame(pd.DataFrame(values(), columns=list("abc")), dataset))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("option", ["ridge", "frequency_weight", "level_reversion"])
+def test_options_in_units_of_the_series_refuse_a_scaler(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} needs windows in the units of the series"):
+        MVPA(h=2, input_size=4, n_series=2, scaler_type="standard", **{option: 1.0})
+
+
+@pytest.mark.parametrize("loss", [MAE(), MQLoss(level=[80])])
+def test_closed_form_start_is_where_training_begins(loss: Any) -> None:
+    """A regression has the answer before the first step: a wave is forecast without training."""
+    steps = np.arange(300)
+    frame = long_frame(pd.DataFrame({name: np.sin(2 * np.pi * (steps + i) / 12) for i, name in enumerate("ab")}))
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+    errors = []
+    for ridge in (None, 1e-4):
+        model = MVPA(
+            h=12, input_size=24, n_series=2, ridge=ridge, max_steps=1, learning_rate=1e-9, linear_learning_rate=1e-9,
+            loss=loss, **quiet,
+        )  # fmt: skip
+        host = NeuralForecast(models=[model], freq="h")
+        host.fit(frame[frame["ds"] < frame["ds"].max() - pd.Timedelta("11h")])
+        forecast = host.predict().merge(frame, on=["unique_id", "ds"])
+        name = next(column for column in forecast.columns if column.startswith("MVPA") and "lo" not in column)
+        errors.append((forecast[name] - forecast["y"]).abs().mean())
+    assert len(forecast) == 24
+    assert errors[1] < 0.02 < 0.5 < errors[0]
