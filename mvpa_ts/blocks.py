@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from mvpa_ts.attention.cache import KeyValueCache
+from mvpa_ts.attention.module import MVPAttention
+
 
 class SwiGLU(nn.Module):
     """Gated MLP ``W2 (silu(Wg x) · Wu x)`` without biases."""
@@ -42,6 +45,13 @@ class ParallelBlock(nn.Module):
         """Map tokens [B, T, C, D] to [B, T, C, D]; masks as in `MVPAttention.forward`."""
         normed = self.norm(x)
         return x + self.dropout(self.attention(normed, time_codebook, channel_codebook, **masks)) + self.mlp(normed)
+
+    def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
+        """Map a stream's newest segment [1 or 2, C, D], as `MVPAttention.step` does; for inference."""
+        if not isinstance(self.attention, MVPAttention):
+            raise TypeError(f"a stream needs MVPAttention in every block, got {type(self.attention).__name__}")
+        normed = self.norm(x)
+        return x + self.attention.step(normed, cache) + self.mlp(normed)
 
 
 class MVPAStack(nn.Module):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from mvpa_ts.attention import MVPAttention
-from mvpa_ts.attention.last_segment import last_segment_attention
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -67,10 +65,18 @@ class StreamingMVPFormer(SampleFeed):
         self.num_channels = num_channels
         self.context = context
         with torch.inference_mode():
+            stack = model.stack
+            assert stack.time_codebook is not None
+            assert stack.channel_codebook is not None
             self._layers = [
-                _Layer(block, model, num_channels, context)
-                for block in model.stack.blocks
-                if isinstance(block, ParallelBlock)
+                (
+                    block,
+                    block.attention.make_cache(
+                        stack.time_codebook, stack.channel_codebook, num_channels=num_channels, context=context
+                    ),
+                )
+                for block in stack.blocks
+                if isinstance(block, ParallelBlock) and isinstance(block.attention, MVPAttention)
             ]
         self.reset()
 
@@ -78,9 +84,8 @@ class StreamingMVPFormer(SampleFeed):
         """Forget the past."""
         self.num_segments = 0
         """Segments seen so far."""
-        device = next(self.model.parameters()).device
-        self._real = torch.zeros(2 * self.context, self.num_channels, dtype=torch.bool, device=device)
-        self._stop = 0
+        for _, cache in self._layers:
+            cache.reset()
         self._waiting = np.empty((self.num_channels, 0), np.float32)
         self._past: Tensor | None = None
 
@@ -101,23 +106,13 @@ class StreamingMVPFormer(SampleFeed):
         channel_mask = channel_mask.to(weight.device)
         segment = signal.to(weight.device)[None]
 
-        if self._stop == len(self._real):  # the buffers are full: their newer half moves to the front
-            kept = slice(self._stop - self.context + 1, self._stop)
-            self._real[: self.context - 1] = self._real[kept].clone()
-            for layer in self._layers:
-                layer.move_to_front(kept)
-            self._stop = self.context - 1
-        self._real[self._stop] = channel_mask
-        self._stop += 1
         self.num_segments += 1
-        seen = slice(max(0, self._stop - self.context), self._stop)
-        real = None if self._real[seen].all() else self._real[seen]
-
         # The first row becomes the output; the second, where there is one, goes on into the cache.
         embeddings, self._past = self.model.encode_onward(segment, channel_mask[None, None], self._past)
         x = embeddings[0].expand(2 if self._twice else 1, -1, -1)
-        for layer in self._layers:
-            x = layer.step(x, seen, real)
+        for block, cache in self._layers:
+            cache.advance(channel_mask)
+            x = block.step(x, cache)
         features = self.model.stack.norm(x[0])
         return features.masked_fill(~channel_mask[:, None], 0.0)
 
@@ -125,54 +120,3 @@ class StreamingMVPFormer(SampleFeed):
     def _twice(self) -> bool:
         config = self.model.config
         return config.dense_last_segment and config.window is not None and "content" in config.components
-
-
-class _Layer:
-    """One block with its tables, and its cache of keys and values [H_kv, 2·context, C, d]."""
-
-    def __init__(self, block: ParallelBlock, model: MVPFormer, num_channels: int, context: int) -> None:
-        attention = block.attention
-        assert isinstance(attention, MVPAttention)
-        self.block, self.attention = block, attention
-        assert model.stack.time_codebook is not None
-        assert model.stack.channel_codebook is not None
-        times, channels = model.stack.time_codebook[:context], model.stack.channel_codebook[:num_channels]
-        if model.config.row_order == "released":
-            times, channels = times.flip(0), channels.flip(0)
-        self.time_key = rearrange(attention.time_key(times), "r (h d) -> r h d", d=attention.head_dim)
-        self.channel_key = rearrange(attention.channel_key(channels), "r (h d) -> r h d", d=attention.head_dim)
-        shape = (model.config.num_kv_heads, 2 * context, num_channels, attention.head_dim)
-        # Twice as long as needed, so that a view of the segments in use is contiguous and moves are rare.
-        self.keys, self.values = (torch.zeros(shape, dtype=times.dtype, device=times.device) for _ in range(2))
-
-    def step(self, x: Tensor, seen: slice, real: Tensor | None) -> Tensor:
-        """Map the newest segment [1 or 2, C, D] through the block; `seen` are the cache's places, the last one new."""
-        attention = self.attention
-        normed = self.block.norm(x)
-        query, key, value = (
-            rearrange(projection(normed), "s c (h d) -> s c h d", d=attention.head_dim)
-            for projection in (attention.query, attention.key, attention.value)
-        )
-        attended = torch.empty_like(query)
-        for row in range(len(x)):  # the last row stays in the cache
-            self.keys[:, seen.stop - 1] = rearrange(key[row], "c h d -> h c d")
-            self.values[:, seen.stop - 1] = rearrange(value[row], "c h d -> h c d")
-            dense = attention.dense_last_segment and row == 0
-            attended[row] = last_segment_attention(
-                query[row],
-                self.keys[:, seen],
-                self.values[:, seen],
-                self.time_key,
-                self.channel_key,
-                attention.content_bias,
-                attention.time_bias,
-                attention.channel_bias,
-                window=None if dense else attention.window,
-                components=attention.components,
-                real=real,
-            )
-        return x + attention.output(rearrange(attended, "s c h d -> s c (h d)")) + self.block.mlp(normed)
-
-    def move_to_front(self, kept: slice) -> None:
-        for cache in (self.keys, self.values):
-            cache[:, : kept.stop - kept.start] = cache[:, kept].clone()

@@ -9,6 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from mvpa_ts.attention.cache import KeyValueCache
 from mvpa_ts.attention.functional import (
     COMPONENTS,
     Implementation,
@@ -17,6 +18,7 @@ from mvpa_ts.attention.functional import (
     merged_mask,
     mvpa_attention,
 )
+from mvpa_ts.attention.last_segment import last_segment_attention
 
 
 class MVPAttention(nn.Module):
@@ -145,6 +147,67 @@ class MVPAttention(nn.Module):
             )
             output = output.to(part.dtype).index_copy(0, samples, part)
         return output
+
+    def make_cache(
+        self, time_codebook: Tensor, channel_codebook: Tensor, *, num_channels: int, context: int
+    ) -> KeyValueCache:
+        """Make a cache of keys and values for `step`, for one stream that attends to its newest `context` segments.
+
+        With ``row_order="released"`` a stream has the rows of `context` segments and `num_channels` channels from its
+        first segment on. Raises ValueError where the module is not causal, its distances are signed, it has a
+        `channel_window`, or a codebook is too short.
+        """
+        if not self.causal or self.channel_distance != "absolute" or self.channel_window is not None:
+            raise ValueError(
+                "a stream needs causal=True, channel_distance='absolute' and channel_window=None, got "
+                f"{self.causal}, {self.channel_distance!r} and {self.channel_window}"
+            )
+        time_rows = self._rows("time_codebook", time_codebook, context, context, two_sided=False)
+        channel_rows = self._rows("channel_codebook", channel_codebook, num_channels, num_channels, two_sided=False)
+        if len(channel_rows) < num_channels:  # one row for each distance, as `last_segment_attention` reads them
+            channel_rows = torch.cat([channel_rows, channel_rows[-1:].expand(num_channels - len(channel_rows))])
+        return KeyValueCache(
+            rearrange(self.time_key(time_codebook[time_rows]), "r (h d) -> r h d", d=self.head_dim),
+            rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim),
+        )
+
+    def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
+        """Attend from a stream's newest segment to those in the cache and to itself; for inference.
+
+        Parameters
+        ----------
+        x : Tensor, shape (1 or 2, C, D)
+            The newest segment. With `dense_last_segment` its content is scored against all segments while it is the
+            last one, and within the window later on: where that differs, the first row is the output and the second
+            row, computed with the window, is what the cache keeps for the segments to come.
+        cache : KeyValueCache
+            After `advance` for this segment.
+
+        Returns
+        -------
+        Tensor, shape (1 or 2, C, D)
+        """
+        query, key, value = (
+            rearrange(projection(x), "s c (h d) -> s c h d", d=self.head_dim)
+            for projection in (self.query, self.key, self.value)
+        )
+        attended = torch.empty_like(query)
+        for row in range(len(x)):
+            cache.write(key[row], value[row])
+            attended[row] = last_segment_attention(
+                query[row],
+                cache.keys[:, cache.seen],
+                cache.values[:, cache.seen],
+                cache.time_key,
+                cache.channel_key,
+                self.content_bias,
+                self.time_bias,
+                self.channel_bias,
+                window=None if self.dense_last_segment and row == 0 else self.window,
+                components=self.components,
+                real=cache.real,
+            )
+        return self.output(rearrange(attended, "s c h d -> s c (h d)"))
 
     def _attend(
         self,

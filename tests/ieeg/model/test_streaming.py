@@ -116,10 +116,10 @@ def test_segments_leave_the_cache():
 def test_memory_does_not_grow():
     model, signal = make_model(context=3), make_signal(1)
     stream = StreamingMVPFormer(model, C)
-    places = [(layer.keys.data_ptr(), layer.keys.shape) for layer in stream._layers]
+    places = [(cache.keys.data_ptr(), cache.keys.shape) for _, cache in stream._layers]
     for _ in range(20):
         stream.step(signal)
-    assert [(layer.keys.data_ptr(), layer.keys.shape) for layer in stream._layers] == places
+    assert [(cache.keys.data_ptr(), cache.keys.shape) for _, cache in stream._layers] == places
     assert stream.num_segments == 20
 
 

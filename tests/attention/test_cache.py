@@ -1,0 +1,56 @@
+"""A stream through `MVPAttention.step` against the module over all segments at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mvpa_ts import MVPAttention
+
+SEGMENTS, C, D = 7, 4, 16
+
+
+def stream(attention: MVPAttention, x: torch.Tensor, mask: torch.Tensor | None, context: int, **sizes: int) -> list:
+    codebooks = codebook(9), codebook(sizes.get("channel_rows", 6))
+    cache = attention.make_cache(*codebooks, num_channels=C, context=context)
+    found = []
+    for t in range(SEGMENTS):
+        cache.advance(None if mask is None else mask[t])
+        found.append(attention.step(x[None, t].clone(), cache)[0])
+    return found
+
+
+def codebook(rows: int) -> torch.Tensor:
+    return torch.randn(rows, D, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", [{}, {"window": 2}, {"num_kv_heads": 1, "window": 0}, {"beyond": "clamp"}], ids=str)
+@pytest.mark.parametrize("context", [SEGMENTS, 3])
+def test_every_step_is_the_last_row_of_its_context(context: int, options: dict[str, Any], masked: bool) -> None:
+    torch.manual_seed(0)
+    attention = MVPAttention(D, 2, **options).double().eval()
+    rows = 2 if "beyond" in options else 6
+    x = torch.randn(SEGMENTS, C, D, dtype=torch.float64)
+    mask = torch.rand(SEGMENTS, C) > 0.3 if masked else None
+    found = stream(attention, x, mask, context, channel_rows=rows)
+    for t, row in enumerate(found):
+        seen = slice(max(0, t + 1 - context), t + 1)
+        whole = attention(
+            x[None, seen], codebook(9), codebook(rows), token_mask=None if mask is None else mask[None, seen]
+        )
+        torch.testing.assert_close(row, whole[0, -1], atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"causal": False}, {"channel_distance": "signed"}, {"channel_window": 2}], ids=str)
+def test_what_cannot_stream_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a stream needs causal=True, channel_distance='absolute' and channel_window"):
+        MVPAttention(D, 2, **options).make_cache(torch.zeros(9, D), torch.zeros(9, D), num_channels=3, context=3)
+
+
+def test_a_codebook_too_short_for_the_stream_is_refused() -> None:
+    with pytest.raises(ValueError, match="time_codebook covers 2 positions, the input has 3"):
+        MVPAttention(D, 2).make_cache(torch.zeros(2, D), torch.zeros(9, D), num_channels=3, context=3)
