@@ -56,7 +56,7 @@ def main() -> None:
     timed = (50, 100) if arguments.quick else (250, 500, 1000)
     results = {
         "hardware": hardware(),
-        "attention": attention_times(timed, turns=3 if arguments.quick else 9),
+        "attention": attention_times(timed, turns=3 if arguments.quick else 5),
         "memory": in_new_process("attention", sizes[-1]),
         "networks": [
             in_new_process(name, C) for C in sizes for name in NETWORKS if name != "MVPA" or C <= MOST_WITHOUT_WINDOW

@@ -125,16 +125,12 @@ def mvpa_attention(
     torch.Size([1, 6, 4, 2, 8])
     """
     terms = checked_components(components)
-    _check_tensors(query, key, value, (content_bias, time_bias, channel_bias))
+    check_call(
+        query, key, value, time_key, channel_key, (content_bias, time_bias, channel_bias), segments=None, causal=causal,
+        window=window, channel_distance=channel_distance, channel_window=channel_window, channel_beyond=channel_beyond,
+        dropout=dropout, impl=impl,
+    )  # fmt: skip
     B, T, C = query.shape[:3]
-    check_options(window, channel_distance, dropout, impl, channel_window)
-    if channel_window is not None and channel_window >= C:
-        raise ValueError(f"channel_window must be None or from 1 to C - 1 = {C - 1} channels, got {channel_window}")
-    if channel_beyond not in ("error", "clamp"):
-        raise ValueError(f"channel_beyond must be 'error' or 'clamp', got {channel_beyond!r}")
-    _check_table("time_key", time_key, key, needed=T, two_sided=not causal)
-    needed = C if channel_beyond == "error" else 1
-    _check_table("channel_key", channel_key, key, needed=needed, two_sided=channel_distance == "signed")
 
     real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
     all_real = real is None
@@ -177,6 +173,36 @@ def mvpa_attention(
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
     return (output, lse) if return_lse else output
+
+
+def check_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_key: Tensor,
+    channel_key: Tensor,
+    biases: tuple[Tensor, Tensor, Tensor],
+    *,
+    segments: int | None,
+    causal: bool,
+    window: int | None,
+    channel_distance: str,
+    channel_window: int | None,
+    channel_beyond: str,
+    dropout: float = 0.0,
+    impl: str = "auto",
+) -> None:
+    """Raise a ValueError for a tensor or an option that does not fit; `segments` where the query has but a part."""
+    _check_tensors(query, key, value, biases)
+    T, C = query.shape[1:3]
+    check_options(window, channel_distance, dropout, impl, channel_window)
+    if channel_window is not None and channel_window >= C:
+        raise ValueError(f"channel_window must be None or from 1 to C - 1 = {C - 1} channels, got {channel_window}")
+    if channel_beyond not in ("error", "clamp"):
+        raise ValueError(f"channel_beyond must be 'error' or 'clamp', got {channel_beyond!r}")
+    _check_table("time_key", time_key, key, needed=segments or T, two_sided=not causal)
+    needed = C if channel_beyond == "error" else 1
+    _check_table("channel_key", channel_key, key, needed=needed, two_sided=channel_distance == "signed")
 
 
 def checked_components(components: Iterable[str]) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ class Problem:
     channel_window: int | None
     dropout: float
     dropout_masks: tuple[Tensor, Tensor] | None  # keep_segment [B, T], keep_channel [B, C]
+    # Where the queries begin among the segments of the keys, if they are fewer: one process's share of a sample.
+    first_segment: int = 0
 
     @property
     def channel_reach(self) -> int:

@@ -143,7 +143,7 @@ def test_operators_are_registered_correctly() -> None:
     tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
     masks = torch.zeros(K, T, dtype=torch.bool), torch.zeros(K, C), None
     for with_masks, window in itertools.product((False, True), (None, 1)):
-        others = (*(masks if with_masks else (None, None, None)), True, window, False, None, 0)
+        others = (*(masks if with_masks else (None, None, None)), True, window, False, None, 0, 0)
         torch.library.opcheck(
             operator.separable_attention, (*tensors, *others), test_utils=("test_schema", "test_faketensor")
         )

@@ -17,7 +17,7 @@ from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options
 def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     """Evaluate equation (1) of docs/attention.md block by block; returns [B, T, C, H, d] and the log-sum-exp."""
     p = problem
-    B, T = p.query.shape[:2]
+    B, T = p.key.shape[:2]
     H_kv = p.key.shape[3]
     value = p.value
     if p.dropout_masks is not None:
@@ -55,13 +55,15 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
             dense_last_segment=p.dense_last_segment,
             channel_window=p.channel_window,
             reach=cut.reach,
+            first=p.first_segment,
         )
         output, lse = attend(inputs, _masks(p, cut, dtype), options)
     output = cut.joined(rearrange(output.to(p.query.dtype), "(b k) t (g c) d -> b t c (k g) d", b=rows, c=cut.size))
     lse = cut.joined(rearrange(lse, "(b k) t (g c) -> b t c (k g)", b=rows, c=cut.size))
     if p.all_real:
         return output, lse
-    return output.masked_fill(~p.real[..., None, None], 0.0), lse.masked_fill(~p.real[..., None], -math.inf)
+    unreal = ~p.real[:, p.first_segment : p.first_segment + p.query.shape[1], :, None]
+    return output.masked_fill(unreal[..., None], 0.0), lse.masked_fill(unreal, -math.inf)
 
 
 def _masks(p: Problem, cut: ChannelBlocks, dtype: torch.dtype) -> Masks | None:

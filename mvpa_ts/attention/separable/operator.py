@@ -80,7 +80,7 @@ def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Ten
     for rows in row_chunks(inputs, blocks):
         part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
         for block in blocks:
-            queries = slice(block.start, block.stop)
+            queries = block.queries
             results = Scores(part, part_masks, options, block, scratch).attend()
             for tensor, result in zip((output, lse), results, strict=True):
                 tensor[rows, queries] = result.view_as(tensor[rows, queries])
@@ -108,7 +108,7 @@ def _backward(
         for rows in row_chunks(inputs, blocks):
             part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
             for block in blocks:
-                queries = slice(block.start, block.stop)
+                queries = block.queries
                 Scores(part, part_masks, options, block, scratch).add_gradients(
                     grads.rows(rows), grad_output[rows, queries], delta[rows, queries], lse[rows, queries]
                 )
@@ -133,10 +133,11 @@ def separable_attention(
     dense_last_segment: bool,
     channel_window: int | None,
     reach: int,
+    first: int,
 ) -> tuple[Tensor, Tensor]:
     """Do what `attend` does; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
     tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
-    options = Options(causal, window, dense_last_segment, channel_window, reach)
+    options = Options(causal, window, dense_last_segment, channel_window, reach, first)
     return _forward(Inputs(*tensors), _optional_masks(segments, channels, holes), options)
 
 
@@ -167,11 +168,12 @@ def separable_attention_backward(
     dense_last_segment: bool,
     channel_window: int | None,
     reach: int,
+    first: int,
 ) -> list[Tensor]:
     """Gradients of the first eight inputs of `separable_attention`."""
     tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
     masks = _optional_masks(segments, channels, holes)
-    options = Options(causal, window, dense_last_segment, channel_window, reach)
+    options = Options(causal, window, dense_last_segment, channel_window, reach, first)
     return list(_backward(output_gradient, lse_gradient, Inputs(*tensors), output, lse, masks, options))
 
 

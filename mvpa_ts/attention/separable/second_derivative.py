@@ -23,7 +23,7 @@ def second_gradients(
     for rows in row_chunks(inputs, blocks, all_keys=True):
         part_masks = masks and masks.rows(rows)
         for block in blocks:
-            queries = slice(block.start, block.stop)
+            queries = block.queries
             with torch.enable_grad():
                 leaves = Inputs(*(tensor.detach().requires_grad_() for tensor in inputs.rows(rows)))
                 cotangents = [grad[rows, queries].detach().requires_grad_() for grad in (grad_output, grad_lse)]
@@ -56,6 +56,6 @@ def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: B
     no_key = (logits == -math.inf).all(-1, keepdim=True)
     lse = logits.masked_fill(no_key, 0.0).logsumexp(-1, keepdim=True)
     weights = (logits - lse).exp()
-    shape = inputs.query[:, block.start : block.stop].shape
+    shape = inputs.query[:, block.queries].shape
     output = weights @ inputs.value[:, : block.key_stop].flatten(1, 2)
     return output.view(shape), lse.masked_fill(no_key, -math.inf).view(shape[:3])

@@ -25,12 +25,13 @@ class Options(NamedTuple):
     dense_last_segment: bool
     channel_window: int | None
     reach: int  # channels by which the keys of a segment reach further than its queries, on each side
+    first: int = 0  # segment of the first query, where there are fewer queries than keys
 
 
 class Inputs(NamedTuple):
     """The tensors, as they are laid out for products."""
 
-    query: Tensor  # [K, T, M, d]
+    query: Tensor  # [K, T, M, d], or fewer segments
     key: Tensor  # [K, T, E, d]
     value: Tensor  # [K, T, E, d]
     time_table: Tensor  # [K, 2T−1, d]
@@ -72,6 +73,7 @@ class Block(NamedTuple):
     key_stop: int
     causal: bool
     window: int | None  # None: all of the near segments are in the window of all of the queries
+    queries: slice  # where they lie in the tensor of queries
 
     def pieces(self, step: int) -> Iterator[tuple[int, int, bool]]:
         """Ranges of key segments, and whether they are near; far ones in steps of `step` segments."""
@@ -84,24 +86,24 @@ class Block(NamedTuple):
 
 def cut_blocks(inputs: Inputs, options: Options) -> tuple[Block, ...]:
     """Whole query segments; those of a dense last segment are a block of their own."""
-    T, M = inputs.query.shape[1:3]
+    T, M = inputs.key.shape[1], inputs.query.shape[2]
     size = max(1, _BLOCK_TOKENS // M)
-    window = options.window
-    dense = options.dense_last_segment and window is not None and window >= 0
-    cuts = [*range(0, T - dense, size), *([T - 1] if dense else []), T]
+    window, last = options.window, options.first + inputs.query.shape[1]
+    dense = options.dense_last_segment and window is not None and window >= 0 and last == T
+    cuts = [*range(options.first, last - dense, size), *([T - 1] if dense else []), last]
     return tuple(_block(start, stop, T, dense, options) for start, stop in itertools.pairwise(cuts))
 
 
 def _block(start: int, stop: int, T: int, dense: bool, options: Options) -> Block:
-    window = options.window
+    window, queries = options.window, slice(start - options.first, stop - options.first)
     key_stop = stop if options.causal else T
     if window is None or (dense and start == T - 1):
-        return Block(start, stop, 0, key_stop, key_stop, options.causal, None)
+        return Block(start, stop, 0, key_stop, key_stop, options.causal, None, queries)
     if window < 0:
-        return Block(start, stop, 0, 0, key_stop, options.causal, None)
+        return Block(start, stop, 0, 0, key_stop, options.causal, None, queries)
     near_start, near_stop = max(0, start - window), min(key_stop, stop + window)
     uneven = stop - 1 - window > near_start or start + window + 1 < near_stop
-    return Block(start, stop, near_start, near_stop, key_stop, options.causal, window if uneven else None)
+    return Block(start, stop, near_start, near_stop, key_stop, options.causal, window if uneven else None, queries)
 
 
 def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False) -> Iterator[slice]:
@@ -134,12 +136,12 @@ class Scores:
 
     def __init__(self, inputs: Inputs, masks: Masks | None, options: Options, block: Block, scratch: Scratch) -> None:
         self.inputs, self.masks, self.options, self.block, self.scratch = inputs, masks, options, block, scratch
-        K, T, M, d = inputs.query.shape
-        C = inputs.channels
+        K, _, M, d = inputs.query.shape
+        T, C = inputs.key.shape[1], inputs.channels
         self.keys = inputs.key.shape[2]  # E
         self.shape = (K, block.stop - block.start, M // C, C)  # of the queries: [K, m, G, C]
         self.scale = d**-0.5
-        query = inputs.query[:, block.start : block.stop]
+        query = inputs.query[:, block.queries]
         self.content_query, self.time_query, self.channel_query = (
             (query + bias).flatten(1, 2) for bias in (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
         )  # [K, m·M, d]
@@ -227,7 +229,7 @@ class Scores:
         )
         for query_grad, bias_grad in zip(query_grads, grads[-3:], strict=True):
             bias_grad += query_grad.sum(1)[:, None, None]
-            grads.query[:, self.block.start : self.block.stop].flatten(1, 2).add_(query_grad)
+            grads.query[:, self.block.queries].flatten(1, 2).add_(query_grad)
 
     @property
     def _rank_one(self) -> bool:

@@ -1,0 +1,201 @@
+"""Attention over a sample whose segments are shared out among processes: exact, with no more sent than is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, distributed
+
+from mvpa_ts.attention.functional import COMPONENTS, check_call, checked_components, merged_mask
+from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.separable import separable_attention
+
+
+def context_parallel_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_key: Tensor,
+    channel_key: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    dense_last_segment: bool = False,
+    components: Iterable[str] = COMPONENTS,
+    channel_distance: Literal["absolute", "signed"] = "absolute",
+    channel_window: int | None = None,
+    channel_beyond: Literal["error", "clamp"] = "error",
+    token_mask: Tensor | None = None,
+    group: distributed.ProcessGroup | None = None,
+) -> Tensor:
+    """Do what `mvpa_attention` does, where every process holds the same number of segments, in the order of ranks.
+
+    A query reads the values of all segments that it may see, but keys within `window` only. So values go to all later
+    processes (to all, if not causal), and keys to the neighbours: with a window, half of what sending both would take.
+
+    Parameters
+    ----------
+    query, key, value : Tensor, shape (B, T / processes, C, H or H_kv, d)
+        This process's segments.
+    time_key : Tensor
+        For the lags of the whole sample, T segments; the same in all processes, as all other tables and biases.
+    token_mask : bool Tensor, shape (B, T / processes, C), optional
+        In all processes or in none.
+    group : ProcessGroup, optional
+        Default: all processes.
+
+    Returns
+    -------
+    Tensor, shape (B, T / processes, C, H, d)
+        Of this process's segments. Gradients of tables and biases are this process's share: their sum over the
+        processes is the gradient.
+
+    Raises
+    ------
+    ValueError
+        As `mvpa_attention`.
+
+    Examples
+    --------
+    In a program that torchrun has started, with 50 segments on each of 4 processes::
+
+        output = context_parallel_attention(*query_key_value, time_key, channel_key, *biases, window=10)
+    """
+    processes, rank = distributed.get_world_size(group), distributed.get_rank(group)
+    B, share, C = query.shape[:3]
+    T = share * processes
+    terms = checked_components(components)
+    check_call(
+        query, key, value, time_key, channel_key, (content_bias, time_bias, channel_bias), segments=T, causal=causal,
+        window=window, channel_distance=channel_distance, channel_window=channel_window, channel_beyond=channel_beyond,
+    )  # fmt: skip
+    seen = segments_read(share, processes, causal=causal)
+    near = seen
+    if "content" not in terms or window is not None:
+        reach = window if "content" in terms else -1
+        near = segments_read(share, processes, causal=causal, window=reach, dense_last_segment=dense_last_segment)
+    real = merged_mask((B, share, C), None, None, token_mask)
+    if real is None:
+        real = torch.ones(B, T, C, dtype=torch.bool, device=query.device)
+    else:
+        query, key, value = (x.masked_fill(~real[..., None, None], 0.0) for x in (query, key, value))
+        everywhere = [(0, T)] * processes
+        real = _Exchange.apply(real.to(torch.uint8), everywhere, group).bool()
+    dtype = query.dtype
+    output, _ = separable_attention(
+        Problem(
+            query=query,
+            key=_Exchange.apply(key.to(dtype), near, group),
+            value=_Exchange.apply(value.to(dtype), seen, group),
+            time_key=time_key.to(dtype),
+            channel_key=channel_key.to(dtype),
+            content_bias=content_bias.to(dtype),
+            time_bias=time_bias.to(dtype),
+            channel_bias=channel_bias.to(dtype),
+            real=real,
+            all_real=token_mask is None,
+            causal=causal,
+            window=window,
+            dense_last_segment=dense_last_segment,
+            components=terms,
+            channel_distance=channel_distance,
+            channel_window=channel_window,
+            dropout=0.0,
+            dropout_masks=None,
+            first_segment=rank * share,
+        )
+    )
+    return output
+
+
+def segments_read(
+    share: int, processes: int, *, causal: bool, window: int | None = None, dense_last_segment: bool = False
+) -> list[tuple[int, int]]:
+    """First and last (not counted) segment that each process reads; a window of −1 is none.
+
+    Examples
+    --------
+    >>> segments_read(5, 3, causal=True)
+    [(0, 5), (0, 10), (0, 15)]
+    >>> segments_read(5, 3, causal=True, window=2)
+    [(0, 5), (3, 10), (8, 15)]
+    """
+    T = share * processes
+    found = []
+    for start in range(0, T, share):
+        stop = start + share
+        last = stop if causal else T
+        if window is None or (dense_last_segment and window >= 0 and stop == T):
+            found.append((0, last))
+        else:
+            found.append((max(0, start - window), min(last, stop + window)) if window >= 0 else (start, start))
+    return found
+
+
+def segments_received(share: int, reads: list[tuple[int, int]]) -> int:
+    """Segments that travel between processes in one exchange, all of them together.
+
+    Examples
+    --------
+    >>> segments_received(5, segments_read(5, 3, causal=True))
+    15
+    """
+    held = [(rank * share, (rank + 1) * share) for rank in range(len(reads))]
+    return sum(
+        max(0, min(stop, end) - max(start, begin))
+        for rank, (start, stop) in enumerate(reads)
+        for other, (begin, end) in enumerate(held)
+        if other != rank
+    )
+
+
+class _Exchange(torch.autograd.Function):
+    """[B, share, ...] -> [B, T, ...] with the segments that this process reads, and zeros in place of others."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None) -> Tensor:
+        ctx.reads, ctx.group, ctx.share = reads, group, x.shape[1]
+        sends, receives = _splits(x.shape[1], reads, group)
+        local = x.movedim(1, 0).contiguous()
+        found = _all_to_all(torch.cat([local[part] for part in sends]), sends, receives, group)
+        whole = local.new_zeros(x.shape[1] * len(reads), *local.shape[1:])
+        start, _ = reads[distributed.get_rank(group)]
+        whole[start : start + len(found)] = found
+        return whole.movedim(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        sends, receives = _splits(ctx.share, ctx.reads, ctx.group)
+        start, stop = ctx.reads[distributed.get_rank(ctx.group)]
+        gradient = gradient.movedim(1, 0)
+        back = _all_to_all(gradient[start:stop].contiguous(), receives, sends, ctx.group)
+        found = gradient.new_zeros(ctx.share, *gradient.shape[1:])
+        for part, piece in zip(sends, back.split([part.stop - part.start for part in sends]), strict=True):
+            found[part] += piece
+        return found.movedim(0, 1), None, None
+
+
+def _splits(
+    share: int, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None
+) -> tuple[list[slice], list[slice]]:
+    """What this process sends to each other, as slices of its segments, and what it receives from each."""
+    rank = distributed.get_rank(group)
+
+    def overlap(reader: int, holder: int) -> slice:
+        start, stop = (min(max(edge - holder * share, 0), share) for edge in reads[reader])
+        return slice(start, max(start, stop))
+
+    ranks = range(len(reads))
+    return [overlap(reader, rank) for reader in ranks], [overlap(rank, holder) for holder in ranks]
+
+
+def _all_to_all(x: Tensor, sends: list[slice], receives: list[slice], group: distributed.ProcessGroup | None) -> Tensor:
+    counts, incoming = ([part.stop - part.start for part in parts] for parts in (sends, receives))
+    found = x.new_empty(sum(incoming), *x.shape[1:])
+    distributed.all_to_all_single(found, x.contiguous(), incoming, counts, group=group)
+    return found
