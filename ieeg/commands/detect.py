@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.detection.rules import OnlineRule
+    from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
 DESCRIPTION = """Detect seizures in a recording, or in all recordings below a folder.
 
@@ -24,18 +23,25 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   reference_events.tsv  seizures that the recording itself states, if any
   report.html           figures and settings, in one file
   run.json              versions, weights, preprocessing, channels left out and why
-and probabilities.store, from which an interrupted run goes on when it is started again.
+and probabilities.store, from which an interrupted run goes on when it is started again. Where --output ends in .tsv,
+the events of the one recording are written there, and nothing else.
 
 Example: mvpformer detect patient.edf --model models/tiny -o results
 """
-STORE = "probabilities.store"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one recording: a line about its events, or the error."""
+
+    file: Path
+    line: str = ""
+    error: Exception | None = None
 
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
 
     path = Path(options.recording)
@@ -46,37 +52,29 @@ def main(arguments: list[str]) -> None:
     if not files:
         raise CommandError(f"{path} holds no recording")
     warn_of_shared_names(files)
-    folders = list(_folders(path, files, Path(options.output)))
-    online = OnlineRule(*_k_of_n(options.online))
-    channels = options.channels if options.channels in ("auto", "all") else options.channels.split(",")
-    detector = Detector(
-        options.model,
-        _preprocessing_changes(options.preprocessing),
-        threshold=options.threshold,
-        rules=options.rules,
-        channels=channels,
-        batch_size=options.batch_size,
-        device=options.device,
-    )
+    if options.jobs < 1:
+        raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
+    outputs = list(_outputs(path, files, Path(options.output)))
     failed = []
-    for file, folder in folders:
-        try:
-            _detect(detector, file, folder, online, options)
-        # Whatever a damaged file does to the library that reads it, the others are scored; the command fails then.
-        except Exception as error:
-            if len(files) == 1:
-                raise
-            print(f"mvpformer detect: {_named(file, error)}", file=sys.stderr)
-            failed.append(file.name)
+    for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
+        if outcome.error is None:
+            print(outcome.line)
+        elif len(files) == 1:
+            raise outcome.error
+        else:
+            print(f"mvpformer detect: {_named(outcome.file, outcome.error)}", file=sys.stderr)
+            failed.append(outcome.file.name)
+        if len(files) > 1 and (options.jobs > 1 or options.scheduler):
+            print(f"{number} of {len(files)} files done", file=sys.stderr)
     if failed:
-        raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(failed)}")
+        raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
 
 
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("detect", DESCRIPTION)
     parser.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
-    parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results")
+    parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
     parser.add_argument("--model", type=str, required=True, help="folder of a finetuned model, or hf://OWNER/NAME")
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
     parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
@@ -90,49 +88,113 @@ def command_line() -> CommandParser:
         help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
     parser.add_argument("--unit", type=str, help="unit of the samples, where the file does not say: µV, mV or V")
+    parser.add_argument("--rate", type=float, help="of channels at several rates take those at this one (Hz)")
+    parser.add_argument(
+        "--truncated", choices=("error", "read"), default="error", help="a file cut short: refuse it, or read the rest"
+    )
+    parser.add_argument(
+        "--seizure-words", type=str, default="", help="words of annotations that mean a seizure, too: Anfall,crise"
+    )
+    parser.add_argument(
+        "--clock", action="store_true", help="write the recording's date and time into events.tsv; else it is hidden"
+    )
     parser.add_argument(
         "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
     )
     parser.add_argument("--batch_size", type=int, default=4, help="windows decoded together")
     parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    parser.add_argument("--jobs", type=int, default=1, help="recordings scored at a time, each in a process")
+    parser.add_argument(
+        "--scheduler",
+        type=str,
+        help="tcp://HOST:PORT of a running dask.distributed cluster whose workers see the same files",
+    )
     return parser
 
 
-def _detect(detector: Detector, file: Path, folder: Path, online: OnlineRule, options: Any) -> None:
-    from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
-    from mvpa_ts.ieeg.recordings.bids import electrode_positions
-    from mvpa_ts.ieeg.recordings.noise import add_noise
-    from mvpa_ts.ieeg.recordings.reading import read_recording
-    from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash
+def _task(options: object) -> ScoringTask:
+    """What is the same for all recordings."""
+    from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
-    recording = read_recording(file, unit=options.unit)
-    warn_of_swec_differences([recording])
-    positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
-    if options.noise is not None:
-        recording = add_noise(recording, options.noise)
-    segments = detector.segments(recording)
-    detection = detector.detect_segments(segments, store=folder / STORE, progress=True)
-    seen = read_training_subjects(options.model)
-    if seen is not None:
-        in_training = subject_hash(segments.subject) in seen
-        provenance = replace(detection.provenance, subject_in_training=in_training)
-        detection = replace(detection, provenance=provenance)
-        if in_training:
-            warnings.warn(
-                f"{recording.name}: the model was trained on a subject of the name {segments.subject}; if it is this "
-                "one, the scores are those of training data",
-                stacklevel=2,
-            )
-    detection.save(folder, online=online, positions=positions)
-    if not detection.scored.any():
-        reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
-        raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {folder} says nothing about seizures")
-    skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
-    count = len(detection.events)
-    print(
-        f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} s "
-        f"skipped; see {folder}"
+    chosen = vars(options)
+    words = tuple(word.strip() for word in chosen["seizure_words"].split(",") if word.strip())
+    task = ScoringTask(
+        model=chosen["model"],
+        preprocessing=_preprocessing_changes(chosen["preprocessing"]),
+        threshold=chosen["threshold"],
+        rules=chosen["rules"],
+        channels=chosen["channels"],
+        online=_k_of_n(chosen["online"]),
+        unit=chosen["unit"],
+        rate=chosen["rate"],
+        truncated=chosen["truncated"],
+        seizure_words=words,
+        clock=chosen["clock"],
+        noise=chosen["noise"],
+        batch_size=chosen["batch_size"],
+        device=chosen["device"],
     )
+    if not chosen["scheduler"]:
+        task.detector()  # wrong settings are named before the first file is read
+    return task
+
+
+def _outcomes(
+    task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int, scheduler: str | None
+) -> Iterator[Outcome]:
+    """The outcome of each recording, in order from one process, as they come from several."""
+    if scheduler:
+        yield from _on_cluster(task, outputs, scheduler)
+    elif jobs > 1 and len(outputs) > 1:
+        yield from _in_processes(task, outputs, jobs)
+    else:
+        for number, (file, output) in enumerate(outputs, start=1):
+            if len(outputs) > 1:
+                print(f"file {number} of {len(outputs)}: {file.name}", file=sys.stderr)
+            yield _attempt(task, file, output, progress=True)
+
+
+def _attempt(
+    task: ScoringTask, file: Path, output: Path, threads: int | None = None, progress: bool = False
+) -> Outcome:
+    """Score one recording; whatever a damaged file does to the library that reads it must not cost the others."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    try:
+        return Outcome(file, task.score(file, output, progress=progress))
+    except Exception as error:
+        return Outcome(file, error=error)
+
+
+def _in_processes(task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int) -> Iterator[Outcome]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    # A fresh process each: after a fork torch's threads hang.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_attempt, task, file, output, threads): file for file, output in outputs}
+        yield from (future.result() for future in as_completed(futures))
+
+
+def _on_cluster(task: ScoringTask, outputs: list[tuple[Path, Path]], scheduler: str) -> Iterator[Outcome]:
+    """One recording a task; those of a worker that dies begin again elsewhere and go on from their stores."""
+    try:
+        from distributed import Client, as_completed
+    except ModuleNotFoundError:
+        raise CommandError('--scheduler needs dask.distributed: pip install "mvpa-ts[cluster]"') from None
+    try:
+        client = Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--scheduler: no dask.distributed cluster answers at {scheduler} ({error})") from None
+    with client:
+        absolute = [(file.resolve(), output.resolve()) for file, output in outputs]
+        futures = {client.submit(_attempt, task, file, output, pure=False): file for file, output in absolute}
+        for future in as_completed(futures):
+            failure = future.exception()  # of the cluster, as when a recording kills worker after worker
+            yield future.result() if failure is None else Outcome(futures[future], error=RuntimeError(str(failure)))
 
 
 def _named(file: Path, error: Exception) -> str:
@@ -143,8 +205,14 @@ def _named(file: Path, error: Exception) -> str:
     return f"{file}: {kind}{error}"
 
 
-def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path, Path]]:
-    """Each file and the folder of its results, which mirrors where the file lies below `path`."""
+def _outputs(path: Path, files: Iterable[Path], output: Path) -> Iterator[tuple[Path, Path]]:
+    """Each file and the folder of its results, which mirrors where the file lies below `path`; or the one table."""
+    files = [*files]
+    if output.suffix == ".tsv":
+        if len(files) > 1:
+            raise CommandError(f"--output {output} takes the events of one recording, {path} holds {len(files)}")
+        yield files[0], output
+        return
     root = path if path.is_dir() and files != [path] else path.parent
     taken: dict[Path, Path] = {}
     for file in files:
@@ -156,7 +224,7 @@ def _folders(path: Path, files: list[Path], output: Path) -> Iterator[tuple[Path
         yield file, folder
 
 
-def _preprocessing_changes(text: str | None) -> dict[str, Any] | None:
+def _preprocessing_changes(text: str | None) -> dict[str, object] | None:
     if text is None:
         return None
     try:

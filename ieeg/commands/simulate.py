@@ -29,7 +29,9 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("out", type=Path, help="folder to write to; made if need be")
     parser.add_argument("--subjects", type=int, default=4, help="number of subjects, one recording each")
-    parser.add_argument("--first_subject", type=int, default=1, help="number of the first; S01 is 1")
+    parser.add_argument(
+        "--first_subject", type=int, default=101, help="number of the first, S101; training simulates from S01 on"
+    )
     parser.add_argument("--hours", type=float, default=1.0, help="length of each recording")
     parser.add_argument("--channels", type=int | list[int], default=8, help="one number, or several taken in turn")
     parser.add_argument("--seizures", type=int | None, default=None, help="in each recording; one an hour by default")

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,11 +167,20 @@ class Detection:
         )
 
     def to_annotations(self, description: str = "seizure") -> mne.Annotations:
-        """The events as MNE annotations, from the first sample of the recording."""
+        """The events as MNE annotations, which ``raw.annotations +`` takes where a Raw or a file was scored.
+
+        Their onsets then count from the Raw's measurement date, as MNE's do; else from the recording's first sample.
+        """
         import mne
 
-        onsets = [onset for onset, _ in self.events]
-        return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description)
+        recording = None if self.segments is None else self.segments.recording
+        raw = None if recording is None else getattr(recording.source, "raw", None)
+        date, shift = None, 0.0
+        if recording is not None and raw is not None and raw.annotations.orig_time is not None:
+            # MNE counts from the start of the measurement, of which the file may hold a later part only.
+            date, shift = raw.annotations.orig_time, raw.first_time + recording.first_sample / recording.sfreq
+        onsets = [onset + shift for onset, _ in self.events]
+        return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description, orig_time=date)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row an event: onset and duration in seconds, and confidence, the highest probability inside."""
@@ -208,6 +218,7 @@ class Detection:
         *,
         online: OnlineRule | None = None,
         positions: Mapping[str, Sequence[float]] | None = None,
+        clock: bool = False,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes.
 
@@ -223,19 +234,15 @@ class Detection:
             Default: 1 of 2.
         positions : mapping of channel name to (x, y, z), optional
             For the report's map of channels.
+        clock : bool, default False
+            Write the recording's date and time into ``events.tsv``; by default they are hidden.
         """
         folder = Path(folder)
         online = online or OnlineRule()
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         (folder / RUN).unlink(missing_ok=True)
         (folder / REPORT).unlink(missing_ok=True)
-        write_events(
-            folder / EVENTS,
-            self.events,
-            self.duration,
-            confidences=self.confidences,
-            background=bool(self.scored.any()),
-        )
+        self.save_events(folder / EVENTS, clock=clock)
         if self.reference is None:
             (folder / REFERENCE).unlink(missing_ok=True)
         else:
@@ -245,6 +252,20 @@ class Detection:
         run = self.describe(online)
         write_json(folder / RUN, run)
         html_report(folder / REPORT, run, self._figures(positions), self._event_rows())
+
+    def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
+        """Write the events alone, as SzCORE's table; `clock` as for `save`."""
+        start = None
+        if clock and self.segments is not None and "start" in self.segments.recording.metadata:
+            start = datetime.fromisoformat(self.segments.recording.metadata["start"])
+        write_events(
+            path,
+            self.events,
+            self.duration,
+            confidences=self.confidences,
+            background=bool(self.scored.any()),
+            start=start,
+        )
 
     def describe(self, online: OnlineRule | None = None) -> dict[str, Any]:
         """Everything that ``run.json`` states, as JSON values."""

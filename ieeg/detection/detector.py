@@ -23,12 +23,11 @@ from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.weights import weight_hash
 
 if TYPE_CHECKING:
-    import mne
-
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 NO_CHANNEL = "no channel with a signal"
@@ -122,7 +121,7 @@ class Detector:
 
     def detect(
         self,
-        recording: Recording | mne.io.BaseRaw | str | os.PathLike[str],
+        recording: AnyRecording,
         *,
         store: str | os.PathLike[str] | None = None,
         progress: bool = False,
@@ -131,7 +130,8 @@ class Detector:
 
         Parameters
         ----------
-        recording : Recording, Raw or path
+        recording : Recording, Raw, path, or (samples, sfreq)
+            Samples [C, n] are µV.
         store : path, optional
             File that probabilities are appended to while they come; a run that was killed goes on from it. It is
             refused where weights, preprocessing, channels or recording are others.
@@ -297,17 +297,6 @@ def checked_device(device: str | torch.device) -> torch.device:
             f"device must be one of {', '.join(devices)} on this machine with this torch, got {str(device)!r}"
         )
     return torch.device(device)
-
-
-def as_recording(recording: Recording | mne.io.BaseRaw | str | os.PathLike[str]) -> Recording:
-    """A recording from itself, from an MNE Raw, or from a file."""
-    if isinstance(recording, Recording):
-        return recording
-    if isinstance(recording, (str, os.PathLike)):
-        from mvpa_ts.ieeg.recordings.reading import read_recording
-
-        return read_recording(Path(recording))
-    return Recording.from_raw(recording)
 
 
 def skipped_stretches(

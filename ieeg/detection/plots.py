@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = "tab:red", "tab:green"
+LONGEST_STRIP = 20
+"""Contacts of the longest strip or depth electrode in use; what has more is a grid."""
+GRID_COLUMNS = 8
+"""Contacts in a row of a grid, as of the usual ones with 8 × 8 and 4 × 8."""
 MAX_TRACES = 32
 """Channels drawn at most; more cannot be told apart on a page."""
 
@@ -133,14 +137,15 @@ def plot_channel_map(
     everything = [everything[index] for index in natural_order(everything)]
     wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
     contacts = {wire: [name for name in everything if _wire(name)[0] == wire] for wire in wires}
-    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.28 * len(wires)), layout="constrained")
     value_of = dict(zip(names, colours.tolist(), strict=True))
-    places = {name: (_place(name, contacts[wire]), row) for row, wire in enumerate(wires) for name in contacts[wire]}
+    places, firsts = _contact_places(contacts)
+    rows = 1 + max(row for _, row in places.values())
+    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.28 * rows), layout="constrained")
     grey_places = np.array([places[name] for name in left_out], dtype=float).reshape(-1, 2)
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
     drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
-    axis.set_yticks(range(len(wires)), [literal(wire) for wire in wires])
+    axis.set_yticks([firsts[wire] for wire in wires], [literal(wire) for wire in wires])
     axis.set(xlabel="contact", ylabel="electrode")
     axis.invert_yaxis()
     figure.colorbar(drawn, ax=axis, label=label)
@@ -199,6 +204,27 @@ def _shade(
 def _wire(name: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"(.*?)(\d+)(?:-.*)?", plain_name(name))
     return (found[1], int(found[2])) if found else (plain_name(name), None)
+
+
+def _contact_places(contacts: Mapping[str, Sequence[str]]) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """Column and row of each contact, and the first row of each electrode; one with many contacts is a grid.
+
+    Examples
+    --------
+    >>> places, firsts = _contact_places({"A": ["A1", "A2"], "G": [f"G{n}" for n in range(1, 65)]})
+    >>> places["A2"], places["G1"], places["G64"], firsts
+    ((2, 0), (1, 1), (8, 8), {'A': 0, 'G': 1})
+    """
+    places, firsts, row = {}, {}, 0
+    for wire, names in contacts.items():
+        numbers = {name: _place(name, names) for name in names}
+        last = max(numbers.values())
+        columns = GRID_COLUMNS if last > LONGEST_STRIP else last
+        firsts[wire] = row
+        for name, number in numbers.items():
+            places[name] = ((number - 1) % columns + 1, row + (number - 1) // columns)
+        row += -(-last // columns)
+    return places, firsts
 
 
 def _place(name: str, wire: Sequence[str]) -> int:

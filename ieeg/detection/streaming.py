@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, 
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, warn_if_implausible
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -60,8 +61,8 @@ class StreamingDetector:
 
     Parameters
     ----------
-    model : MVPFormer
-        With a classification head of two classes.
+    model : MVPFormer or path
+        With a classification head of two classes; a folder that `MVPFormer.save_pretrained` wrote.
     sfreq : float
         Samples per second of what comes in.
     channel_names : sequence of str
@@ -70,7 +71,8 @@ class StreamingDetector:
     channels : sequence of str, optional
         Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
     unit : str, default "µV"
-        Of the samples.
+        Of the samples; MNE and LSL often give volts, "V". A warning says where the first seconds are no µV that an
+        electrode gives.
     lookahead : float, optional
         Seconds of signal that a segment waits for; default as many as its filters reach.
     online : OnlineRule, optional
@@ -98,7 +100,7 @@ class StreamingDetector:
 
     def __init__(
         self,
-        model: MVPFormer,
+        model: MVPFormer | str | os.PathLike[str],
         sfreq: float,
         channel_names: Sequence[str],
         preprocessing: Preprocessing,
@@ -109,6 +111,10 @@ class StreamingDetector:
         online: OnlineRule | None = None,
         threshold: float = 0.5,
     ) -> None:
+        if isinstance(model, (str, os.PathLike)):
+            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+            model = MVPFormer.from_pretrained(os.fspath(model))
         if model.config.num_classes != 2:
             raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
         if preprocessing.notch == "auto":
@@ -151,6 +157,8 @@ class StreamingDetector:
         self._buffer.append(new * np.float32(self._scale))
         decisions = []
         while self._buffer.stop >= self._needed(self._emitted * self._size + self._size) + self._ahead:
+            if self._emitted == 0:
+                warn_if_implausible(self._recording(self._buffer.stop))
             decisions.append(self._decide(self._emitted * self._size))
             self._emitted += 1
             self._forget()
@@ -188,10 +196,14 @@ class StreamingDetector:
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""
-        recording = Recording(
+        offsets = self._offsets.measure(self._buffer)
+        return _StreamedSignal(self._recording(num_samples), self.preprocessing, self._channels, offsets)
+
+    def _recording(self, num_samples: int) -> Recording:
+        """The stream so far."""
+        return Recording(
             self._buffer, sfreq=self._sfreq, channel_names=self._names, num_samples=num_samples, name="stream"
         )
-        return _StreamedSignal(recording, self.preprocessing, self._channels, self._offsets.measure(self._buffer))
 
     def _needed(self, stop: int) -> int:
         """Input samples before the output's end."""

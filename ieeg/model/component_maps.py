@@ -208,12 +208,14 @@ def plot_component_maps(
             for head in range(heads):
                 axis = axes[row * len(stages) + stage, head]
                 image = axis.imshow(values[place, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
-                axis.set_title(f"layer {place + 1}, head {head + 1}", fontsize="x-small")
+                axis.set_title(f"layer {place}, head {head}", fontsize="x-small")
                 axis.tick_params(labelsize="xx-small")
                 if term == "channel" and len(maps.channel_names) <= 16:
                     axis.set_yticks(range(len(maps.channel_names)), [literal(name) for name in maps.channel_names])
-            axes[row * len(stages) + stage, 0].set_ylabel(
-                f"query {'channel' if term == 'channel' else 'segment'}\n{name}"
-            )
-            figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
+            unit = "channel" if term == "channel" else "segment"
+            axes[row * len(stages) + stage, 0].set_ylabel(f"query {unit}\n{name}")
+            bar = figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
+            bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
+    for axis in axes[-1]:
+        axis.set_xlabel(f"key {unit}", fontsize="x-small")
     return figure

@@ -26,7 +26,7 @@ from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_mode
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.embedding import Embeddings
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
-    from mvpa_ts.ieeg.recordings.recording import Recording
+    from mvpa_ts.ieeg.recordings.reading import AnyRecording
 
 
 class WaveletEncoder(nn.Module):
@@ -238,7 +238,7 @@ class MVPFormer(  # type: ignore[call-arg]
     @torch.no_grad()
     def embed(
         self,
-        recording: Recording,
+        recording: AnyRecording,
         *,
         preprocessing: Preprocessing | None = None,
         channels: Sequence[str] | None = None,
@@ -249,7 +249,7 @@ class MVPFormer(  # type: ignore[call-arg]
 
         Parameters
         ----------
-        recording : Recording
+        recording : Recording, Raw, path, or (samples in µV, sfreq)
         preprocessing : Preprocessing, optional
             Default: `default_preprocessing(recording)`.
         channels : sequence of str, optional

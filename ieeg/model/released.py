@@ -95,7 +95,8 @@ def load_released(
     Parameters
     ----------
     base_path : path
-        The pretrained model: a state dict of torch, or safetensors.
+        The pretrained model: a state dict of torch, or safetensors; under the authors' names, or those of braindecode's
+        class of 1.8, whose `final_layer` is the classification head.
     head_path : path, optional
         A finetuned classifier: its head, and the LoRA adapters of the query and value projections.
     config : {"s", "m"} or MVPFormerConfig
@@ -184,7 +185,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         weights = weights["state_dict"]
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise ValueError(f"{path} must hold a state dict, tensors by name, got {type(weights).__name__}")
-    named = {_without_prefix(key): tensor for key, tensor in weights.items()}
+    name = _name_from_braindecode if "patch_embed.proj.weight" in weights else _without_prefix
+    named = {name(key): tensor for key, tensor in weights.items()}
     if len(named) < len(weights):
         raise ValueError(f"{path} holds some tensors twice, with and without the prefix 'genie.'")
     return named
@@ -194,9 +196,24 @@ def _without_prefix(key: str) -> str:
     """The key as MVPFormer's files have it: `genie` is the decoder's older name, or stands before the whole key."""
     if not key.startswith("genie."):
         return key
-    rest = key.removeprefix("genie.")
-    decoder = rest.startswith(("h.", "ln_f.", "positional_embedding.", "channel_embedding."))
-    return f"mvpformer.{rest}" if decoder else rest
+    plain = key.removeprefix("genie.")
+    decoder = plain.startswith(("h.", "ln_f.", "positional_embedding.", "channel_embedding."))
+    return f"mvpformer.{plain}" if decoder else plain
+
+
+def _name_from_braindecode(key: str) -> str:
+    """The released name of a tensor of braindecode's MVPFormer, whose weights on the hub are the authors'."""
+    for theirs, released in (
+        ("patch_embed.", "encoder."),
+        ("blocks.", "mvpformer.h."),
+        ("ln_f.", "mvpformer.ln_f."),
+        ("positional_embedding.", "mvpformer.positional_embedding."),
+        ("channel_embedding.", "mvpformer.channel_embedding."),
+        ("final_layer.", "head.head."),
+    ):
+        if key.startswith(theirs):
+            return released + key.removeprefix(theirs)
+    return key
 
 
 def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: int | None) -> MVPFormerConfig:

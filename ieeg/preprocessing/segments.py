@@ -14,7 +14,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
 BLOCK_SEGMENTS = 36
 """Segments computed at a time: 3 min, which is one chunk of a SWEC file."""
@@ -28,7 +28,7 @@ class Segments:
 
     Parameters
     ----------
-    recording : Recording
+    recording : Recording, Raw, path, or (samples in µV, sfreq)
     preprocessing : Preprocessing, optional
         `default_preprocessing(recording)` by default.
     channels : sequence of str, optional
@@ -65,10 +65,11 @@ class Segments:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: AnyRecording,
         preprocessing: Preprocessing | None = None,
         channels: Sequence[str] | None = None,
     ) -> None:
+        recording = as_recording(recording)
         preprocessing = default_preprocessing(recording) if preprocessing is None else preprocessing
         self.recording = recording
         self.segment_samples = round(SEGMENT_SECONDS * preprocessing.sfreq)

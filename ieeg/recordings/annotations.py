@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from mvpa_ts.files import write_text
@@ -247,11 +248,12 @@ def write_events(
     confidences: Sequence[float] | None = None,
     event_type: str = "sz",
     background: bool = True,
+    start: datetime | None = None,
 ) -> None:
     """Write events as the ``events.tsv`` of SzCORE, which is BIDS with five columns more.
 
     A recording without events gets the standard's one row of type ``bckg`` over its whole length. The date is hidden,
-    as BIDS does it, by one before 1925.
+    as BIDS does it, by one before 1925, unless `start` gives it.
 
     Parameters
     ----------
@@ -266,6 +268,8 @@ def write_events(
         HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …
     background : bool, default True
         Whether a recording without events holds none; False where nobody looked: the table then has no row.
+    start : datetime, optional
+        Date and time at which the recording begins, for the column dateTime.
     """
     if confidences is not None and len(confidences) != len(events):
         raise ValueError(f"confidences ({len(confidences)}) must be as many as events ({len(events)})")
@@ -275,9 +279,10 @@ def write_events(
         rows.append((onset, offset - onset, event_type, confidence))
     if not events and background:
         rows.append((0.0, duration, "bckg", "n/a"))
+    date = _HIDDEN_DATE if start is None else f"{start:%Y-%m-%d %H:%M:%S}"
     lines = ["\t".join(COLUMNS)]
     lines += [
-        f"{onset:.3f}\t{length:.3f}\t{kind}\t{confidence}\tall\t{_HIDDEN_DATE}\t{duration:.3f}"
+        f"{onset:.3f}\t{length:.3f}\t{kind}\t{confidence}\tall\t{date}\t{duration:.3f}"
         for onset, length, kind, confidence in rows
     ]
     write_text(path, "\n".join(lines) + "\n")

@@ -9,7 +9,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, read_events, seizures_from_events
 from mvpa_ts.ieeg.recordings.bids import apply_rows, bids_path, read_channel_table, read_participant, rows_of_channels
@@ -24,6 +27,8 @@ from mvpa_ts.ieeg.recordings.units import stated_units
 if TYPE_CHECKING:
     import mne
 
+AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
+"""What is taken wherever a recording is, see `as_recording`."""
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 """Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
@@ -171,6 +176,42 @@ def _chosen(recording: Recording, channels: Sequence[str]) -> Recording:
     left_out = [name for name in recording.channel_names if name not in picked.channel_names]
     picked.dropped |= dict.fromkeys(left_out, NOT_CHOSEN)
     return picked
+
+
+def as_recording(recording: AnyRecording) -> Recording:
+    """A recording from itself, from an MNE Raw, from a file, or from samples and their rate.
+
+    Parameters
+    ----------
+    recording : Recording, Raw, path, or (samples, sfreq)
+        Samples [C, n] are µV, their channels are called "1", "2", …; `Recording.from_array` takes names and units.
+
+    Raises
+    ------
+    TypeError
+        It is something else, such as samples without a rate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_recording((np.random.default_rng(0).normal(0, 50, (2, 5120)), 512.0))
+    <Recording array: 2 channels, 10.0 s at 512 Hz, 0 seizures>
+    """
+    if isinstance(recording, Recording):
+        return recording
+    if isinstance(recording, (str, os.PathLike)):
+        return read_recording(recording)
+    if isinstance(recording, tuple) and len(recording) == 2:
+        samples, sfreq = recording
+        values = np.asarray(samples)
+        names = [str(number + 1) for number in range(len(values))] if values.ndim == 2 else []
+        return Recording.from_array(values, float(sfreq), names, "µV")
+    if hasattr(recording, "get_data") and hasattr(recording, "info"):
+        return recording_from_raw(recording)
+    raise TypeError(
+        f"a recording must be a Recording, an MNE Raw, a path, or (samples, sfreq) with samples [C, n] in µV, got "
+        f"{type(recording).__name__}: for samples alone say their rate, or use Recording.from_array"
+    )
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:

@@ -334,11 +334,11 @@ class SeizureDataModule(RecordingDataModule):
 
 def _found(sources: Sequence[str | Path | Recording]) -> list[Path | Recording]:
     """Recordings and files, each once though a folder may be listed and a file in it as well."""
-    from mvpa_ts.ieeg.recordings.reading import find_recordings
+    from mvpa_ts.ieeg.recordings.reading import as_recording, find_recordings
 
     items: dict[Path | int, Path | Recording] = {}
     for source in sources:
-        inside = [source] if isinstance(source, Recording) else find_recordings(source)
+        inside = find_recordings(source) if isinstance(source, (str, Path)) else [as_recording(source)]
         if not inside:
             raise FileNotFoundError(f"there is no recording in {source}")
         for item in inside:

@@ -6,9 +6,11 @@ import dataclasses
 import itertools
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -371,3 +373,40 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "absent.ckpt"), "--size", "xl", "-o", str(tmp_path / "out")]) == 1
     assert "--size must be s, m or a config.json, got xl, which is no file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_under_braindecodes_names(tmp_path, monkeypatch):
+    """Parity with braindecode's class, whose files on the hub hold the released weights."""
+    for name in (
+        "torchaudio",
+        "torchaudio.functional",
+        "torchaudio.transforms",
+        "linear_attention_transformer",
+    ):  # of its other models
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    braindecode = pytest.importorskip("braindecode.models.mvpformer")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        theirs = braindecode.MVPFormer(
+            n_outputs=2,
+            n_chans=3,
+            n_times=5 * 2560,
+            sfreq=512,
+            d_model=CONFIG.dim,
+            n_layers=CONFIG.num_layers,
+            n_heads=CONFIG.num_heads,
+            n_head_kv=CONFIG.num_kv_heads,
+            d_inner=CONFIG.mlp_dim,
+            local_window=CONFIG.window,
+            max_segments=CONFIG.time_rows,
+            max_channels=CONFIG.channel_rows,
+        ).eval()
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        x = 50 * torch.randn(2, 3, 5 * 2560)
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    ours = load_released(tmp_path / "model.safetensors", config=CONFIG)
+    assert (ours.config.num_classes, ours.config.prediction_head, ours.config.row_order) == (2, False, "released")
+    with torch.no_grad():
+        torch.testing.assert_close(ours.classify(ours(x)), theirs(x), atol=1e-4, rtol=1e-4)

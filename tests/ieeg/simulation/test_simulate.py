@@ -155,7 +155,15 @@ def test_cohort():
 
 def test_command(tmp_path, capsys):
     out = tmp_path / "made"
-    arguments = ["simulate", str(out), "--subjects=2", "--channels=[4,5]", "--hours=0.01", "--seed=3"]
+    arguments = [
+        "simulate",
+        str(out),
+        "--first_subject=1",
+        "--subjects=2",
+        "--channels=[4,5]",
+        "--hours=0.01",
+        "--seed=3",
+    ]
     assert main(arguments) == 0
     recording = read_recording(out / "S02")
     assert (len(recording.channel_names), recording.num_samples, len(recording.seizures)) == (5, 36 * 512, 1)
@@ -169,7 +177,15 @@ def test_command(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["notes.txt", "ieeg/notes.txt", "S01_part_1.h5.bak", "S02_total.h5"])
 def test_overwriting_keeps_what_simulate_did_not_write(tmp_path, capsys, name):
     out = tmp_path / "made"
-    arguments = ["simulate", str(out), "--subjects=2", "--channels=2", "--hours=0.01", "--overwrite"]
+    arguments = [
+        "simulate",
+        str(out),
+        "--first_subject=1",
+        "--subjects=2",
+        "--channels=2",
+        "--hours=0.01",
+        "--overwrite",
+    ]
     assert main(arguments) == 0
     other = out / "S01" / name
     other.parent.mkdir(exist_ok=True)
@@ -184,7 +200,7 @@ def test_overwriting_keeps_what_simulate_did_not_write(tmp_path, capsys, name):
 
 
 def test_overwriting_replaces_every_part(tmp_path):
-    arguments = ["simulate", str(tmp_path), "--subjects=1", "--channels=2", "--overwrite"]
+    arguments = ["simulate", str(tmp_path), "--first_subject=1", "--subjects=1", "--channels=2", "--overwrite"]
     assert main([*arguments, "--hours=0.02", "--part_hours=0.005"]) == 0
     assert len([*(tmp_path / "S01").iterdir()]) == 5
     assert main([*arguments, "--hours=0.02", "--part_hours=0"]) == 1  # an error removes nothing
@@ -213,4 +229,4 @@ def test_command_refuses_what_it_cannot_write(tmp_path, capsys, options, message
 def test_command_writes_the_rate_that_was_asked_for(tmp_path, sfreq, kind):
     options = ["--subjects=1", "--hours=0.01", f"--sfreq={sfreq}", f"--format={kind}"]
     assert main(["simulate", str(tmp_path), *options]) == 0
-    assert read_recording(tmp_path / ("S01" if kind == "swec" else "S01.edf")).sfreq == sfreq
+    assert read_recording(tmp_path / ("S101" if kind == "swec" else "S101.edf")).sfreq == sfreq

@@ -1,0 +1,113 @@
+"""What `mvpformer detect` does with one recording, as plain values that another process or machine can take."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.detector import Detector
+
+STORE = "probabilities.store"
+_LOADED: dict[str, Detector] = {}
+"""The detector of this process, by the settings that it was made with."""
+
+
+@dataclass(frozen=True)
+class ScoringTask:
+    """Settings of `mvpformer detect`, which are the same for all recordings; see its options."""
+
+    model: str
+    preprocessing: dict[str, Any] | None
+    threshold: float
+    rules: str
+    channels: str
+    online: tuple[int, int]
+    unit: str | None
+    rate: float | None
+    truncated: Literal["error", "read"]
+    seizure_words: tuple[str, ...]
+    clock: bool
+    noise: float | None
+    batch_size: int
+    device: str
+
+    def detector(self) -> Detector:
+        """The detector, loaded once in a process."""
+        from mvpa_ts.ieeg.detection.detector import Detector
+        from mvpa_ts.ieeg.detection.rules import OnlineRule
+
+        if (loaded := _LOADED.get(repr(self))) is not None:
+            return loaded
+        OnlineRule(*self.online)
+        _LOADED.clear()
+        detector = _LOADED[repr(self)] = Detector(
+            self.model,
+            self.preprocessing,
+            threshold=self.threshold,
+            rules=self.rules,  # type: ignore[arg-type]
+            channels=self.channels if self.channels in ("auto", "all") else self.channels.split(","),
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+        return detector
+
+    def score(self, file: Path, output: Path, *, progress: bool = False) -> str:
+        """Detect in one file and write its results; returns a line about it.
+
+        Parameters
+        ----------
+        file : Path
+        output : Path
+            Folder, or a file.tsv for the events alone.
+        progress : bool, default False
+            Show a bar.
+
+        Raises
+        ------
+        ValueError
+            The file cannot be read or scored, or nothing in it was scored.
+        """
+        from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
+        from mvpa_ts.ieeg.detection.rules import OnlineRule
+        from mvpa_ts.ieeg.recordings.bids import electrode_positions
+        from mvpa_ts.ieeg.recordings.noise import add_noise
+        from mvpa_ts.ieeg.recordings.reading import read_recording
+        from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash
+
+        detector = self.detector()
+        recording = read_recording(
+            file, unit=self.unit, rate=self.rate, truncated=self.truncated, seizure_words=self.seizure_words
+        )
+        warn_of_swec_differences([recording])
+        positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
+        if self.noise is not None:
+            recording = add_noise(recording, self.noise)
+        segments = detector.segments(recording)
+        table = output.suffix == ".tsv"
+        detection = detector.detect_segments(segments, store=None if table else output / STORE, progress=progress)
+        seen = read_training_subjects(self.model)
+        if seen is not None:
+            in_training = subject_hash(segments.subject) in seen
+            detection = replace(detection, provenance=replace(detection.provenance, subject_in_training=in_training))
+            if in_training:
+                warnings.warn(
+                    f"{recording.name}: the model was trained on a subject of the name {segments.subject}; if it is "
+                    "this one, the scores are those of training data",
+                    stacklevel=2,
+                )
+        if table:
+            detection.save_events(output, clock=self.clock)
+        else:
+            detection.save(output, online=OnlineRule(*self.online), positions=positions, clock=self.clock)
+        if not detection.scored.any():
+            reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
+            raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {output} says nothing about seizures")
+        skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
+        count = len(detection.events)
+        return (
+            f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
+            f"s skipped; see {output}"
+        )

@@ -1,0 +1,173 @@
+"""`mvpformer detect` on many recordings: in processes, on a cluster, into one table, with words and a clock."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import time
+import warnings
+
+import edfio
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from support.made_up_recordings import recording
+
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, RUN
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings")
+    for number in range(3):
+        write_edf(recording(f"S{number}", number, segments=6), folder / f"S{number}.edf")
+    (folder / "bad.edf").write_bytes((folder / "S0.edf").read_bytes()[:9000])
+    return folder
+
+
+def run(*arguments: object) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return main([str(argument) for argument in arguments])
+
+
+def tables(folder) -> dict[str, pd.DataFrame]:
+    return {path.parent.name: pd.read_csv(path, sep="\t") for path in sorted(folder.rglob(PROBABILITIES))}
+
+
+def assert_same(folder, other) -> None:
+    ours, theirs = tables(folder), tables(other)
+    assert ours.keys() == theirs.keys() == {"S0", "S1", "S2"}
+    for name, table in ours.items():
+        pd.testing.assert_frame_equal(table, theirs[name], atol=2e-6)
+
+
+@pytest.fixture(scope="module")
+def expected(recordings, model_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    assert run("detect", recordings, "-o", folder, "--model", model_folder) == 1
+    return folder
+
+
+def test_files_are_counted(recordings, model_folder, expected, tmp_path, capsys):
+    assert run("detect", recordings, "-o", tmp_path, "--model", model_folder) == 1
+    error = capsys.readouterr().err
+    assert "file 1 of 4: S0.edf" in error
+    assert "file 4 of 4: bad.edf" in error
+    assert "1 of 4 recordings failed: bad.edf" in error
+    assert_same(tmp_path, expected)
+
+
+def test_jobs_give_the_same(recordings, model_folder, expected, tmp_path, capsys):
+    assert run("detect", recordings, "-o", tmp_path, "--model", model_folder, "--jobs", 2) == 1
+    captured = capsys.readouterr()
+    assert "4 of 4 files done" in captured.err
+    assert "1 of 4 recordings failed: bad.edf" in captured.err
+    assert captured.out.count(" in 30 s") == 3
+    assert_same(tmp_path, expected)
+
+
+class TestCluster:
+    def test_a_killed_workers_recordings_go_on_elsewhere(self, model_folder, tmp_path, capsys):
+        distributed = pytest.importorskip("distributed")
+        for number in range(2):
+            write_edf(recording(f"S{number}", number, segments=120, channels=2), tmp_path / "in" / f"S{number}.edf")
+        options = ["detect", tmp_path / "in", "--model", model_folder, "--batch_size", 1]
+        stores = tmp_path / "out"
+        with distributed.LocalCluster(2, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
+            pids = [worker.pid for worker in cluster.workers.values()]
+
+            def kill_one() -> None:
+                deadline = time.monotonic() + 60
+                while not any(path.stat().st_size > 5000 for path in stores.rglob("probabilities.store")):
+                    if time.monotonic() > deadline:
+                        return
+                    time.sleep(0.01)
+                os.kill(pids[0], signal.SIGKILL)
+
+            import threading
+
+            killer = threading.Thread(target=kill_one)
+            killer.start()
+            status = run(*options, "-o", stores, "--scheduler", cluster.scheduler_address)
+            killer.join()
+        assert status == 0
+        assert run(*options, "-o", tmp_path / "alone") == 0
+        for name, table in tables(tmp_path / "alone").items():
+            pd.testing.assert_frame_equal(tables(stores)[name], table, atol=2e-6)
+            assert (stores / name / RUN).is_file()
+
+    def test_no_cluster_answers(self, recordings, model_folder, tmp_path, capsys, monkeypatch):
+        distributed = pytest.importorskip("distributed")
+
+        def absent(address, timeout):
+            raise OSError("timed out")
+
+        monkeypatch.setattr(distributed, "Client", absent)
+        options = ["-o", tmp_path, "--model", model_folder, "--scheduler", "tcp://127.0.0.1:9"]
+        assert run("detect", recordings, *options) == 1
+        assert "no dask.distributed cluster answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+
+
+class TestOneTable:
+    def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
+        output = tmp_path / "deep" / "S1.tsv"
+        assert run("detect", recordings / "S1.edf", "-o", output, "--model", model_folder) == 0
+        assert output.read_text() == (expected / "S1" / EVENTS).read_text()
+        assert [path.name for path in output.parent.iterdir()] == ["S1.tsv"]
+        assert run("detect", recordings, "-o", output, "--model", model_folder) == 1
+        assert "takes the events of one recording" in capsys.readouterr().err
+
+
+class TestAnnotations:
+    @pytest.fixture
+    def file(self, tmp_path):
+        signals = [
+            edfio.EdfSignal(row, 512.0, label=f"A{n}", physical_dimension="uV")
+            for n, row in enumerate(np.random.default_rng(0).normal(0, 50, (2, 30 * 512)))
+        ]
+        edf = edfio.Edf(
+            signals,
+            recording=edfio.Recording(startdate=datetime.date(2024, 5, 6)),
+            starttime=datetime.time(7, 8, 9),
+            annotations=[edfio.EdfAnnotation(5.0, 10.0, "Ereignis 7")],
+        )
+        edf.write(tmp_path / "x.edf")
+        return tmp_path / "x.edf"
+
+    def test_the_date_is_hidden_unless_it_is_asked_for(self, file, model_folder, tmp_path):
+        for options, date in (([], "1900-01-01 00:00:00"), (["--clock"], "2024-05-06 07:08:09")):
+            output = tmp_path / "out.tsv"
+            assert run("detect", file, "-o", output, "--model", model_folder, *options) == 0
+            assert set(pd.read_csv(output, sep="\t")["dateTime"]) == {date}
+
+    def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
+        for options, found in (([], False), (["--seizure-words", "Anfall, Ereignis"], True)):
+            folder = tmp_path / str(found)
+            assert run("detect", file, "-o", folder, "--model", model_folder, *options) == 0
+            assert (folder / "x" / REFERENCE).is_file() == found
+
+    def test_a_short_file_is_read_when_asked(self, recordings, model_folder, tmp_path, capsys):
+        options = ["-o", tmp_path, "--model", model_folder]
+        assert run("detect", recordings / "bad.edf", *options) == 1
+        whole = (recordings / "S0.edf").read_bytes()
+        (tmp_path / "short.edf").write_bytes(whole[: len(whole) * 2 // 3])
+        assert run("detect", tmp_path / "short.edf", *options) == 1
+        assert "--truncated read" in capsys.readouterr().err
+        assert run("detect", tmp_path / "short.edf", *options, "--truncated", "read") == 0
+        assert json.loads((tmp_path / "short" / RUN).read_text())["segments"] >= 3
