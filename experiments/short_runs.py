@@ -1,0 +1,155 @@
+"""What a user gets who sets nothing: short runs of models of neuralforecast at their defaults.
+
+The airline panel (2 series, 144 months): the last 12 months are forecast, MAE in its own units. ETTh1: every window of
+the test part at horizon 96, look-back 96, MAE in units of the train rows' standard deviation. Set are horizon,
+look-back, number of series and steps, and a loss of absolute errors; everything else is each model's default.
+MVPA's default rates were chosen on the three years before the last of the airline panel (`--validation`).
+
+    python experiments/short_runs.py                    # results/forecasting/short_runs.csv and .md; resumable
+    python experiments/short_runs.py --validation       # MVPA on earlier years; prints only
+    python experiments/short_runs.py --quick            # two steps, one look-back, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from harness.quiet import silence
+from harness.tables import append_row, hardware, machines, read_rows, results_folder
+
+from mvpa_ts.datasets.forecasting import Borders, load_forecasting_frame
+from mvpa_ts.files import write_text
+
+MODELS = ("MVPA", "iTransformer", "NHITS", "TSMixerx")
+# Data set, look-back, steps.
+CASES = [("airline", lookback, steps) for steps in (100, 500) for lookback in (24, 36)] + [("ETTh1", 96, 200)]
+YEAR, HORIZON = 12, 96
+KEY = ["model", "dataset", "lookback", "steps"]
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+# Rates of the attention path and of the linear path.
+RATES = ((1e-3, 3e-2), (1e-3, 1e-2), (1e-3, 6e-2), (3e-3, 3e-2), (6e-3, 6e-3))
+
+
+def main() -> None:
+    """Run what is not in the table yet, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--validation", action="store_true", help="rates of MVPA on earlier years of the airline panel")
+    parser.add_argument("--quick", action="store_true", help="two steps, one look-back, written elsewhere")
+    arguments = parser.parse_args()
+    silence()
+    torch.set_num_threads(1)
+    if arguments.validation:
+        validate(quick=arguments.quick)
+        return
+    table = results_folder("forecasting", quick=arguments.quick) / "short_runs.csv"
+    for dataset, lookback, steps in CASES[: 1 if arguments.quick else None]:
+        for model in arguments.models:
+            known = read_rows(table)
+            key = (model, dataset, lookback, steps)
+            if not known.empty and key in set(known[KEY].itertuples(index=False, name=None)):
+                continue
+            taken = 2 if arguments.quick else steps
+            started = time.process_time()
+            error = etth1(model, lookback, taken) if dataset == "ETTh1" else airline(model, lookback, taken)
+            seconds = round(time.process_time() - started, 1)
+            machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
+            append_row(table, {**dict(zip(KEY, key, strict=True)), "mae": error, "seconds": seconds, **machine})
+            print(f"{model}, {dataset}, look-back {lookback}, {steps} steps: MAE {error:.3f}", flush=True)
+    page = markdown(read_rows(table))
+    write_text(table.with_suffix(".md"), page)
+    print(page)
+
+
+def model_of(name: str, horizon: int, lookback: int, series: int, steps: int, **options: Any) -> Any:
+    """A model at its defaults; the loss is of absolute errors for all."""
+    from neuralforecast import models
+    from neuralforecast.losses.pytorch import MAE
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    kind = MVPA if name == "MVPA" else getattr(models, name)
+    if kind.MULTIVARIATE:
+        options["n_series"] = series
+    return kind(h=horizon, input_size=lookback, max_steps=steps, loss=MAE(), **options, **QUIET)
+
+
+def airline(name: str, lookback: int, steps: int, years_back: int = 0, **options: Any) -> float:
+    """MAE over the twelve months that end so many years before the last row."""
+    from neuralforecast import NeuralForecast
+    from neuralforecast.utils import AirPassengersPanel
+
+    panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+    dates = np.sort(panel["ds"].unique())
+    last = dates[-YEAR * years_back - 1]
+    cut = dates[-YEAR * (years_back + 1) - 1]
+    host = NeuralForecast(models=[model_of(name, YEAR, lookback, 2, steps, **options)], freq="ME")
+    host.fit(panel[panel["ds"] <= cut])
+    ahead = panel[(panel["ds"] > cut) & (panel["ds"] <= last)]
+    forecast = host.predict().merge(ahead, on=["unique_id", "ds"])
+    assert len(forecast) == 2 * YEAR
+    return float((forecast[name] - forecast["y"]).abs().mean())
+
+
+def etth1(name: str, lookback: int, steps: int) -> float:
+    """MAE over every window of the test part, trained on the train part."""
+    from neuralforecast import NeuralForecast
+
+    frame = load_forecasting_frame("ETTh1")
+    borders = Borders.of("ETTh1", len(frame))
+    values = frame.set_index("date")
+    train = values.iloc[slice(*borders.train)]
+    values = ((values - train.mean()) / train.std(ddof=0)).iloc[: borders.test[1]]
+    long = values.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
+    model = model_of(name, HORIZON, lookback, values.shape[1], steps, inference_windows_batch_size=256)
+    host = NeuralForecast(models=[model], freq="h")
+    held_out = [stop - start for start, stop in (borders.validation, borders.test)]
+    forecast = host.cross_validation(long, n_windows=None, val_size=held_out[0], test_size=held_out[1])
+    return float((forecast[name] - forecast["y"]).abs().mean())
+
+
+def validate(*, quick: bool) -> None:
+    """Print MVPA's errors on the three years before the last, for several rates."""
+    for rate, linear in RATES[: 1 if quick else None]:
+        errors = [
+            np.mean(
+                [
+                    airline(
+                        "MVPA", lookback, 2 if quick else 100, back, learning_rate=rate, linear_learning_rate=linear
+                    )
+                    for back in (1, 2, 3)[: 1 if quick else None]
+                ]
+            )
+            for lookback in (24, 36)
+        ]
+        print(f"rates {rate:g} and {linear:g}: MAE {errors[0]:.1f} at look-back 24, {errors[1]:.1f} at 36", flush=True)
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """One row a case, one column a model."""
+    models = [name for name in MODELS if name in set(rows["model"])]
+    lines = [
+        "# Short runs at the defaults",
+        "",
+        "Made by `experiments/short_runs.py`, through `NeuralForecast`, one seed. Airline panel: MAE of the last 12 "
+        "months, horizon 12. ETTh1: MAE of every test window, horizon 96, in scaled units. Set are look-back, number "
+        "of series, steps and a loss of absolute errors.",
+        "",
+        f"| data | look-back | steps | {' | '.join(models)} |",
+        "|---|---|---|" + "---|" * len(models),
+    ]
+    for (dataset, lookback, steps), part in rows.groupby(KEY[1:], sort=False):
+        errors = part.set_index("model")["mae"]
+        digits = 3 if dataset == "ETTh1" else 1
+        cells = [f"{errors[name]:.{digits}f}" if name in errors else "–" for name in models]
+        lines.append(f"| {dataset} | {lookback} | {steps} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", machines(rows)]) + "\n"
+
+
+if __name__ == "__main__":
+    main()
