@@ -16,6 +16,8 @@ from torch import Tensor
 
 Batch = tuple[dict[str, Tensor | None], Tensor, Tensor | None]
 
+_FARTHEST = 1e9  # deviations: the network squares and sums what it reads, in float32
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -29,15 +31,34 @@ class Scaling:
         """From the values [n, C] that are not NaN."""
         observed = ~np.isnan(values)
         count = np.maximum(observed.sum(0), 1)
-        location = np.where(observed, values, 0.0).sum(0) / count
-        deviation = np.sqrt(np.where(observed, values - location, 0.0).__pow__(2).sum(0) / count)
+        filled = np.where(observed, values, 0.0)
+        largest = np.abs(filled).max(0, initial=0.0)
+        unit = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
+        location = (filled / unit).sum(0) / count
+        deviation = np.sqrt((np.where(observed, filled / unit - location, 0.0) ** 2).sum(0) / count)
         # A constant column keeps its unit; rounding alone gives it a deviation of some 1e-16 of its level.
         constant = deviation <= 1e-12 * np.abs(location)
-        return cls(location, np.where(constant | (deviation == 0.0), 1.0, deviation))
+        return cls(location * unit, np.where(constant | (deviation == 0.0), 1.0, deviation * unit))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Scale [..., C]."""
-        return (values - self.location) / self.scale
+        """Scale [..., C]; NaN stays.
+
+        Raises
+        ------
+        ValueError
+            A value lies too far from the others for float32; its column is named.
+        """
+        with np.errstate(over="ignore"):
+            scaled = (values - self.location) / self.scale
+        far = np.abs(scaled) > _FARTHEST
+        if far.any():
+            *row, column = np.argwhere(far)[0]
+            value, distance = values[(*row, column)], abs(scaled[(*row, column)])
+            raise ValueError(
+                f"column {column} holds {value:.6g}, which lies {distance:.1e} deviations from the mean of the data "
+                "that the scale comes from: mark it as missing (NaN) if it is wrong"
+            )
+        return scaled
 
 
 @dataclass(frozen=True)

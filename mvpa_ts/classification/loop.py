@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,6 +23,7 @@ _AUGMENTATION = Augmentation()
 _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
 # Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
 _KERNEL_ROWS = 1024
+_DIVERGED = 1e6  # a cross-entropy that no training comes back from
 _STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
@@ -165,6 +167,11 @@ def train_network(
         For batches and augmentation; dropout follows torch's global random state.
     report : callable, optional
         Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
+
+    Raises
+    ------
+    FloatingPointError
+        Training diverged before any validation. After one there is a warning, and the best weights are kept.
     """
     generator = torch.Generator().manual_seed(seed)
     device = next(network.parameters()).device
@@ -207,6 +214,13 @@ def train_network(
         average.update()
         if step % training.evaluate_every and step != steps:
             continue
+        if not loss < _DIVERGED or not all(parameter.isfinite().all() for parameter in parameters):
+            reason = f"training diverged by step {step} of {steps}, where the loss is {loss.item():.3g}"
+            advice = f"lower learning_rate ({training.learning_rate:g})"
+            if best_state is None:
+                raise FloatingPointError(f"{reason}: {advice}")
+            warnings.warn(f"{reason}; the weights of step {best_step} are kept: {advice}", stacklevel=2)
+            break
         with average.in_place():
             validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
             if report is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 _BATCH_ELEMENTS = 1 << 23
 # Its steps alone: the fixed kernels give 84 responses to each, 84 MiB.
 _BATCH_STEPS = 1 << 18
+_FARTHEST = 1e9  # deviations: the networks square and sum what they read, in float32
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,40 @@ class Scaler:
         """Statistics of series [C, L_i], NaN = missing; a constant or empty channel keeps its scale."""
         count = sum(np.isfinite(one).sum(1) for one in series)
         count = np.maximum(count, 1)
-        location = sum(np.nansum(one, 1) for one in series) / count
-        squared = sum(np.nansum((one - location[:, None]) ** 2, 1) for one in series)
+        largest = np.max([np.nan_to_num(np.abs(one)).max(1) for one in series], axis=0)
+        unit = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
+        location = sum(np.nansum(one / unit[:, None], 1) for one in series) / count
+        squared = sum(np.nansum((one / unit[:, None] - location[:, None]) ** 2, 1) for one in series)
         scale = np.sqrt(squared / count)
         # Rounding alone gives a constant some 1e-16 of its level. Small units are no rounding: MEG in tesla has 1e-13.
-        scale[(scale == 0.0) | (scale <= 1e-12 * np.abs(location))] = 1.0
-        return cls(tuple(location.tolist()), tuple(scale.tolist()))
+        constant = (scale == 0.0) | (scale <= 1e-12 * np.abs(location))
+        scale = np.where(constant, 1.0, scale * unit)
+        return cls(tuple((location * unit).tolist()), tuple(scale.tolist()))
 
     def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        """Standardised series [n, L, C], zero where missing or past the end, and mask [n, L, C], True = observed."""
+        """Standardised series [n, L, C], zero where missing or past the end, and mask [n, L, C], True = observed.
+
+        Raises
+        ------
+        ValueError
+            A value lies too far from the training data for float32; its series and channel are named.
+        """
         location, scale = np.asarray(self.location)[:, None], np.asarray(self.scale)[:, None]
         longest = max(one.shape[1] for one in series)
         x = torch.zeros(len(series), longest, len(location))
         mask = torch.zeros(x.shape, dtype=torch.bool)
         for row, one in enumerate(series):
-            standard = torch.from_numpy((one - location) / scale).float().T
+            with np.errstate(over="ignore"):
+                deviations = (one - location) / scale
+            far = np.abs(deviations) > _FARTHEST
+            if far.any():
+                channel, step = np.argwhere(far)[0]
+                raise ValueError(
+                    f"channel {channel} of series[{row}] holds {one[channel, step]:.6g}, which lies "
+                    f"{abs(deviations[channel, step]):.1e} deviations from the mean of the training data: mark it as "
+                    "missing (NaN) if it is wrong"
+                )
+            standard = torch.from_numpy(deviations).float().T
             mask[row, : len(standard)] = ~standard.isnan()
             x[row, : len(standard)] = standard.nan_to_num(nan=0.0)
         return x, mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_win
 
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 _VALIDATIONS = 20  # in a run that is counted in steps
+_DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
 _PARTS = {"train": "training", "validation": "validation"}
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
 _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
@@ -191,6 +193,12 @@ def train(
     checkpoint : Checkpoint, optional
         Its file is written after each epoch and gone on from when it is there: the end is that of a run without a
         stop. The caller removes it.
+
+    Raises
+    ------
+    FloatingPointError
+        Training diverged before any validation; the model has the last finite weights. After a validation there is a
+        warning, and the best weights are kept.
     """
     device = windows["train"].values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
@@ -251,13 +259,17 @@ class _Run:
         self.errors = (float("inf"), float("inf"))
         self.validations = self.best_validation = self.step = self.epoch = 0
         self.seconds = 0.0
+        self.watched = max(1, self.total // _VALIDATIONS)
+        self.good = (0, copy.deepcopy(model.state_dict()))  # a step and its weights, which were finite
+        self.diverged = False
+        self.largest = 0.0  # that a loss may be, set by the first
 
     def finished(self) -> bool:
         """Whether all steps are done, or validation has not been better for too long."""
         training = self.training
         worse = self.validations - self.best_validation
         impatient = training.keep == "best" and training.patience is not None and worse >= training.patience
-        return self.step >= self.total or impatient
+        return self.step >= self.total or impatient or self.diverged
 
     def epoch_of_steps(
         self, progress: Callable[[int, float], None] | None, report: Callable[[int, float], None] | None
@@ -286,6 +298,10 @@ class _Run:
             self.step += 1
             if progress is not None:
                 progress(self.step, float(loss.detach()))
+            if self.step == 1 or self.step % self.watched == 0 or self.step == self.total:
+                self.watch(loss)
+            if self.diverged:
+                break
             if self.every is not None and (self.step % self.every == 0 or self.step == self.total):
                 self.validate(report)
             if self.finished():
@@ -294,8 +310,31 @@ class _Run:
         if training.schedule == "halving":
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * 0.5 ** (self.epoch - 1)
-        if self.every is None:
+        if self.every is None and not self.diverged:
+            self.watch(loss)  # before a checkpoint is written
             self.validate(report)
+
+    def watch(self, loss: Tensor) -> None:
+        """Note weights that are finite; end the run where they, or the loss, no longer are."""
+        value = float(loss.detach())
+        self.largest = self.largest or _DIVERGED * max(1.0, value)
+        finite = torch.stack([weight.detach().isfinite().all() for weight in self.model.parameters()])
+        if value < self.largest and bool(finite.all()):
+            if self.weights is None:
+                with self.average.in_place():
+                    self.good = self.step, copy.deepcopy(self.model.state_dict())
+            return
+        self.diverged = True
+        reason = f"training diverged by step {self.step} of {self.total}, where the loss is {value:.3g}"
+        advice = f"lower learning_rate ({self.training.learning_rate:g})"
+        if self.weights is not None:
+            warnings.warn(
+                f"{reason}; the weights of validation {self.best_validation} are kept: {advice}", stacklevel=4
+            )
+            return
+        step, weights = self.good
+        self.model.load_state_dict(weights)
+        raise FloatingPointError(f"{reason}; the model has the weights of step {step}: {advice}")
 
     def validate(self, report: Callable[[int, float], None] | None) -> None:
         """Look at the averaged weights, and note them if they are to be kept."""
@@ -358,6 +397,7 @@ class _Run:
             torch.cuda.set_rng_state(states[2], self.device)
         for name in self._COUNTED:
             setattr(self, name, state[name])
+        self.good = self.step, copy.deepcopy(self.model.state_dict())
 
 
 def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.OneCycleLR:
@@ -434,6 +474,8 @@ def fit_forecaster(
     ------
     ValueError
         Series, levels or features do not fit the configuration, or there is nothing to learn from.
+    FloatingPointError
+        Training diverged, see `train`.
 
     Examples
     --------
