@@ -38,7 +38,7 @@ from mvpa_ts.ieeg.training.similarity import REFERENCES, Similarity
 # Few short recordings, six steps; the same commands and files.
 QUICK = """
 model: {architecture: {context: 6}, warmup_steps: 2}
-data: {simulation: {subjects: 4, hours: 0.08, seizures: 2}, validation_subjects: [S03, S04]}
+data: {simulation: {subjects: 4, hours: 0.05, seizures: 1}, validation_subjects: [S03, S04]}
 trainer: {max_steps: 6, val_check_interval: 3, log_every_n_steps: 1}
 """
 

@@ -8,7 +8,7 @@ memory. An hour has fewer windows than segments, by T − 1, so a second share g
 Peak memory is that of a process of its own that reads a whole recording.
 
     python experiments/loading_benchmark.py  # results/pretraining/loading.json and .md; 1.5 GB of scratch
-    python experiments/loading_benchmark.py --quick    # 12 and 24 minutes of signal, written nowhere
+    python experiments/loading_benchmark.py --quick    # 6 and 12 minutes of signal, written nowhere
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ def main() -> None:
     """Measure and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--quick", action="store_true", help="12 and 24 minutes instead of 1 and 24 hours")
+    parser.add_argument("--quick", action="store_true", help="6 and 12 minutes instead of 1 and 24 hours")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    hours = (0.2, 0.4) if arguments.quick else (1.0, 24.0)
-    rounds = 2 if arguments.quick else arguments.rounds
+    hours = (0.1, 0.2) if arguments.quick else (1.0, 24.0)
+    rounds = 1 if arguments.quick else arguments.rounds
     with tempfile.TemporaryDirectory(prefix="loading-") as scratch:
         short = {channels: _write(scratch, channels, hours[0]) for channels in CHANNELS}
         times = {channels: _times(folder, rounds) for channels, folder in short.items()}

@@ -38,7 +38,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return pd.DataFrame({"date": dates, **{f"x{i}": values[:, i] for i in range(channels)}})
 
     monkeypatch.setattr(zero_shot, "load_forecasting_frame", frame)
-    monkeypatch.setattr(zero_shot.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(zero_shot, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(sys, "argv", ["zero_shot.py", "--quick"])
     return tmp_path / "zero_shot.csv"
 
