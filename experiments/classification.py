@@ -122,9 +122,7 @@ def run_one(
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--models", nargs="+", choices=MODELS, metavar="MODEL", help=f"of {', '.join(MODELS)}"
-    )
+    parser.add_argument("--models", nargs="+", choices=MODELS, metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), help="sets of the UEA archive")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--threads", type=int, default=1, help="processor threads; 1 makes runs comparable")

@@ -39,7 +39,13 @@ def main() -> None:
     """Measure, fit, check, extrapolate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few small cases of S, nothing written")
+    parser.add_argument("--report", action="store_true", help="measure nothing, write the tables from scaling.json")
     arguments = parser.parse_args()
+    if arguments.report:
+        record = json.loads((results_folder("scaling") / "scaling.json").read_text(encoding="utf-8"))
+        cases = [Case(**case) for case in record["cases"]]
+        write_report(markdown(cases, record["fits"], record["checks"], record["machine"]))
+        return
     torch.set_num_threads(1)
     torch.manual_seed(0)
 
@@ -60,8 +66,13 @@ def main() -> None:
     if not arguments.quick:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
         write_text(results_folder("scaling") / "scaling.json", json.dumps(content, indent=1) + "\n")
-        write_text(results_folder("scaling") / "scaling.md", report)
-        write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
+        write_report(report)
+
+
+def write_report(report: str) -> None:
+    """Write the tables beside the record and into the page."""
+    write_text(results_folder("scaling") / "scaling.md", report)
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
 
 
 def measure(size: str, layers: int, T: int, C: int, precision: str) -> Case:

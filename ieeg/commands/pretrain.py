@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mvpa_ts.ieeg.commands.training import USAGE
 
-CONFIGS = {"tiny": "tiny.yaml", "s": "s.yaml", "m": "m.yaml"}
+CONFIGS = {"tiny": "tiny.yaml", "s": "s.yaml", "m": "m.yaml", "ours": "ours.yaml"}
 HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
 
 Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
@@ -14,8 +14,8 @@ Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
   mvpformer pretrain --config tiny --output runs/tiny --ckpt_path last    continue after a stop, exactly
   mvpformer pretrain validate --config tiny --output runs/tiny --ckpt_path last
 
---config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; given twice, the second adds to the
-first. Any key of it can be given on the command line: --model.learning_rate 3e-4 --trainer.devices 8
+--config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; a second one adds to the first.
+s and m are as the paper states them, '--config s --config ours' as we would train. Any key of it can be given on the command line: --model.learning_rate 3e-4 --trainer.devices 8
 --trainer.strategy fsdp. 'mvpformer pretrain fit --help' lists all keys, '--print_config' prints a file to start from.
 
 DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses), similarity.csv and similarity.png, and

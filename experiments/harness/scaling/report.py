@@ -22,7 +22,8 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
 # Distinct 5 s channel segments of the SWEC set, as given, for it was not at hand; each lies in up to 100 windows.
-SEGMENTS = {"all 68 subjects": 388.5e6, "without the 18 duplicates": 274.5e6, "the paper's 18 for training": 114.0e6}
+PAPER_SET = "the paper's 18 for training"
+SEGMENTS = {"all 68 subjects": 388.5e6, "without the 18 duplicates": 274.5e6, PAPER_SET: 114.0e6}
 CONTEXT, CHANNELS = 100, 88
 GPUS = (1, 8, 64, 512)
 BATCH = 8  # windows of one GPU in a step
@@ -30,6 +31,9 @@ SHARED = 2048  # segments that each GPU adds to the common pool of negatives
 # Assumed, not measured: what a current data-centre GPU may sustain in bfloat16.
 ASSUMED_FLOPS = 2e14
 MEMORY = {"40 GB": 40e9, "80 GB": 80e9}
+# Stated by the paper for MVPFormer-M: steps, GPUs, days; and the data sheet's peak of an A100 in bfloat16.
+PAPER_STEPS, PAPER_GPUS, PAPER_DAYS, A100_FLOPS = 1.2e6, 8, 14, 312e12
+CHINCHILLA = 20  # tokens for each parameter
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,10 @@ def _arithmetic(
         for strategy in ("ddp", "deepspeed_stage_2", "fsdp")
     ]
     yield _table(["", "strategy", *(f"state, {g} GPU" for g in GPUS), "a window", "checkpointing"], rows)
+    if "M" in configs:
+        state = state_bytes(parameters["M"], blocks["M"], "deepspeed_stage_2", PAPER_GPUS)
+        each = window * activation_bytes(fits["M"], configs["M"], "bfloat16", checkpointing=False)
+        yield from _paper_budget(window * flop["M"], window, (0.9 * MEMORY["80 GB"] - state) / each, parameters)
     yield (
         "### The longest context\n\nTokens of one window whose activations fit beside the state, without and with "
         "checkpointing; 10 % of the memory is left free. The codebooks of 110 × 128 rows end at 14,080 tokens."
@@ -225,6 +233,34 @@ def _arithmetic(
         for strategy in ("ddp", "fsdp")
     ]
     yield _table(["", "", *(f"{g} GPU" for g in GPUS[1:]), *(f"negatives, {g} GPU" for g in GPUS[1:])], rows)
+
+
+def _paper_budget(window_flop: float, tokens: int, fitting: float, parameters: dict[str, int]) -> Iterator[str]:
+    """What the paper's steps, GPUs and days allow for a batch, whose size it does not state."""
+    seconds = PAPER_DAYS * 86400 / PAPER_STEPS
+    yield (
+        f"### The paper's own budget\n\nMVPFormer-M: {PAPER_STEPS / 1e6:.1f} million steps on {PAPER_GPUS} A100 of "
+        f"80 GB in two weeks, so {seconds:.2f} s a step. The batch is not stated. Without checkpointing, and with "
+        f"gradients and moments divided, {fitting:.1f} windows fit on a GPU. Speed is what each GPU would have to "
+        f"sustain; its data sheet says {A100_FLOPS / 1e12:.0f} TFLOP/s. Passes are over the tokens of the set above."
+    )
+    rows = []
+    for windows in (1, 2):
+        total = PAPER_STEPS * PAPER_GPUS * windows * tokens
+        speed = windows * window_flop / seconds
+        passes = [f"{total / (SEGMENTS[name] * CONTEXT):.1f}" for name in SEGMENTS]
+        rows.append([windows, f"{total / 1e9:.0f} G", f"{speed / 1e12:.0f}", f"{speed / A100_FLOPS:.0%}", *passes])
+    names = [f"passes, {name}" for name in SEGMENTS]
+    yield _table(["windows a GPU", "tokens seen", "TFLOP/s", "of the peak", *names], rows)
+    wanted = ", ".join(f"{count * CHINCHILLA / 1e9:.1f} G for {size}" for size, count in parameters.items())
+    yield (
+        f"The paper counts 39 G segments, each as often as windows hold it. All 68 subjects have "
+        f"{SEGMENTS['all 68 subjects'] * CONTEXT / 1e9:.2f} G of these; the 18 that it trains on have "
+        f"{SEGMENTS[PAPER_SET] * CONTEXT / 1e9:.2f} G. Its second count, 400 million tokens "
+        f"where Chinchilla's rule asks for 2 billion, is that of distinct segments, and again fits all 68 subjects "
+        f"({SEGMENTS['all 68 subjects'] / 1e6:.1f} M) and not the 18 "
+        f"({SEGMENTS[PAPER_SET] / 1e6:.1f} M). {CHINCHILLA} tokens for each parameter are {wanted}."
+    )
 
 
 def _table(heads: list[str], rows: list[list[object]]) -> str:

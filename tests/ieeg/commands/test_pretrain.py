@@ -24,6 +24,7 @@ from mvpa_ts.ieeg.commands.pretrain import CONFIGS
 from mvpa_ts.ieeg.commands.training import with_named_configs
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
+CONFIG_FOLDER = Path(__file__).parents[3] / "ieeg" / "configs"
 SMALL: dict[str, Any] = {
     "checkpoint_every": 5,
     "model": {
@@ -320,21 +321,41 @@ def test_names_of_configurations():
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_configurations_are_documented_and_at_the_papers_setting(name):
+def test_every_key_of_a_configuration_is_explained(name):
     path = Path(with_named_configs(["--config", name], CONFIGS)[1])
     lines = [line for line in path.read_text().splitlines() if ":" in line and not line.lstrip().startswith("#")]
     groups = {"model", "architecture", "data", "trainer"}
     assert not [line for line in lines if "#" not in line and line.strip().rstrip(":") not in groups]
-    settings = yaml.safe_load(path.read_text())
+
+
+@pytest.mark.parametrize("name", ["tiny", "s", "m"])
+def test_sizes_are_those_of_the_functions(name):
+    settings = yaml.safe_load((CONFIG_FOLDER / f"{name}.yaml").read_text())
     model = settings["model"]
     architecture = MVPFormerConfig.from_dict(model["architecture"])
     assert architecture == {"tiny": mvpformer_tiny(), "s": mvpformer_s(), "m": mvpformer_m()}[name]
     assert (model["num_negatives"], model["temperature"], model["weight_decay"]) == (30, 0.1, 0.1)
     assert settings["trainer"]["gradient_clip_val"] == 1.0
-    if name != "tiny":
-        assert model["learning_rate"] == 1e-4
-        assert architecture.context == 100
-        assert settings["trainer"]["precision"] == "bf16-mixed"
+
+
+@pytest.mark.parametrize("name", ["s", "m"])
+def test_training_is_as_the_paper_states_it(name):
+    """Section 5.1 and appendix C: a fixed rate, no checkpointing, windows at random, negatives from the batch."""
+    settings = yaml.safe_load((CONFIG_FOLDER / f"{name}.yaml").read_text())
+    model, trainer = settings["model"], settings["trainer"]
+    assert (model["learning_rate"], model["schedule"], model["warmup_steps"]) == (1e-4, "constant", 0)
+    assert (model["gradient_checkpointing"], model["shared_negatives"]) == (False, 0)
+    assert model["architecture"]["context"] == 100
+    assert settings["data"]["balance"] == "none"
+    assert (trainer["precision"], trainer["max_steps"], trainer["num_nodes"]) == ("bf16-mixed", 1_200_000, 1)
+    assert name == "s" or trainer["strategy"] == "deepspeed_stage_2"
+
+
+def test_our_settings_change_the_papers_and_nothing_else():
+    ours, paper = (yaml.safe_load((CONFIG_FOLDER / f"{name}.yaml").read_text()) for name in ("ours", "m"))
+    for group, settings in ours.items():
+        assert settings.keys() <= paper[group].keys()
+        assert all(value != paper[group][key] for key, value in settings.items())
 
 
 def test_environment_is_left_as_it_was(folder, tmp_path):
