@@ -71,7 +71,7 @@ def main() -> None:
 
 def cohort(quick: bool) -> RecordingDataModule:
     """The simulated subjects, read and preprocessed once for all models."""
-    simulation = Simulation(subjects=4, hours=0.05, seizures=1) if quick else COHORT
+    simulation = Simulation(subjects=4, hours=0.07, seizures=1) if quick else COHORT
     validation = ("S03", "S04") if quick else VALIDATION
     data = RecordingDataModule(
         simulation=simulation,

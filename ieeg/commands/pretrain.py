@@ -15,8 +15,9 @@ Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
   mvpformer pretrain validate --config tiny --output runs/tiny --ckpt_path last
 
 --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; a second one adds to the first.
-s and m are as the paper states them, '--config s --config ours' as we would train. Any key of it can be given on the command line: --model.learning_rate 3e-4 --trainer.devices 8
---trainer.strategy fsdp. 'mvpformer pretrain fit --help' lists all keys, '--print_config' prints a file to start from.
+s and m train as the paper states it, '--config s --config ours' as we would. Any key can be given on the command line:
+--model.learning_rate 3e-4 --trainer.devices 8 --trainer.strategy fsdp. 'mvpformer pretrain fit --help' lists all keys,
+'--print_config' prints a file to start from.
 
 DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses), similarity.csv and similarity.png, and
 at the end model/ (safetensors), which MVPFormer.from_pretrained and the other commands read."""

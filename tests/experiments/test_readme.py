@@ -33,5 +33,5 @@ def test_classification_summary_leaves_the_ablation_out() -> None:
     assert "| MVPA | 55.0 ± 7.1 |" in summary
     assert "| 1NN-DTW | 30.0 |" in summary
     assert "none" not in summary
-    assert "| *MVPFormer, as published* | 21 |" in summary
+    assert "| *MVPFormer, paper* | 21 |" in summary
     assert readme.classification_summary(pd.DataFrame()) == ""

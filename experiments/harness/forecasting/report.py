@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS
 from harness.forecasting.settings import PEER_SETTINGS
+from harness.paper import tables as paper
 from harness.tables import machines
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
@@ -48,9 +49,26 @@ def markdown_report(rows: pd.DataFrame) -> str:
                 f"| {shortest['parameters'].iloc[0]:,} | {own['seconds_per_epoch'].mean():.1f} "
                 f"| {own['seconds'].mean():.0f} |"
             )
+        if lookback == LOOKBACK:
+            lines += cited_rows(dataset, horizons)
         lines.append("")
+    if lookback == LOOKBACK:
+        lines += ["Rows in italics are cited as the paper prints them, with its two digits; they were not run.", ""]
     lines.append(machines(rows))
     return "\n".join(lines) + "\n"
+
+
+def cited_rows(dataset: str, horizons: list[int]) -> list[str]:
+    """The paper's model and its five peers at the look-back of 96 that it uses."""
+    printed, averages = paper.forecasting(), paper.forecasting_averages()
+    lines = []
+    for model, name in zip(dict.fromkeys(printed["model"]), averages, strict=True):
+        own = printed[(printed["model"] == model) & (printed["dataset"] == dataset)].set_index("horizon")
+        cells = [
+            "{mse:.2f} / {mae:.2f}".format(**own.loc[horizon]) if horizon in own.index else "–" for horizon in horizons
+        ]
+        lines.append(f"| *{name}, paper* | {' | '.join(cells)} | {averages[name][dataset]} | | | | |")
+    return lines
 
 
 def ordered(models: pd.Series) -> list[str]:
