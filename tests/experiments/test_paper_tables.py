@@ -53,20 +53,9 @@ def test_treebank_and_efficiency() -> None:
 
 
 def test_cited_rows_stand_only_at_the_papers_look_back() -> None:
-    rows = pd.DataFrame(
-        [("MVPA", "ETTh1", 96, 1, 0.4, 0.4, 1, 1.0, 1.0)],
-        columns=[
-            "model",
-            "dataset",
-            "horizon",
-            "seed",
-            "test_mse",
-            "test_mae",
-            "parameters",
-            "seconds_per_epoch",
-            "seconds",
-        ],
-    ).assign(hardware="some", threads=1, torch="2")
+    run = {"model": "MVPA", "dataset": "ETTh1", "horizon": 96, "seed": 1, "test_mse": 0.4, "test_mae": 0.4}
+    cost = {"parameters": 1, "seconds_per_epoch": 1.0, "seconds": 1.0, "hardware": "some", "threads": 1, "torch": "2"}
+    rows = pd.DataFrame([run | cost])
     assert "| *TimesFM, paper* | 0.39 / 0.41 | 0.45 / 0.45 |" in forecasting_report.markdown_report(
         rows.assign(horizon=96)
     )
