@@ -25,7 +25,8 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from harness.detection.pipeline import Cohort, Configuration, Effort, Study
+from harness.detection.pipeline import Study
+from harness.detection.settings import Cohort, Configuration, Effort
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -63,6 +64,8 @@ EFFORT = Effort(
     copies=32,
     model={"dropout": 0.0},
     accelerator="cpu",
+    precision="32-true",
+    recipe="small",
 )
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
 COLUMNS = {

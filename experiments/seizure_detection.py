@@ -1,213 +1,204 @@
 """Seizure detection: the rows of the paper's tables, on the data that there is.
 
 With recordings of the SWEC layout in ``MVPA_TS_DATA/swec`` (folders ID01 to ID68) the studies run on them, by the
-paper's split; every configuration also states the scores on the 32 subjects whose recordings nobody trained on. With
-``--simulated``, or where there are none, the same configurations run with the tiny model on simulated subjects, which
-shows that everything works and not how well. MAYO and FNUSA are read from ``MVPA_TS_DATA/DATASET_MAYO`` and
-``DATASET_FNUSA``.
+paper's split and with what it states of the training; every configuration also has the scores on the 32 subjects whose
+recordings nobody trained on. With ``--simulated``, or where there are none, the same configurations run on simulated
+subjects, MVPFormer-tiny in place of S and a model of twice the width in place of M, for some hundred steps: this shows
+that everything works and not how well. The paper's row stands below each of ours. MAYO and FNUSA are read from
+``MVPA_TS_DATA/DATASET_MAYO`` and ``DATASET_FNUSA``, or simulated in their layout.
+
+Stopped, the study goes on: rows that the table holds are not run again, and models and detections lie in ``--output``.
 
 Examples
 --------
     python experiments/seizure_detection.py --list                          # the configurations
-    python experiments/seizure_detection.py mvpformer-s --seeds 0           # some of them; goes on after a stop
+    python experiments/seizure_detection.py mvpformer-s --seeds 0           # some of them
+    python experiments/seizure_detection.py --simulated                     # all, about an hour on an idle core
+    python experiments/seizure_detection.py --simulated --report            # the tables from the rows at hand
     python experiments/seizure_detection.py --simulated --quick             # a smoke run, written elsewhere
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import torch
-from harness.detection.pipeline import Cohort, Configuration, Effort, Study
-from harness.detection.training import Training, finetune_on_trials
-from harness.tables import read_rows, results_folder
-from torch.utils.data import DataLoader
+from harness.detection import interictal, paper_rows
+from harness.detection.pipeline import Study
+from harness.detection.settings import Cohort, Configuration, Effort
+from harness.detection.simulated import simulated_swec, write_nejedly
+from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg import read_recording, simulate_cohort
+from mvpa_ts.ieeg import read_recording
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TEST, PAPER_TRAIN
-from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, NejedlyDataset, first_patients, nejedly_segments
-from mvpa_ts.ieeg.scoring.cohort import markdown_table
-from mvpa_ts.ieeg.scoring.scores import score_segments
-from mvpa_ts.ieeg.training.spans import collate
+from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS
 
-PRETRAINING_58 = tuple(f"ID{i:02d}" for i in range(1, 59))
-"""Subjects of the larger pretraining; the other ten test it."""
+PRETRAINING_40 = tuple(f"ID{i:02d}" for i in range(19, 59))
+"""Subjects of the pretraining that is continued; the ten after them test it."""
 
+_S58 = {"continued": "pretraining40", "channels": "manual"}
 CONFIGURATIONS = (
-    Configuration("mvpformer", "MVPFormer", size="m"),
-    Configuration("mvpformer-s", "MVPFormer-S"),
-    Configuration("mv-llama", "MV-Llama", attention="llama"),
-    Configuration("no-pretraining", "MVPFormer-S, no pretraining", pretraining=None, finetuning="full"),
-    Configuration("all-channels", "MVPFormer-S, all channels", channels="all"),
-    Configuration("16-channels", "MVPFormer-S, 16 channels", channels=16),
-    Configuration("8-channels", "MVPFormer-S, 8 channels", channels=8),
-    *(Configuration(f"noise-{snr}", f"MVPFormer-S, noise {snr} dB", noise=float(snr)) for snr in (60, 50, 40, 30)),
-    Configuration("pretraining-18", "MVPFormer-S, 18 subjects, tested on the last 10", test="last10"),
+    Configuration("mvpformer", "MVPFormer-M", size="m", printed="MVPFormer"),
+    Configuration("mvpformer-s", "MVPFormer-S", printed="MVPFormer-S"),
+    Configuration("mv-llama", "MV-Llama", attention="llama", printed="MV-Llama"),
+    Configuration("manual", "MVPFormer-S, manual channels", channels="manual", printed="18_patients_small_manual"),
+    Configuration("all-channels", "MVPFormer-S, all channels", channels="all", printed="18_patients_small_allchannels"),
     Configuration(
-        "pretraining-58", "MVPFormer-S, 58 subjects, tested on the last 10", pretraining="pretraining58", test="last10"
+        "no-pretraining", "MVPFormer-S, no pretraining, manual channels", pretraining=None, finetuning="full",
+        channels="manual", printed="18_patients_nopretrain",
     ),
-    Configuration("pretrained-subjects", "MVPFormer-S, on pretrained subjects", test="pretrained"),
+    *(
+        Configuration(f"noise-{snr}", f"MVPFormer-S, noise {snr} dB", noise=float(snr), printed=f"18_patients_{snr}dB")
+        for snr in (60, 50, 40, 30)
+    ),
+    Configuration(
+        "18-last10", "18 subjects, tested on the last 10", channels="manual", test="last10",
+        printed="18_patients_selected",
+    ),
+    Configuration(
+        "58-last10", "58 subjects, tested on the last 10", test="last10", printed="58_patients_small", **_S58
+    ),
+    Configuration(
+        "18-test40", "18 subjects, tested on the 40 of the 58", channels="manual", test="test40",
+        printed="18_patients_teston40",
+    ),
+    Configuration(
+        "58-test40", "58 subjects, tested on the 40 of the 58", test="test40", printed="58_patients_teston40", **_S58
+    ),
     Configuration("full", "MVPFormer-S, all weights finetuned", finetuning="full"),
     Configuration("head", "MVPFormer-S, head only", finetuning="head"),
-)
+)  # fmt: skip
 NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
-"""Configurations that are also run on MAYO and FNUSA where these are there."""
-CITED = ("Brant-2", "BrainBERT")
-"""Rows of the paper's table whose models this project does not hold."""
+"""Configurations that are also run on MAYO and FNUSA."""
 
-QUICK = Effort(
+SIMULATED = Effort(
     context=4,
-    pretraining_steps=2,
-    finetuning_steps=2,
-    batch_size=2,
-    windows=2,
-    copies=1,
+    pretraining_steps=80,
+    finetuning_steps=250,
+    pretraining_rate=5e-4,
+    finetuning_rate=5e-3,
+    full_rate=3e-3,
+    batch_size=8,
+    recipe="small",
+    copies=8,
+    model={"dropout": 0.0},
     accelerator="cpu",
+    precision="32-true",
     rules="paper",
 )
-
-QUICK_NAMES = ("mvpformer-s", "mv-llama", "no-pretraining", "8-channels", "noise-30", "pretrained-subjects")
+QUICK = replace(SIMULATED, pretraining_steps=2, finetuning_steps=2, batch_size=2, copies=1)
+QUICK_NAMES = ("mvpformer-s", "58-last10")
 
 
 def main() -> None:
-    """Run what is asked for and write the table."""
+    """Run what is asked for and write the tables."""
     arguments = parse_arguments()
     if arguments.list:
         for configuration in CONFIGURATIONS:
-            print(f"{configuration.name:20} {configuration.row}")
+            print(f"{configuration.name:16} {configuration.row}")
         return
     torch.set_num_threads(arguments.threads)
-    data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "swec"
-    simulated = arguments.simulated or not data.is_dir()
+    data = Path(os.environ.get("MVPA_TS_DATA", "data"))
+    simulated = arguments.simulated or not (data / "swec").is_dir()
     results = results_folder("detection", quick=arguments.quick)
     folder = results if arguments.quick else arguments.output
-    cohort = simulated_cohort(arguments.quick) if simulated else swec_cohort(data)
-    names = arguments.names or (QUICK_NAMES if arguments.quick else None)
-    chosen = [c for c in CONFIGURATIONS if names is None or c.name in names]
     if simulated:
-        # One size fits all: S and M would train for days on a CPU.
-        chosen = [as_tiny(configuration) for configuration in chosen]
-    rows: list[dict[str, object]] = []
-    others: list[dict[str, object]] = []
-    for seed in arguments.seeds:
-        study = Study(cohort, QUICK if arguments.quick else Effort(rules="paper"), folder, seed)
-        for configuration in chosen:
-            if configuration.name not in NEJEDLY:
-                continue
-            row = interictal(study, configuration, seed, arguments.quick)
-            if row is not None:
-                others.append(row)
-        for configuration in chosen:
-            if missing := {configuration.pretraining, configuration.test, "finetuning"} - {None, *cohort.groups}:
+        cohort, effort = simulated_swec(arguments.quick), QUICK if arguments.quick else SIMULATED
+        data = folder / "nejedly"
+        chosen = [smaller(configuration) for configuration in CONFIGURATIONS]
+        if not arguments.report:
+            write_nejedly(data, 6, 8 if arguments.quick else 40)
+    else:
+        cohort, effort, chosen = swec_cohort(data / "swec", arguments.manual), Effort(rules="paper"), [*CONFIGURATIONS]
+    names = arguments.names or (QUICK_NAMES if arguments.quick else [c.name for c in CONFIGURATIONS])
+    table = results / f"seizure_detection_{cohort.name}.csv"
+    others = results / f"interictal_{cohort.name}.csv"
+    for seed in [] if arguments.report else arguments.seeds:
+        study = Study(cohort, effort, folder, seed)
+        for configuration in [c for c in chosen if c.name in names]:
+            if missing := configuration.groups() - set(cohort.groups):
                 print(f"{configuration.row}: no recordings for {', '.join(sorted(missing))}", flush=True)
                 continue
-            row, _ = study.run(configuration)
-            rows.append(row)
-            print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
-            table(rows, results / f"seizure_detection_{cohort.name}", cohort.name)
-    if rows:
-        print(table(rows, results / f"seizure_detection_{cohort.name}", cohort.name))
-    if others:
-        text = markdown_table(pd.DataFrame(others))
-        write_text(results / "interictal.md", text)
-        print(text)
+            if not has(table, configuration, seed):
+                row, _ = study.run(configuration)
+                append_row(table, {**row, "hardware": hardware()})
+                print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
+            if configuration.name in NEJEDLY and not has(others, configuration, seed):
+                scores = interictal.run(study, configuration, [data / name for name in DATA_SETS])
+                if scores:
+                    append_row(others, {**scores, "hardware": hardware()})
+    for path, made in ((table, report), (others, interictal.markdown)):
+        rows = read_rows(path)
+        if not rows.empty:
+            text = made(rows, chosen)
+            write_text(path.with_suffix(".md"), text)
+            print(text)
 
 
-def interictal(study: Study, configuration: Configuration, seed: int, quick: bool) -> dict[str, object] | None:
-    """Pathology against everything else in MAYO and FNUSA: finetuned on the first four patients, pooled F1 of the rest.
+def has(table: Path, configuration: Configuration, seed: int) -> bool:
+    """Whether the table holds this run."""
+    rows = read_rows(table)
+    return not rows.empty and bool(((rows["configuration"] == configuration.name) & (rows["seed"] == seed)).any())
 
-    The recordings are interictal, so this is no seizure detection, though the paper counts it as such.
-    """
-    root = Path(os.environ.get("MVPA_TS_DATA", "data"))
-    folders = [root / name for name in DATA_SETS if (root / name).is_dir()]
-    if not folders or configuration.pretraining not in (None, *study.cohort.groups):
-        return None
-    base = study.base(configuration)
-    row: dict[str, object] = {"row": configuration.row, "seed": seed}
-    for folder in folders:
-        train, test = first_patients(nejedly_segments(folder))
-        effort = study.effort
-        training = Training(
-            steps=effort.finetuning_steps,
-            learning_rate=effort.finetuning_rate,
-            batch_size=effort.batch_size,
-            windows=1,
-            folder=study.folder / "interictal" / f"{configuration.name}-{folder.name}-{seed}",
-            seed=seed,
-            trainer={"accelerator": effort.accelerator, "precision": effort.precision, "devices": 1},
+
+def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
+    """The rows with the paper's below each."""
+    subjects, simulated = rows["subjects"], rows["row"].str.contains("tiny").any()
+    what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
+    lead = (
+        f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "
+        f"{rows['hours'].max():.1f} h. Events by the paper's rules, pooled; kappa and raw F1 are means over subjects. The "
+        "paper's kappa is on post-processed decisions. Rows in italics are cited as printed, means over a table's "
+        "subjects; two of its tables print the sensitivity again in place of false detections (–)."
+    )
+    if simulated:
+        lead += (
+            " The paper's numbers are of recordings of patients and of models a thousand times as large: they show "
+            "which row is meant and are nothing to compare ours with."
         )
-        model, _ = finetune_on_trials(base, NejedlyDataset(train), configuration.finetuning, training)
-        dataset = NejedlyDataset(test[:20] if quick else test)
-        loader = DataLoader(dataset, batch_size=64, collate_fn=collate)
-        model.eval()
-        with torch.inference_mode():
-            positive = torch.cat([model.classify(model(batch["signal"])).argmax(-1) for batch in loader]).numpy()
-        scores = score_segments(dataset.ictal, positive, segment=3.0)
-        row |= {f"{folder.name} F1": scores.f1, f"{folder.name} sensitivity": scores.sensitivity}
-        row[f"{folder.name} specificity"] = scores.specificity
-    return row
+    machines = ", ".join(rows["hardware"].unique())
+    return f"{lead}\n\n{paper_rows.markdown(rows, configurations)}\nMeasured on {machines}; one thread.\n"
 
 
-def swec_cohort(folder: Path) -> Cohort:
+def manual_channels(path: Path | None) -> dict[str, list[str]]:
+    """Channels by subject from a table with the columns subject and channel."""
+    if path is None:
+        return {}
+    chosen: dict[str, list[str]] = {}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        if missing := {"subject", "channel"} - set(reader.fieldnames or []):
+            raise ValueError(f"{path} must have the columns subject and channel, it lacks {', '.join(sorted(missing))}")
+        for row in reader:
+            chosen.setdefault(row["subject"], []).append(row["channel"])
+    return chosen
+
+
+def swec_cohort(folder: Path, manual: Path | None = None) -> Cohort:
     """The paper's groups of what is there."""
     recordings = {path.name: read_recording(path) for path in sorted(folder.iterdir()) if path.is_dir()}
     groups = {
         "pretraining": PAPER_TRAIN,
-        "pretraining58": PRETRAINING_58,
+        "pretraining40": PRETRAINING_40,
         "finetuning": PAPER_TRAIN,
         "unseen": PAPER_TEST,
-        "last10": tuple(subject for subject in PAPER_TEST if subject not in PRETRAINING_58),
-        "pretrained": PAPER_TRAIN,
+        "last10": tuple(subject for subject in PAPER_TEST if subject not in PRETRAINING_40),
+        "test40": PRETRAINING_40,
     }
     found = {name: [recordings[s] for s in subjects if s in recordings] for name, subjects in groups.items()}
-    return Cohort("swec", {name: members for name, members in found.items() if members})
+    return Cohort("swec", {name: members for name, members in found.items() if members}, manual_channels(manual))
 
 
-def simulated_cohort(quick: bool) -> Cohort:
-    """Small groups of simulated subjects with the same names."""
-    size = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 1800.0, "num_seizures": 4}
-    count = 3 if quick else 18
-    train = simulate_cohort(count, num_channels=(4, 6, 8), **size)
-    others = simulate_cohort(2 * count, num_channels=(4, 6, 8), first_subject=count + 1, **size)
-    return Cohort(
-        "simulated",
-        {
-            "pretraining": train,
-            "pretraining58": [*train, *others[:count]],
-            "finetuning": train,
-            "unseen": others,
-            "last10": others[count:],
-            "pretrained": simulate_cohort(count, num_channels=(4, 6, 8), session=1, **size),
-        },
-    )
-
-
-def as_tiny(configuration: Configuration) -> Configuration:
-    """The same row with the tiny model."""
-    return replace(configuration, size="tiny", row=configuration.row.replace("-S", "-tiny"))
-
-
-def table(rows: list[dict[str, object]], path: Path, data: str) -> str:
-    """Add the rows to the CSV, in place of those of the same run, and write all as Markdown, which is returned."""
-    frame = pd.DataFrame(rows)
-    known = read_rows(path.with_suffix(".csv"))
-    if not known.empty:
-        frame = pd.concat([known, frame]).drop_duplicates(["row", "seed"], keep="last")
-    write_text(path.with_suffix(".csv"), frame.to_csv(index=False))
-    columns = [name for name in frame.columns if name not in ("row", "seed", "configuration", "seconds")]
-    mean = frame.groupby("row", sort=False)[columns].mean().reset_index()
-    text = (
-        f"Seizure detection on {data} data, {frame['seed'].nunique()} seed(s); events by the paper's rules, pooled; "
-        f"kappa is the mean over subjects.\n\n{markdown_table(mean)}\n"
-        + "".join(f"{name}: cited, not run.\n" for name in CITED)
-    )
-    write_text(path.with_suffix(".md"), text)
-    return text
+def smaller(configuration: Configuration) -> Configuration:
+    """The same row with the tiny model in place of S and the small one in place of M."""
+    size = "small" if configuration.size == "m" else "tiny"
+    return replace(configuration, size=size, row=configuration.row.replace("-M", "-small").replace("-S", "-tiny"))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -216,7 +207,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="configurations; all by default")
     parser.add_argument("--list", action="store_true", help="print the configurations")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--manual", type=Path, help="table of channels chosen by hand (columns subject and channel)")
     parser.add_argument("--simulated", action="store_true", help="simulated subjects even where there are others")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the tables from the rows")
     parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
     parser.add_argument(
         "--output", type=Path, default=Path("seizure_detection_output"), help="folder of models and reports"

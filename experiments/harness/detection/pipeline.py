@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from harness.detection.line_length import as_probability, line_length
+from harness.detection.settings import SIZES, Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
 from mvpa_ts.files import write_json
-from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
+from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording
 from mvpa_ts.ieeg.detection.rules import RuleName, probabilities_to_events
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -30,96 +31,10 @@ from mvpa_ts.ieeg.scoring.cohort import CohortReport, cohort_report, swec_groups
 from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_seconds
 
-SIZES: dict[str, Callable[..., MVPFormerConfig]] = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One row of a table.
-
-    Attributes
-    ----------
-    name : str
-        What the command line calls it.
-    row : str
-        What the table calls it.
-    size : {"tiny", "s", "m"}
-    attention : {"mvpa", "llama"}
-    pretraining : str or None
-        Group of subjects; None: from scratch.
-    finetuning : {"lora", "full", "head"}
-    channels : "auto", "all" or int
-        A number is that of the automatic selection.
-    noise : float, optional
-        Signal-to-noise ratio of white noise on the test recordings (dB).
-    test : str
-        Group of subjects.
-    """
-
-    name: str
-    row: str
-    size: Literal["tiny", "s", "m"] = "s"
-    attention: Literal["mvpa", "llama"] = "mvpa"
-    pretraining: str | None = "pretraining"
-    finetuning: Literal["lora", "full", "head"] = "lora"
-    channels: Literal["auto", "all"] | int = "auto"
-    noise: float | None = None
-    test: str = "unseen"
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long and with what settings models are trained.
-
-    Attributes
-    ----------
-    context : int
-        T, segments in a window.
-    pretraining_steps, finetuning_steps : int
-    pretraining_rate, finetuning_rate, full_rate : float
-        Learning rates; the last for finetuning all weights.
-    batch_size, windows : int
-        Spans in a batch, and windows in a span.
-    rules : {"szcore", "paper"}
-        Post-processing and scoring.
-    copies : int
-        Views of each training recording, see `augmented`; 0: the recordings as they are, read from their files.
-    model : mapping
-        Changes of the model's configuration.
-    accelerator, precision : str
-        Lightning's.
-    """
-
-    context: int = 100
-    pretraining_steps: int = 100_000
-    finetuning_steps: int = 10_000
-    pretraining_rate: float = 1e-4
-    finetuning_rate: float = 1e-4
-    full_rate: float = 1e-4
-    batch_size: int = 8
-    windows: int = 1
-    rules: Literal["szcore", "paper"] = "szcore"
-    copies: int = 0
-    model: Mapping[str, Any] | None = None
-    accelerator: str = "auto"
-    precision: str = "32-true"
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Recordings by what they are for.
-
-    Attributes
-    ----------
-    name : str
-        Part of the folders' names.
-    groups : mapping of name to recordings
-        "finetuning", the groups that configurations pretrain and test on and, optionally, "calibration": recordings of
-        finetuning subjects on which the threshold is chosen; without it the threshold is 0.5.
-    """
-
-    name: str
-    groups: Mapping[str, Sequence[Recording]]
+_BASE = ("size", "attention", "pretraining", "continued")
+_FINETUNED = (*_BASE, "finetuning")
+# The selection is that of the test: models are finetuned on the automatic channels, as in the paper's main results.
+_TRAINED_CHANNELS: Literal["auto"] = "auto"
 
 
 class Study:
@@ -185,23 +100,26 @@ class Study:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
                 model = MVPFormer(config)
-            scale_initialisation(model)
+            if self.effort.recipe == "small":
+                scale_initialisation(model)
             return model
-        folder = self._stage("base", configuration, ("size", "attention", "pretraining"), "pretraining")
+        folder = self._stage("base", configuration, _BASE, "pretraining")
         if not (folder / "config.json").is_file():
-            segments = self._prepared(self.cohort.groups[configuration.pretraining])
+            group, start = configuration.pretraining, None
+            if configuration.continued is not None:
+                group, start = configuration.continued, self.base(replace(configuration, continued=None))
+            segments = self._prepared(self.cohort.groups[group])
             effort = self.effort
             training = self._training(effort.pretraining_steps, effort.pretraining_rate, folder)
-            pretrain(config, segments, training).save_pretrained(folder)
+            pretrain(config, segments, training, start).save_pretrained(folder)
         return MVPFormer.from_pretrained(folder)
 
     def finetuned(self, configuration: Configuration) -> MVPFormer:
         """The model with its seizure head, adapters merged."""
-        names = ("size", "attention", "pretraining", "finetuning", "channels")
-        folder = self._stage("finetuned", configuration, names, "finetuning")
+        folder = self._stage("finetuned", configuration, _FINETUNED, "finetuning")
         if not (folder / "config.json").is_file():
             base = self.base(configuration)
-            chosen = [with_channels(r, configuration.channels) for r in self.cohort.groups["finetuning"]]
+            chosen = [with_channels(r, _TRAINED_CHANNELS, self.cohort) for r in self.cohort.groups["finetuning"]]
             effort = self.effort
             rate = effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate
             training = self._training(effort.finetuning_steps, rate, folder)
@@ -230,11 +148,10 @@ class Study:
     def _probabilities(
         self, configuration: Configuration, model: MVPFormer, group: str
     ) -> list[tuple[Recording, npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
-        names = ("size", "attention", "pretraining", "finetuning", "channels", "noise")
-        folder = self._stage("detections", configuration, names, "finetuning")
+        folder = self._stage("detections", configuration, (*_FINETUNED, "channels", "noise"), "finetuning")
         found = []
         for recording in self.cohort.groups[group]:
-            chosen = with_channels(recording, configuration.channels)
+            chosen = with_channels(recording, configuration.channels, self.cohort)
             if configuration.noise is not None:
                 chosen = add_noise(chosen, configuration.noise, seed=self.seed)
             detector = Detector(model, channels="all", batch_size=8, device=_device(self.effort))
@@ -254,11 +171,10 @@ class Study:
     def _training(self, steps: int, rate: float, folder: Path) -> Training:
         effort = self.effort
         options = {"accelerator": effort.accelerator, "precision": effort.precision, "devices": 1}
-        return Training(steps, rate, effort.batch_size, effort.windows, folder, self.seed, options)
+        return Training(steps, rate, effort.batch_size, effort.windows, folder, self.seed, options, effort.recipe)
 
     def _trained_share(self, configuration: Configuration) -> float:
-        names = ("size", "attention", "pretraining", "finetuning", "channels")
-        path = self._stage("finetuned", configuration, names, "finetuning") / "trained_share.json"
+        path = self._stage("finetuned", configuration, _FINETUNED, "finetuning") / "trained_share.json"
         return float(json.loads(path.read_text()))
 
     def _stage(self, stage: str, configuration: Configuration, fields: Sequence[str], effort: str) -> Path:
@@ -272,6 +188,7 @@ class Study:
                 for name, value in asdict(self.effort).items()
                 if name != "rules" and (effort == "finetuning" or not name.startswith(("finetuning", "full")))
             },
+            "channels of": {"automatic": self.cohort.automatic, "manual": self.cohort.manual},
             "recordings": {group: [r.name for r in recordings] for group, recordings in self.cohort.groups.items()},
             "seed": self.seed,
         }
@@ -280,11 +197,17 @@ class Study:
         return self.folder / self.cohort.name / stage / f"{label}-{self.seed}-{digest}"
 
 
-def with_channels(recording: Recording, channels: Literal["auto", "all"] | int) -> Recording:
+def with_channels(recording: Recording, channels: Literal["auto", "all", "manual"] | int, cohort: Cohort) -> Recording:
     """The recording with its selected channels."""
     if channels == "all":
         return recording
-    count = 32 if channels == "auto" else channels
+    if channels == "manual":
+        subject = recording.subject or recording.name
+        if subject not in cohort.manual:
+            raise ValueError(f"the table of manual channels must have every subject, it lacks {subject}")
+        wanted = set(cohort.manual[subject])
+        return recording.pick([name for name in recording.channel_names if name in wanted])
+    count = cohort.automatic if channels == "auto" else channels
     if len(recording.channel_names) <= count:
         return recording
     return recording.pick(select_channels(Segments(recording), count))

@@ -26,6 +26,14 @@ from mvpa_ts.ieeg.training.sampling import SpanSampler
 from mvpa_ts.ieeg.training.spans import SpanDataset, collate
 from mvpa_ts.weights import weight_hash
 
+Recipe = Literal["paper", "small"]
+"""How a model trains.
+
+"paper": a fixed rate, weight decay 0.1 and N(0, 0.02) as initial weights, which the paper states. "small": a cosine
+after a warm-up of a tenth of the steps, weight decay 0.05 in finetuning and wider initial weights, for models of some
+64 dimensions and some hundred steps.
+"""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -43,6 +51,7 @@ class Training:
     seed : int
     trainer : mapping
         Further arguments of Lightning's Trainer.
+    recipe : {"paper", "small"}
     """
 
     steps: int
@@ -52,14 +61,24 @@ class Training:
     folder: Path
     seed: int
     trainer: dict[str, Any]
+    recipe: Recipe = "small"
+
+    def schedule(self) -> dict[str, Any]:
+        """Arguments of a training module."""
+        if self.recipe == "paper":
+            return {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.1}
+        return {"warmup_steps": max(self.steps // 10, 1)}
 
 
-def pretrain(config: MVPFormerConfig, segments: Sequence[Segments], training: Training) -> MVPFormer:
-    """Contrastive pretraining."""
-    module = PretrainingModule(
-        config, learning_rate=training.learning_rate, warmup_steps=max(training.steps // 10, 1), seed=training.seed
-    )
-    scale_initialisation(module.model)
+def pretrain(
+    config: MVPFormerConfig, segments: Sequence[Segments], training: Training, start: MVPFormer | None = None
+) -> MVPFormer:
+    """Contrastive pretraining, from `start` where there is one."""
+    module = PretrainingModule(config, learning_rate=training.learning_rate, seed=training.seed, **training.schedule())
+    if start is not None:
+        module.model.load_state_dict(start.state_dict())
+    elif training.recipe == "small":
+        scale_initialisation(module.model)
     _fit(module, SpanData(segments, config.context + training.windows, training, "subject"), training)
     return module.model
 
@@ -168,9 +187,8 @@ def _finetuned(
         training.folder / "base",
         method=method,
         learning_rate=training.learning_rate,
-        weight_decay=0.05,
-        warmup_steps=max(training.steps // 10, 1),
         seed=training.seed,
+        **{"weight_decay": 0.05, **training.schedule()},
     )
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     _fit(module, data, training)

@@ -1,0 +1,100 @@
+"""Pathology against everything else in MAYO and FNUSA: finetuned on the first four patients, scored on the others.
+
+The recordings are interictal, so this is no seizure detection, though the paper counts it as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from harness.detection.pipeline import Study
+from harness.detection.settings import Configuration
+from harness.detection.training import Training, finetune_on_trials
+from harness.paper import tables as paper
+from torch.utils.data import DataLoader
+
+from mvpa_ts.ieeg.datasets.nejedly import NejedlyDataset, first_patients, nejedly_segments
+from mvpa_ts.ieeg.scoring.scores import score_segments
+from mvpa_ts.ieeg.training.spans import collate
+
+MEASURES = ("F1", "sensitivity", "specificity")
+
+
+def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> dict[str, Any] | None:
+    """F1 pooled over segments, and sensitivity and specificity averaged over patients, as the paper does.
+
+    A patient without pathology has no sensitivity, one with nothing else no specificity; they are left out of that
+    average. Columns that end in "pooled" are over all segments.
+    """
+    there = [folder for folder in folders if folder.is_dir()]
+    if not there or not configuration.groups() - {configuration.test} <= set(study.cohort.groups):
+        return None
+    base, effort = study.base(configuration), study.effort
+    row: dict[str, Any] = {"row": configuration.row, "configuration": configuration.name, "seed": study.seed}
+    for folder in there:
+        train, test = first_patients(nejedly_segments(folder))
+        training = Training(
+            steps=effort.finetuning_steps,
+            learning_rate=effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate,
+            batch_size=effort.batch_size,
+            windows=1,
+            folder=study.folder / "interictal" / f"{configuration.name}-{folder.name}-{study.seed}",
+            seed=study.seed,
+            trainer={"accelerator": effort.accelerator, "precision": effort.precision, "devices": 1},
+            recipe=effort.recipe,
+        )
+        model, _ = finetune_on_trials(base, NejedlyDataset(train), configuration.finetuning, training)
+        dataset = NejedlyDataset(test)
+        loader = DataLoader(dataset, batch_size=64, collate_fn=collate)
+        model.eval()
+        with torch.inference_mode():
+            positive = torch.cat([model.classify(model(batch["signal"])).argmax(-1) for batch in loader]).numpy() > 0
+        row |= scores(folder.name.removeprefix("DATASET_"), dataset.ictal, positive, [s.patient for s in test])
+    return row
+
+
+def scores(name: str, truth: np.ndarray, positive: np.ndarray, patients: Sequence[str]) -> dict[str, float]:
+    """Pooled F1, and both rates pooled and averaged over patients."""
+    pooled = score_segments(truth, positive, segment=3.0)
+    each = pd.DataFrame({"patient": patients, "truth": truth.astype(bool), "right": positive == truth.astype(bool)})
+    rates = each.groupby(["truth", "patient"])["right"].mean()
+    averages = {bool(kind): float(part.mean()) for kind, part in rates.groupby(level="truth")}
+    return {
+        f"{name} F1": pooled.f1,
+        f"{name} sensitivity": averages.get(True, float("nan")),
+        f"{name} specificity": averages.get(False, float("nan")),
+        f"{name} sensitivity, pooled": pooled.sensitivity,
+        f"{name} specificity, pooled": pooled.specificity,
+    }
+
+
+def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
+    """Means over seeds, with the paper's rows."""
+    names = [name for name in ("MAYO", "FNUSA") if f"{name} F1" in rows]
+    columns = [f"{name} {measure}" for name in names for measure in MEASURES]
+    printed = paper.seizure_summary()
+    lines = [f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    for configuration in configurations:
+        own = rows[rows["configuration"] == configuration.name]
+        if not own.empty:
+            lines.append(_line(configuration.row, own[columns].mean().to_dict()))
+    for model in printed.index[printed[columns].notna().any(axis=1)]:
+        lines.append(_line(f"*the paper: {model}*", printed.loc[model].to_dict(), columns))
+    lead = (
+        "Segments of 3 s, finetuned on the first four patients and tested on the others; pathology against all else. "
+        "F1 is pooled over segments, sensitivity and specificity are averages over patients. "
+    )
+    if rows["row"].str.contains("tiny").any():
+        lead += "Ours are on simulated segments in the layout of both sets; the paper's, in italics, on the sets."
+    machines = ", ".join(rows["hardware"].unique())
+    return lead + "\n\n" + "\n".join(lines) + f"\n\nMeasured on {machines}; one thread.\n"
+
+
+def _line(name: str, numbers: dict[str, float], columns: Sequence[str] | None = None) -> str:
+    values = [numbers[column] for column in columns or numbers]
+    return f"| {name} | {' | '.join('–' if pd.isna(value) else f'{value:.2f}' for value in values)} |"

@@ -1,0 +1,56 @@
+"""The table of a study with the paper's printed row below each of ours."""
+
+from __future__ import annotations
+
+import pandas as pd
+from harness.detection.settings import Configuration
+from harness.paper import tables as paper
+
+CITED = {"Brant-2": "Brant-2", "BrainBERT": "18_patients_brainbert"}
+"""Rows of the paper's tables whose models this project does not hold, and where their numbers stand."""
+# Printed twice the sensitivity: in these tables nearly every cell of false detections repeats the one before it.
+_MISPRINTED = ("18_patients_small_allchannels", "58_patients_small")
+COLUMNS = {
+    "kappa_episodic": "kappa, post-processed",
+    "kappa": "kappa, raw",
+    "event_f1": "episodic F1",
+    "event_sensitivity": "sensitivity",
+    "false_positives_per_hour": "false detections/h",
+    "segment_f1": "raw F1",
+}
+_PRINTED = {
+    "kappa_episodic": "kappa",
+    "event_f1": "episodic F1",
+    "event_sensitivity": "sensitivity",
+    "false_positives_per_hour": "false detections/h",
+    "segment_f1": "raw F1",
+}
+
+
+def printed(name: str) -> dict[str, float]:
+    """The paper's numbers by our columns: of a model of its summary, or the means over a table's subjects."""
+    summary = paper.seizure_summary()
+    numbers = summary.loc[name] if name in summary.index else paper.seizures(name).mean()
+    found = {ours: float(numbers[theirs]) for ours, theirs in _PRINTED.items()}
+    if name in _MISPRINTED:
+        found["false_positives_per_hour"] = float("nan")
+    return found
+
+
+def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
+    """Means over seeds, each row followed by the paper's."""
+    lines = [f"| | {' | '.join(COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
+    for configuration in configurations:
+        own = rows[rows["configuration"] == configuration.name]
+        if not own.empty:
+            lines.append(_line(own["row"].iloc[0], own[[*COLUMNS]].mean().to_dict()))
+        if configuration.printed is not None:
+            text = "the paper" if not own.empty else f"the paper: {configuration.row}, not run here"
+            lines.append(_line(f"*{text}*", printed(configuration.printed)))
+    lines += [_line(f"*the paper: {model}, cited, not run*", printed(name)) for model, name in CITED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, numbers: dict[str, float]) -> str:
+    cells = ["–" if pd.isna(numbers.get(key, float("nan"))) else f"{numbers[key]:.2f}" for key in COLUMNS]
+    return f"| {name} | {' | '.join(cells)} |"

@@ -1,0 +1,90 @@
+"""Simulated stand-ins for the data sets that were not at hand: SWEC's groups of subjects, MAYO and FNUSA."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from harness.detection.settings import Cohort
+from scipy.io import savemat
+
+from mvpa_ts.ieeg import simulate_cohort, simulate_recording
+from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
+
+CHANNELS, SELECTED = (8, 12), 6
+
+
+def simulated_swec(quick: bool = False) -> Cohort:
+    """Subjects for every group that the paper's tables need: 6 for its 18, 6 for its 40, 3 for its last 10."""
+    few, more, last = (2, 2, 1) if quick else (6, 6, 3)
+    train = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 900.0, "num_seizures": 3}
+    test = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 1800.0, "num_seizures": 2}
+    first = simulate_cohort(few, num_channels=CHANNELS, **train)
+    others = simulate_cohort(more + last, num_channels=CHANNELS, first_subject=few + 1, **test)
+    return Cohort(
+        "simulated",
+        {
+            "pretraining": first,
+            "pretraining40": others[:more],
+            "finetuning": first,
+            "calibration": simulate_cohort(few, num_channels=CHANNELS, session=1, **test),
+            "unseen": others,
+            "test40": others[:more],
+            "last10": others[more:],
+        },
+        manual={str(r.subject): chosen_by_hand(str(r.subject), len(r.channel_names)) for r in [*first, *others]},
+        automatic=SELECTED,
+    )
+
+
+def chosen_by_hand(subject: str, num_channels: int) -> list[str]:
+    """The channels that a seizure of another recording of the subject changes most, which is what an eye would pick."""
+    recording = simulate_recording(subject, num_channels=num_channels, duration=120.0, num_seizures=1, session=2)
+    signal = recording.read(0, recording.num_samples)
+    seconds = np.arange(signal.shape[1]) / recording.sfreq
+    ((onset, offset),) = recording.seizures
+    ictal = (seconds >= onset) & (seconds < offset)
+    gain = signal[:, ictal].std(1) / signal[:, ~ictal].std(1)
+    best = sorted(np.argsort(gain)[::-1][:SELECTED])
+    return [recording.channel_names[index] for index in best]
+
+
+def write_nejedly(folder: Path, patients: int, segments: int) -> None:
+    """MAYO and FNUSA in their layout: sharp waves as pathology, background, and noise; `segments` for each patient.
+
+    As in MAYO, most patients have no pathology after the first four; in both, noise makes about half.
+    """
+    for number, name in enumerate(DATA_SETS):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        rows = []
+        for patient in range(1, patients + 1):
+            generator = np.random.default_rng((number, patient))
+            for index in range(segments):
+                category = ("pathology", "physiology", "artifacts", "powerline")[index % 4]
+                if name == "DATASET_MAYO" and category == "pathology" and patient > 4 and patient % 2:
+                    category = "physiology"
+                identity = f"{number}_{patient}_{index}"
+                savemat(folder / name / f"{identity}.mat", {"data": _segment(category, generator)})
+                rows.append([category, "A1", "depth", name[8:], patient, identity, "0"])
+        with (folder / name / "segments.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(
+                ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
+            )
+            writer.writerows(rows)
+
+
+def _segment(category: str, generator: np.random.Generator) -> np.ndarray:
+    """One channel of 3 s at 5 kHz, µV."""
+    seconds = np.arange(SAMPLES) / SFREQ
+    signal = np.cumsum(generator.normal(0, 1.0, SAMPLES))
+    signal = 30.0 * (signal - signal.mean()) / signal.std() + generator.normal(0, 5.0, SAMPLES)
+    if category == "pathology":
+        for place in generator.uniform(0.3, 2.7, generator.integers(3, 7)):
+            signal += generator.uniform(80, 200) * np.exp(-0.5 * ((seconds - place) / 0.02) ** 2)
+    elif category == "artifacts":
+        signal += 300.0 * np.sign(np.sin(2 * np.pi * generator.uniform(0.3, 2.0) * seconds))
+    elif category == "powerline":
+        signal += generator.uniform(50, 200) * np.sin(2 * np.pi * 50.0 * seconds)
+    return signal[None]
