@@ -153,8 +153,8 @@ def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
     lead = (
         f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "
-        f"{rows['hours'].max():.1f} h. Events by the paper's rules, pooled; kappa and raw F1 are means over subjects. The "
-        "paper's kappa is on post-processed decisions. Rows in italics are cited as printed, means over a table's "
+        f"{rows['hours'].max():.1f} h. Events by the paper's rules, pooled; kappa and raw F1 are means over subjects. "
+        "The paper's kappa is on post-processed decisions. Rows in italics are cited as printed, means over a table's "
         "subjects; two of its tables print the sensitivity again in place of false detections (–)."
     )
     if simulated:

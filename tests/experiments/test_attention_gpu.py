@@ -20,7 +20,7 @@ from attention_gpu import (
     work,
 )
 from harness.attention.accuracy import FULL_SIZES, configurations, error_ratios
-from harness.attention.peers import Case, _pseudo_inverse, contenders
+from harness.attention.peers import Case, _nystrom_attention, _pseudo_inverse, contenders, tokens_first
 
 CPU = torch.device("cpu")
 SMALL = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2)
@@ -44,17 +44,27 @@ def test_softmax_attention_equals_causal_sdpa() -> None:
     torch.testing.assert_close(attend["softmax attention"](inputs), attend["flash SDPA causal"](inputs))
 
 
+def test_nystromformer_adds_a_convolution_of_the_values_over_the_tokens() -> None:
+    case = Case(5, 8, batch=1, heads=2, kv_heads=2, head_dim=4)
+    inputs = {name: tensor.detach() for name, tensor in case.inputs(torch.device("cpu"), torch.float32).items()}
+    added = contenders(case)["Nyströmformer"](inputs) - _nystrom_attention(inputs)
+    value = tokens_first(inputs)[2]
+    expected = value[:, :, 20 - 16 : 20 + 17].sum(2) / 33  # of token 20; 33 tokens wide
+    torch.testing.assert_close(added[:, :, 20], expected)
+    torch.testing.assert_close(added[:, :, 2], value[:, :, :19].sum(2) / 33)  # zeros before the first token
+
+
 def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_with_fewer() -> None:
     matrix = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
     inverse = _pseudo_inverse(matrix, 30)
     torch.testing.assert_close(matrix @ inverse, torch.eye(16).expand_as(matrix), atol=0.02, rtol=0)
     attend, inputs = contenders(SMALL), SMALL.inputs(CPU, torch.float32)
-    torch.testing.assert_close(attend["Nyströmformer"](inputs), attend["flash SDPA"](inputs))
+    torch.testing.assert_close(_nystrom_attention(inputs), attend["flash SDPA"](inputs))
     # Queries and keys that hardly change from token to token are what landmarks summarise well.
     large = Case(50, 4, batch=1, heads=2, kv_heads=2, head_dim=16)
     slow = {key: x.detach() * (1.0 if key == "value" else 0.1) for key, x in large.inputs(CPU, torch.float32).items()}
     attend = contenders(large)
-    torch.testing.assert_close(attend["Nyströmformer"](slow), attend["flash SDPA"](slow), atol=0.05, rtol=0.05)
+    torch.testing.assert_close(_nystrom_attention(slow), attend["flash SDPA"](slow), atol=0.05, rtol=0.05)
 
 
 def test_work_is_that_of_the_pairs_that_exist() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,15 @@ pytest.importorskip("timescoring")
 import demo_detect
 import seizure_detection
 import treebank
+from harness.detection import interictal, paper_rows
 from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
 from harness.detection.line_length import line_length
-from harness.detection.pipeline import Cohort, Configuration, Effort, Study, best_threshold, with_channels
+from harness.detection.pipeline import Study, best_threshold, with_channels
+from harness.detection.settings import Cohort, Configuration, Effort
+from harness.detection.simulated import simulated_swec
 from harness.detection.training import Training, augmented, finetune_on_trials, scale_initialisation
+from harness.paper import tables as paper
 from scipy.io import savemat
 
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
@@ -35,6 +40,8 @@ TINY = Effort(
     windows=2,
     copies=2,
     accelerator="cpu",
+    precision="32-true",
+    recipe="small",
 )
 
 
@@ -140,40 +147,89 @@ class TestStudy:
         assert row["row"] == "line length"
         assert row["seizures"] == 2
 
-    def test_channel_numbers(self):
+    def test_channels_of_a_configuration(self):
         recording = simulate_recording("S01", num_channels=12, duration=15.0, num_seizures=0)
-        assert len(with_channels(recording, 8).channel_names) == 8
-        assert with_channels(recording, "auto") is recording
-        assert with_channels(recording, "all") is recording
+        names = recording.channel_names
+        cohort = Cohort("some", {}, manual={"S01": [names[4], names[1]]}, automatic=5)
+        assert len(with_channels(recording, 8, cohort).channel_names) == 8
+        assert len(with_channels(recording, "auto", cohort).channel_names) == 5
+        assert with_channels(recording, "all", cohort) is recording
+        assert with_channels(recording, "manual", cohort).channel_names == (names[1], names[4])
+        with pytest.raises(ValueError, match="must have every subject, it lacks S01"):
+            with_channels(recording, "manual", Cohort("none", {}))
+
+    def test_continued_pretraining_begins_with_the_first(self, cohort, tmp_path, monkeypatch):
+        groups = {**cohort.groups, "more": cohort.groups["unseen"]}
+        study = Study(replace(cohort, groups=groups), TINY, tmp_path)
+        first = Configuration("a", "A", size="tiny")
+        started: list[MVPFormer | None] = []
+
+        def pretrain(config, segments, training, start=None):
+            started.append(start)
+            return detection_training.pretrain(config, segments, training, start)
+
+        monkeypatch.setattr(detection_pipeline, "pretrain", pretrain)
+        base = study.base(first)
+        continued = study.base(replace(first, continued="more"))
+        assert started[0] is None
+        for name, weights in base.state_dict().items():
+            torch.testing.assert_close(started[1].state_dict()[name], weights)
+        assert any((a != b).any() for a, b in zip(base.parameters(), continued.parameters(), strict=True))
+
+    def test_the_papers_recipe(self):
+        training = Training(100, 1e-4, 8, 1, Path(), 0, {}, "paper")
+        assert training.schedule() == {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.1}
+        assert replace(training, recipe="small").schedule() == {"warmup_steps": 10}
+        assert (Effort().pretraining_steps, Effort().precision, Effort().recipe) == (1_200_000, "bf16-mixed", "paper")
 
 
 class TestConfigurations:
     def test_every_row_of_the_paper_has_one(self):
-        names = {configuration.name for configuration in seizure_detection.CONFIGURATIONS}
-        assert len(names) == len(seizure_detection.CONFIGURATIONS)
-        assert names >= {
-            *("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining", "all-channels"),
-            *("noise-30", "noise-40", "noise-50", "noise-60"),
-            *("pretraining-18", "pretraining-58", "pretrained-subjects"),
-        }
-        assert len(seizure_detection.PRETRAINING_58) == 58
+        """Each table by subject, and each model of the summary, is a configuration or a cited row."""
+        configurations = seizure_detection.CONFIGURATIONS
+        assert len({configuration.name for configuration in configurations}) == len(configurations)
+        tables = {path.stem for path in paper.FOLDER.glob("*_patients_*.tsv")} | set(paper.seizure_summary().index)
+        cited = {*paper_rows.CITED, *paper_rows.CITED.values()}
+        assert tables == {c.printed for c in configurations if c.printed} | cited
+        assert len(tables) == 17
+        levels = [c.noise for c in configurations if c.noise is not None]
+        assert levels == paper.noise().index[1:].str.removesuffix("dB").astype(float).tolist()
 
-    def test_table_marks_what_is_cited(self, tmp_path):
-        rows = [{"row": "A", "seed": 0, "configuration": "a", "seconds": 1.0, "kappa": 0.5}]
-        text = seizure_detection.table(rows, tmp_path / "t", "simulated")
-        assert "| A | 0.500 |" in text
-        assert "Brant-2: cited, not run." in text
+    def test_58_subjects_are_18_and_40_more(self):
+        by_name = {configuration.name: configuration for configuration in seizure_detection.CONFIGURATIONS}
+        assert len(seizure_detection.PRETRAINING_40) == 40
+        for test in ("last10", "test40"):
+            few, many = by_name[f"18-{test}"], by_name[f"58-{test}"]
+            assert (many.pretraining, many.continued) == ("pretraining", "pretraining40")
+            assert replace(many, name=few.name, row=few.row, continued=None, printed=few.printed) == few
 
-    def test_rows_of_other_runs_stay(self, tmp_path):
-        row = {"row": "A", "seed": 0, "configuration": "a", "seconds": 1.0, "kappa": 0.5}
-        seizure_detection.table([row, row | {"row": "B"}], tmp_path / "t", "simulated")
-        text = seizure_detection.table([row | {"kappa": 0.75}], tmp_path / "t", "simulated")
-        assert "| A | 0.750 |" in text
-        assert "| B | 0.500 |" in text
-        assert len(pd.read_csv(tmp_path / "t.csv")) == 2
+    def test_simulated_cohort_has_every_group(self):
+        groups = simulated_swec(quick=True).groups
+        for configuration in seizure_detection.CONFIGURATIONS:
+            assert configuration.groups() <= set(groups)
+        assert not {r.subject for r in groups["last10"]} & {r.subject for r in groups["pretraining40"]}
+
+    def test_the_papers_row_stands_below_ours(self):
+        chosen = [seizure_detection.smaller(c) for c in seizure_detection.CONFIGURATIONS]
+        numbers = {"kappa": 0.5, "kappa_episodic": 0.9, "event_f1": 1.0, "event_sensitivity": 1.0}
+        row = {"configuration": "mvpformer", "row": "MVPFormer-small", "segment_f1": 0.6, **numbers}
+        rows = pd.DataFrame([row | {"false_positives_per_hour": 0.0}])
+        lines = paper_rows.markdown(rows, chosen).splitlines()
+        assert lines[2] == "| MVPFormer-small | 0.90 | 0.50 | 1.00 | 1.00 | 0.00 | 0.60 |"
+        assert lines[3] == "| *the paper* | 0.61 | – | 0.59 | 0.72 | 0.15 | 0.51 |"
+        assert lines[-2] == "| *the paper: Brant-2, cited, not run* | 0.06 | – | 0.01 | 0.01 | 0.11 | 0.00 |"
+        assert "all channels, not run here* | 0.36 | – | 0.32 | 0.56 | – |" in paper_rows.markdown(rows, chosen)
+
+    def test_manual_channels_are_read(self, tmp_path):
+        path = tmp_path / "channels.tsv"
+        path.write_text("subject\tchannel\nID19\tA1\nID19\tA2\nID20\tB1\n")
+        assert seizure_detection.manual_channels(path) == {"ID19": ["A1", "A2"], "ID20": ["B1"]}
+        path.write_text("subject\tname\nID19\tA1\n")
+        with pytest.raises(ValueError, match="lacks channel"):
+            seizure_detection.manual_channels(path)
 
 
-def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
+def test_interictal_data_sets(tmp_path, cohort):
     """Five patients of the MAYO layout: the first four finetune, the fifth is scored."""
     folder = tmp_path / "DATASET_MAYO"
     folder.mkdir()
@@ -185,16 +241,29 @@ def test_interictal_data_sets(tmp_path, monkeypatch, cohort):
         for index in range(20):
             writer.writerow([("pathology", "physiology")[index % 2], "c", "d", "M", index % 5 + 1, f"s{index}", "0"])
             savemat(folder / f"s{index}.mat", {"data": generator.normal(0, 50, (1, 15000))})
-    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
     study = Study(cohort, TINY, tmp_path / "out")
     configuration = Configuration("a", "A", size="tiny", pretraining=None)
-    row = seizure_detection.interictal(study, configuration, 0, quick=False)
-    assert {"DATASET_MAYO F1", "DATASET_MAYO sensitivity", "DATASET_MAYO specificity"} <= set(row)
-    assert 0 <= row["DATASET_MAYO specificity"] <= 1
-    pretrained = replace(configuration, pretraining="pretraining58")  # of which there are no recordings
-    assert seizure_detection.interictal(study, pretrained, 0, quick=False) is None
-    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path / "nowhere"))
-    assert seizure_detection.interictal(study, configuration, 0, quick=False) is None
+    row = interictal.run(study, configuration, [folder, tmp_path / "DATASET_FNUSA"])
+    assert {"MAYO F1", "MAYO sensitivity", "MAYO specificity"} <= set(row)
+    assert not [name for name in row if name.startswith("FNUSA")]
+    assert 0 <= row["MAYO specificity"] <= 1
+    pretrained = replace(configuration, pretraining="nobody")  # of which there are no recordings
+    assert interictal.run(study, pretrained, [folder]) is None
+    assert interictal.run(study, configuration, [tmp_path / "nowhere"]) is None
+    assert "| *the paper: Brant-2* | 0.19 | 1.00 | 0.18 |" in interictal.markdown(
+        pd.DataFrame([row | {"hardware": "some"}]), [configuration]
+    )
+
+
+def test_rates_are_averaged_over_patients():
+    truth = np.array([1, 1, 1, 0, 0, 1, 0, 0], bool)
+    found = np.array([1, 1, 0, 0, 0, 0, 1, 0], bool)
+    patients = ["1", "1", "1", "1", "1", "2", "2", "3"]
+    scores = interictal.scores("X", truth, found, patients)
+    assert scores["X sensitivity"] == pytest.approx((2 / 3 + 0) / 2)
+    assert scores["X specificity"] == pytest.approx((1 + 0 + 1) / 3)
+    assert scores["X sensitivity, pooled"] == pytest.approx(2 / 4)
+    assert scores["X F1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 2))
 
 
 def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeypatch):

@@ -1,0 +1,144 @@
+"""The paper's five efficiency grids on a CPU: time and peak memory of a forward pass, T and C from 1 to 50.
+
+The paper measures batch 64 in bfloat16 on an A100. Here it is batch 1 in float32 on one thread, so that only the growth
+with T and C compares. In place of its kernels stand what does the same on a CPU: the separable MVPA for FlashMVPA,
+PyTorch's fused attention for FlashAttention-2. MVPA and attention as they are written, and Nyströmformer with its
+convolution, are the same. 12 heads of 64, keys and values for each head.
+
+Each cell runs in a process of its own that is forked from one with everything loaded; its peak is that of its memory
+less what it began with. The smallest of its times counts. Cells that the record holds are not run again.
+
+    python experiments/attention_grids.py            # results/attention/attention_grids.json and .md; minutes, 3 GiB
+    python experiments/attention_grids.py --report   # the tables from the record
+    python experiments/attention_grids.py --quick    # four small sizes, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness.attention.peers import Case, contenders
+from harness.paper import tables as paper
+from harness.tables import hardware, results_folder
+
+from mvpa_ts.files import write_text
+
+GRID = (1, 10, 20, 30, 40, 50)
+# Our name: the paper's title, its table, the contender here.
+GRIDS = {
+    "MVPA as written": ("mvpa_perf", "MVPA reference"),
+    "attention as written": ("naive_perf", "softmax attention"),
+    "MVPA, linear memory": ("flashmvpa_perf", "MVPA separable"),
+    "fused attention": ("flashatt_perf", "flash SDPA"),
+    "Nyströmformer": ("linear_perf", "Nyströmformer"),
+}
+_SECONDS = 0.3  # of repetitions of a small cell
+
+
+def main() -> None:
+    """Measure what is missing and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="four small sizes, written elsewhere")
+    parser.add_argument("--report", action="store_true", help="measure nothing, write the tables from the record")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    path = results_folder("attention", quick=arguments.quick) / "attention_grids.json"
+    record: dict[str, Any] = {"machine": f"{hardware()}; 1 thread, torch {torch.__version__}", "cells": {}}
+    if path.is_file():
+        record = json.loads(path.read_text(encoding="utf-8"))
+    sizes = (1, 10) if arguments.quick else GRID
+    for name in [] if arguments.report else GRIDS:
+        for T in sizes:
+            for C in sizes:
+                if (key := f"{name} {T}x{C}") not in record["cells"]:
+                    record["cells"][key] = {"name": name, "T": T, "C": C, **measured(name, T, C)}
+                    write_text(path, json.dumps(record, indent=1) + "\n")
+        print(f"{name}: done", flush=True)
+    text = markdown(record)
+    write_text(path.with_suffix(".md"), text)
+    print(text)
+
+
+def measured(name: str, T: int, C: int) -> dict[str, float]:
+    """Milliseconds and GiB of one cell, from a forked process."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_measure, args=(there, name, T, C))
+    process.start()
+    there.close()
+    try:
+        return here.recv()
+    except EOFError as error:
+        raise RuntimeError(f"{name} at T = {T}, C = {C} ended without a result: out of memory?") from error
+    finally:
+        process.join()
+
+
+@torch.no_grad()
+def _measure(pipe: Connection, name: str, T: int, C: int) -> None:
+    case = Case(T, C, batch=1, dense_last_segment=False)
+    before = memory("VmRSS")
+    inputs = {key: tensor.detach() for key, tensor in case.inputs(torch.device("cpu"), torch.float32).items()}
+    attend = contenders(case)[GRIDS[name][1]]
+    times: list[float] = []
+    while not times or (sum(times) < _SECONDS and len(times) < 20):
+        started = time.process_time()  # of the processor: other work on the machine does not count
+        attend(inputs)
+        times.append(time.process_time() - started)
+    pipe.send({"ms": 1e3 * min(times), "GiB": max(memory("VmHWM") - before, 0) / 2**30})
+    pipe.close()
+
+
+def memory(field: str) -> int:
+    """A size in bytes from this process's status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """One table for each grid, and how much each grows beside the paper's."""
+    cells = list(record["cells"].values())
+    sizes = sorted({cell["T"] for cell in cells})
+    lines = [
+        "Forward pass of one attention, batch 1, float32, 12 heads of 64, content of MVPA within 10 segments: "
+        "milliseconds of processor time / GiB of peak memory, inputs included.",
+        "",
+    ]
+    for name in GRIDS:
+        own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
+        lines += [f"**{name}**", "", f"| T \\ C | {' | '.join(map(str, sizes))} |", "|--:|" + "--:|" * len(sizes)]
+        for T in sizes:
+            row = [own.get((T, C)) for C in sizes]
+            texts = ["–" if cell is None else f"{cell['ms']:.3g} / {cell['GiB']:.3f}" for cell in row]
+            lines.append(f"| {T} | {' | '.join(texts)} |")
+        lines.append("")
+    lines += [
+        "How many times longer T = C = 50 takes than T = C = 20 (6.25 times the tokens, 39 times the pairs), and how "
+        "many times more memory; the paper's from its tables (batch 64, bfloat16, A100; it prints µs where its sizes "
+        "say ms):",
+        "",
+        "| | time, here | time, the paper | memory, here | memory, the paper |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, (table, _) in GRIDS.items():
+        own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
+        printed = paper.efficiency(table).set_index(["T", "C"])
+        if (50, 50) in own:
+            large, small = own[50, 50], own[20, 20]
+            theirs = printed.loc[(50, 50)] / printed.loc[(20, 20)]
+            lines.append(
+                f"| {name} | {large['ms'] / small['ms']:.1f} | {theirs['ms']:.1f} | {large['GiB'] / small['GiB']:.1f} "
+                f"| {theirs['GB']:.1f} |"
+            )
+    return "\n".join([*lines, "", f"Measured on {record['machine']}, beside other work.", ""])
+
+
+if __name__ == "__main__":
+    main()
