@@ -83,8 +83,8 @@ def markdown(rows: pd.DataFrame) -> str:
     lines = [
         f"Relative error of MVPA, fitted by least squares, to dual-coded attention; {rows['size'].iloc[0]}, "
         f"{rows['seed'].nunique()} seed(s), float64. Scores are compared less the mean over the keys of a query, which "
-        "a softmax does not see. Content alone is the same without any position. Strength: standard deviation of a code "
-        "beside that of a token.",
+        "a softmax does not see. Content alone is the same without any position. Strength: standard deviation of a "
+        "code beside that of a token.",
         "",
         f"| codes | strength | {' | '.join(columns)} |",
         "|---|---|" + "---|" * len(columns),
