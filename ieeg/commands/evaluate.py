@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.scoring.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
@@ -18,10 +19,11 @@ Takes every folder below DETECTIONS that holds a run.json. The reference is that
 --reference the file <recording>_events.tsv, <recording>.tsv or <recording>/events.tsv, read as `mvpformer detect` reads
 the events.tsv beside a recording. Writes to --output
   cohort.md        all tables
-  subjects.csv     one row a subject: kappa, event, second and segment scores
+  subjects.csv     one row a subject: kappa on raw and on post-processed decisions (kappa_episodic, which is the
+                   paper's), event, second and segment scores, delay and false alarms of a running system
   summary.csv      mean over subjects and pooled, with bootstrap intervals, for each group of subjects
   groups.csv       shares under 0.05 false detections an hour and at expert agreement
-  regression.csv   kappa on length, number and rate of seizures
+  regression.csv   both kappas on length, number and rate of seizures, one by one and jointly
   *.png            figures
 
 Example: mvpformer evaluate results -o scores --mode paper
@@ -47,9 +49,11 @@ def main(arguments: list[str]) -> None:
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
     _warn_of_training_subjects(folders)
+    rule = _alarm(options.alarm)
     similar = _similarities(options.similarities) if options.similarities else {}
     results = [
-        SubjectResult(subject, parts, options.mode, similar.get(subject, {})) for subject, parts in by_subject.items()
+        SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
+        for subject, parts in by_subject.items()
     ]
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     report.save(options.output)
@@ -76,6 +80,7 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"
     )
+    parser.add_argument("--alarm", type=str, default="1/2", help="a running system alarms at k of n positive segments")
     parser.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
     return parser
 
@@ -92,6 +97,16 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
             f"{seen[0]}: what is measured on them is measured on training data",
             stacklevel=3,
         )
+
+
+def _alarm(text: str) -> OnlineRule:
+    """A rule from "k/n"."""
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
+
+    k, _, n = text.partition("/")
+    if not (k.isdigit() and n.isdigit()):
+        raise CommandError(f"--alarm must be two numbers such as 1/2, got {text!r}")
+    return OnlineRule(int(k), int(n))
 
 
 def _similarities(path: str) -> dict[str, dict[str, float]]:

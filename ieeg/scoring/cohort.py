@@ -25,18 +25,27 @@ QUIET = 0.05
 """False detections an hour under which the paper calls a subject's detector usable."""
 
 MEASURES = (
-    *("kappa", "kappa_stratified", "kappa_whole"),
+    *("kappa", "kappa_stratified", "kappa_whole", "kappa_episodic", "kappa_episodic_whole"),
     *("event_sensitivity", "event_precision", "event_f1", "false_positives_per_hour", "false_positives_per_day"),
     *("segment_sensitivity", "segment_precision", "segment_f1", "segment_specificity"),
     *("second_sensitivity", "second_precision", "second_f1", "second_specificity"),
+    *("alarm_sensitivity", "alarm_delay", "false_alarms_per_hour"),
 )
 """Columns of the table that are averaged over subjects."""
 
-_NOTE = """`kappa_stratified` is kappa at `prevalence_stratified`, the share of seizure segments in its draws: each
+_NOTE = """`kappa`, `kappa_stratified` and `kappa_whole` are on raw decisions, one for each segment. `kappa_episodic`
+and `kappa_episodic_whole` are on post-processed ones, which are positive where a detected event lies; the paper's kappa
+is `kappa_episodic`. `alarm_delay` is the median of seconds from onset to alarm, over seizures with an alarm.
+
+`kappa_stratified` is kappa at `prevalence_stratified`, the share of seizure segments in its draws: each
 holds one at least. Where that is more than `prevalence`, the share in what was scored, it is higher than the
 recording's kappa and not comparable with it.
 """
 
+OUTCOMES = ("kappa", "kappa_episodic")
+"""What is regressed on length, number and rate of seizures."""
+JOINT = "joint"
+"""Name of the regression on all three at once, as in the paper."""
 REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
 
 
@@ -55,9 +64,10 @@ class CohortReport:
         One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement. The
         shares are of the subjects of whom anything was scored.
     regression : DataFrame
-        One row a group and regressor: kappa on length, number and rate of seizures.
-    kappas : mapping
-        Draws of each subject.
+        One row a group, outcome (kappa on raw or post-processed decisions) and regressor: length, number and rate of
+        seizures one by one, and "joint", all three at once, which has an R² and a p of its F-test and no single slope.
+    kappas, kappas_episodic : mapping
+        Draws of each subject, on raw and on post-processed decisions.
     members : mapping
         Subjects of each group.
     """
@@ -67,6 +77,7 @@ class CohortReport:
     groups: pd.DataFrame
     regression: pd.DataFrame
     kappas: Mapping[str, KappaEstimate]
+    kappas_episodic: Mapping[str, KappaEstimate]
     members: Mapping[str, Sequence[str]]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -120,12 +131,12 @@ def cohort_report(
         if missing := sorted(set(members) - set(names)):
             raise ValueError(f"group {name} names subjects without result: {', '.join(missing)}")
 
-    def estimate(result: SubjectResult, scheme: Scheme) -> KappaEstimate:
+    def estimate(result: SubjectResult, scheme: Scheme, *, episodic: bool = False) -> KappaEstimate:
         if not result.hours_scored:
             return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, *[math.nan] * 5)
         return sampled_kappa(
             result.labels,
-            result.predictions,
+            result.episodic if episodic else result.predictions,
             segments=segments,
             draws=draws,
             scheme=scheme,
@@ -134,7 +145,10 @@ def cohort_report(
 
     kappas = {result.subject: estimate(result, "uniform") for result in results}
     stratified = {result.subject: estimate(result, "stratified") for result in results}
-    table = pd.DataFrame([_row(result, kappas[result.subject], stratified[result.subject]) for result in results])
+    episodic = {result.subject: estimate(result, "uniform", episodic=True) for result in results}
+    table = pd.DataFrame(
+        [_row(result, *(made[result.subject] for made in (kappas, stratified, episodic))) for result in results]
+    )
     by_name = {result.subject: result for result in results}
     summaries, shares, regressions = [], [], []
     for name, members in chosen.items():
@@ -144,7 +158,7 @@ def cohort_report(
         shares.append(_shares(name, part))
         regressions += _regression(name, part)
     regression = pd.DataFrame(regressions, columns=_REGRESSION)
-    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, chosen)
+    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, episodic, chosen)
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
@@ -202,7 +216,9 @@ def markdown_table(frame: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate) -> dict[str, object]:
+def _row(
+    result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate, episodic: KappaEstimate
+) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
     if not result.hours_scored:
         seconds = replace(seconds, true_negatives=None)  # silence where nobody looked is no specificity
@@ -228,11 +244,19 @@ def _row(result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate)
         "kappa_whole": kappa.whole,
         "kappa_whole_low": kappa.whole_low,
         "kappa_whole_high": kappa.whole_high,
+        "kappa_episodic": episodic.mean,
+        "kappa_episodic_low": episodic.low,
+        "kappa_episodic_high": episodic.high,
+        "agreement_episodic": episodic.label,
+        "kappa_episodic_whole": episodic.whole,
         "false_positives_per_hour": events.false_positives_per_hour,
         "false_positives_per_day": events.false_positives_per_day,
         **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
         **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
         **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        "alarm_sensitivity": result.online.sensitivity,
+        "alarm_delay": result.online.delay,
+        "false_alarms_per_hour": result.online.false_alarms_per_hour,
         **result.similarities,
     }
 
@@ -302,6 +326,7 @@ def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
     scored = table[table["hours_scored"] > 0]
     rates = scored["false_positives_per_hour"].to_numpy(np.float64)
     kappas = table["kappa"].to_numpy(np.float64)
+    episodic = scored["kappa_episodic"].to_numpy(np.float64) >= EXPERT_KAPPA
     expert = scored["kappa"].to_numpy(np.float64) >= EXPERT_KAPPA
     return {
         "group": group,
@@ -311,26 +336,70 @@ def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
         **{name: int(table[name].sum()) for name in ("seizures", "seizures_skipped")},
         f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)) if len(scored) else math.nan,
         f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(expert)) if len(scored) else math.nan,
+        f"share_at_expert_kappa_episodic_{EXPERT_KAPPA}": float(np.mean(episodic)) if len(scored) else math.nan,
         "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
         "subjects_without_kappa": int(np.isnan(kappas).sum()),
     }
 
 
-_REGRESSION = ("group", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
+_REGRESSION = ("group", "outcome", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
 
 
 def _regression(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
     from scipy.stats import linregress
 
     rows: list[tuple[object, ...]] = []
-    for regressor in REGRESSORS:
-        part = table[[regressor, "kappa"]].dropna()
-        x, y = part[regressor].to_numpy(np.float64), part["kappa"].to_numpy(np.float64)
-        # A line through fewer than three subjects, or through one value of x, says nothing.
-        if len(x) < 3 or np.ptp(x) == 0:
-            rows.append((group, regressor, len(x), *[math.nan] * 6))
-            continue
-        fit = linregress(x, y)
-        numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
-        rows.append((group, regressor, len(x), *map(float, numbers)))
+    for outcome in OUTCOMES:
+        for regressor in REGRESSORS:
+            part = table[[regressor, outcome]].dropna()
+            x, y = part[regressor].to_numpy(np.float64), part[outcome].to_numpy(np.float64)
+            # A line through fewer than three subjects, or through one value of x, says nothing.
+            if len(x) < 3 or np.ptp(x) == 0:
+                rows.append((group, outcome, regressor, len(x), *[math.nan] * 6))
+                continue
+            fit = linregress(x, y)
+            numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
+            rows.append((group, outcome, regressor, len(x), *map(float, numbers)))
+        part = table[[*REGRESSORS, outcome]].dropna()
+        determination, p = joint_regression(part[[*REGRESSORS]], part[outcome])
+        rows.append((group, outcome, JOINT, len(part), *[math.nan] * 3, math.sqrt(determination), determination, p))
     return rows
+
+
+def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple[float, float]:
+    """R² of the least squares of an outcome on several regressors and a constant, and p of its F-test.
+
+    Parameters
+    ----------
+    regressors : array, shape (n, k)
+    outcome : array, shape (n,)
+
+    Returns
+    -------
+    r_squared, p : float
+        NaN where there are no more subjects than coefficients, or all have one outcome.
+
+    Examples
+    --------
+    >>> x = [[1, 0], [2, 1], [3, 0], [4, 1], [5, 1]]
+    >>> r_squared, p = joint_regression(x, [1.0, 2.5, 3.0, 4.5, 5.0])
+    >>> print(f"{r_squared:.3f} {p:.3f}")
+    0.994 0.006
+    """
+    from scipy.stats import f
+
+    x, y = np.asarray(regressors, np.float64), np.asarray(outcome, np.float64)
+    spare = len(x) - x.shape[1] - 1
+    if spare < 1 or not np.ptp(y) > 0:
+        return math.nan, math.nan
+    # Scaled columns, so that hours and rates weigh alike in the rank.
+    scale = x.std(0)
+    design = np.column_stack([(x - x.mean(0)) / np.where(scale > 0, scale, 1.0), np.ones(len(x))])
+    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    left = float(np.square(y - design @ coefficients).sum() / np.square(y - y.mean()).sum())
+    free = rank - 1
+    if not free:
+        return 0.0, math.nan
+    if left < 1e-12:
+        return 1.0, 0.0
+    return 1.0 - left, float(f.sf((1.0 - left) / free / (left / (len(x) - rank)), free, len(x) - rank))

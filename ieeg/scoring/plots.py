@@ -12,7 +12,7 @@ import numpy as np
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.figures import literal
-from mvpa_ts.ieeg.scoring.cohort import QUIET, REGRESSORS, CohortReport
+from mvpa_ts.ieeg.scoring.cohort import JOINT, QUIET, REGRESSORS, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ def plot_kappas(report: CohortReport) -> Figure:
     table = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")
     figure, axis = plt.subplots(figsize=(max(6.0, 0.28 * len(table) + 2), 4), layout="constrained")
     places = np.arange(len(table))
-    for shift, column, label in ((-0.2, "kappa", "uniform draws"), (0.2, "kappa_stratified", "stratified draws")):
+    for shift, column, label in (
+        (-0.2, "kappa", "raw decisions, uniform draws"),
+        (0.0, "kappa_episodic", "post-processed decisions, uniform draws"),
+        (0.2, "kappa_stratified", "raw decisions, stratified draws"),
+    ):
         middle = table[column].to_numpy(float)
         low, high = (table[f"{column}_{end}"].to_numpy(float) for end in ("low", "high"))
         error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
@@ -43,8 +47,8 @@ def plot_kappas(report: CohortReport) -> Figure:
     raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
     if raised.any():
         values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
-        axis.plot(places[raised] + 0.2, values, "o", color="C1", markerfacecolor="white", markersize=4, label=label)
-    axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="whole recording")
+        axis.plot(places[raised] + 0.2, values, "o", color="C2", markerfacecolor="white", markersize=4, label=label)
+    axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="raw decisions, whole recording")
     axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
     axis.set_xticks(places, [literal(subject) for subject in table["subject"]], rotation=90)
     axis.set(ylabel="Cohen's kappa")
@@ -67,7 +71,8 @@ def plot_false_positives(report: CohortReport) -> Figure:
 def plot_regression(report: CohortReport) -> Figure:
     """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
     group = report.groups["group"].iloc[0]
-    lines = report.regression[report.regression["group"] == group].set_index("regressor")
+    rows = report.regression[(report.regression["group"] == group) & (report.regression["outcome"] == "kappa")]
+    lines = rows.set_index("regressor")
     table = report.subjects[report.subjects["subject"].isin(report.members[group])].dropna(subset="kappa")
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
     for axis, (column, label) in zip(axes, REGRESSORS.items(), strict=True):
@@ -77,8 +82,12 @@ def plot_regression(report: CohortReport) -> Figure:
         ends = np.array([x.min(), x.max()] if len(x) else [])
         axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
         axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
-    axes[0].set_ylabel("Cohen's kappa")
-    figure.suptitle(f"{literal(group)}: {len(table)} subjects with a kappa", fontsize="medium")
+    axes[0].set_ylabel("Cohen's kappa, raw decisions")
+    joint = lines.loc[JOINT]
+    figure.suptitle(
+        f"{literal(group)}: {len(table)} subjects with a kappa; all three at once: R² = {joint['r_squared']:.2f}",
+        fontsize="medium",
+    )
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import REFERENCE
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.recordings.annotations import read_seizures
@@ -54,6 +56,11 @@ class RecordingResult:
         return np.asarray(self.probabilities > self.threshold)
 
     @property
+    def episodic(self) -> npt.NDArray[np.bool_]:
+        """Decision of each segment after post-processing: whether it overlaps a detected event."""
+        return segment_labels(self.starts, self.detected)
+
+    @property
     def scored(self) -> npt.NDArray[np.bool_]:
         """Whether each segment got a probability."""
         return ~np.isnan(self.probabilities)
@@ -83,6 +90,60 @@ class RecordingResult:
         hours = scores.hours - self.hours_skipped if self.scored.any() else 0.0
         return replace(scores, hours=hours)
 
+    def online(self, rule: OnlineRule) -> OnlineScores:
+        """What a running system would have done: the delay of each seizure's first alarm, and false alarms.
+
+        An alarm is a stretch of segments in which the rule stays on. It is false where none of them overlaps a seizure;
+        alarms in the last `n` segments of a seizure may stay on after it and are its own.
+        """
+        on = rule.alarms(self.probabilities, self.threshold)
+        delays = rule.delays(self.probabilities, self.starts, self.reference, self.threshold)
+        begins = np.flatnonzero(on & ~np.concatenate(([False], on[:-1])))
+        ends = np.flatnonzero(on & ~np.concatenate((on[1:], [False]))) + 1
+        ictal = self.labels
+        false = sum(not ictal[begin:end].any() for begin, end in zip(begins, ends, strict=True))
+        hours = self.duration / 3600 - self.hours_skipped if self.scored.any() else 0.0
+        return OnlineScores(tuple(delays), false, hours)
+
+
+@dataclass(frozen=True)
+class OnlineScores:
+    """Alarms of a recording or, added up, of several.
+
+    Attributes
+    ----------
+    delays : tuple of float
+        Seconds from the onset of each seizure to its first alarm; NaN where there was none.
+    false_alarms : int
+    hours : float
+        What was scored.
+    """
+
+    delays: tuple[float, ...] = ()
+    false_alarms: int = 0
+    hours: float = 0.0
+
+    def __add__(self, other: OnlineScores) -> OnlineScores:
+        return OnlineScores(
+            self.delays + other.delays, self.false_alarms + other.false_alarms, self.hours + other.hours
+        )
+
+    @property
+    def sensitivity(self) -> float:
+        """Share of seizures with an alarm; NaN without any seizure."""
+        return float(np.mean(~np.isnan(self.delays))) if self.delays else math.nan
+
+    @property
+    def delay(self) -> float:
+        """Median delay of the seizures with an alarm (s); NaN without any."""
+        known = [delay for delay in self.delays if not math.isnan(delay)]
+        return float(np.median(known)) if known else math.nan
+
+    @property
+    def false_alarms_per_hour(self) -> float:
+        """NaN where nothing was scored."""
+        return self.false_alarms / self.hours if self.hours else math.nan
+
 
 @dataclass(frozen=True)
 class SubjectResult:
@@ -96,12 +157,15 @@ class SubjectResult:
         Of the event scores.
     similarities : mapping
         Further numbers for the table, such as the three reference similarities of pretraining.
+    alarm : OnlineRule
+        Of the scores of a running system.
     """
 
     subject: str
     recordings: Sequence[RecordingResult]
     mode: Mode = "szcore"
     similarities: Mapping[str, float] = field(default_factory=dict)
+    alarm: OnlineRule = field(default_factory=OnlineRule)
 
     def __post_init__(self) -> None:
         if not self.recordings:
@@ -116,6 +180,16 @@ class SubjectResult:
     def predictions(self) -> npt.NDArray[np.bool_]:
         """Raw decisions of all scored segments, one recording after the other."""
         return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
+
+    @cached_property
+    def episodic(self) -> npt.NDArray[np.bool_]:
+        """Decisions of all scored segments after post-processing; see `RecordingResult.episodic`."""
+        return np.concatenate([recording.episodic[recording.scored] for recording in self.recordings])
+
+    @cached_property
+    def online(self) -> OnlineScores:
+        """Alarms of all recordings; see `RecordingResult.online`."""
+        return sum((recording.online(self.alarm) for recording in self.recordings), OnlineScores())
 
     @cached_property
     def events(self) -> Scores:

@@ -245,7 +245,8 @@ def summary_row(row: str, report: CohortReport, seed: int) -> dict[str, Any]:
         suffix = "" if group == report.groups["group"].iloc[0] else f" ({group})"
         for measure in ("event_f1", "event_sensitivity", "event_precision", "false_positives_per_hour"):
             values[measure + suffix] = float(summary.loc[(group, measure), "pooled"])
-        for measure in ("kappa", "kappa_stratified", "kappa_whole", "segment_f1", "segment_specificity"):
+        kappas = ("kappa", "kappa_episodic", "kappa_stratified", "kappa_whole")
+        for measure in (*kappas, "segment_f1", "segment_specificity"):
             values[measure + suffix] = float(summary.loc[(group, measure), "mean"])
     groups = report.groups.iloc[0]
     return values | {

@@ -8,11 +8,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import kstest
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import cohen_kappa_score
 
-from mvpa_ts.ieeg.detection.rules import probabilities_to_events
+from mvpa_ts.ieeg.detection.rules import OnlineRule, probabilities_to_events
 from mvpa_ts.ieeg.events import segment_labels
-from mvpa_ts.ieeg.scoring.cohort import bootstrap_interval, cohort_report, markdown_table, swec_groups
+from mvpa_ts.ieeg.scoring.cohort import bootstrap_interval, cohort_report, joint_regression, markdown_table, swec_groups
 from mvpa_ts.ieeg.scoring.plots import COHORT_PLOTS, save_cohort_plots
 from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 
@@ -204,11 +206,76 @@ def test_groups(report):
 def test_regression_is_least_squares(report):
     table = report.subjects.dropna(subset="kappa")
     for regressor in ("hours", "seizures", "seizures_per_hour"):
-        rows = report.regression[report.regression["group"] == "everybody"].set_index("regressor")
+        rows = report.regression.query("group == 'everybody' and outcome == 'kappa'").set_index("regressor")
         slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
         assert rows.loc[regressor, "slope"] == pytest.approx(slope)
         assert rows.loc[regressor, "intercept"] == pytest.approx(intercept)
         assert rows.loc[regressor, "r"] == pytest.approx(np.corrcoef(table[regressor], table["kappa"])[0, 1])
+
+
+def test_joint_regression_is_that_of_scikit_learn(report):
+    table = report.subjects
+    names = ["hours", "seizures", "seizures_per_hour"]
+    for outcome in ("kappa", "kappa_episodic"):
+        part = table.dropna(subset=outcome)
+        fit = LinearRegression().fit(part[names], part[outcome])
+        rows = report.regression.query("group == 'everybody' and outcome == @outcome").set_index("regressor")
+        assert rows.loc["joint", "r_squared"] == pytest.approx(fit.score(part[names], part[outcome]))
+        assert rows.loc["joint", "r_squared"] >= rows.loc["hours", "r_squared"]
+        assert math.isnan(rows.loc["joint", "slope"])
+
+
+def test_p_of_the_joint_regression_is_uniform_where_nothing_depends_on_anything():
+    generator = np.random.default_rng(0)
+    values = [joint_regression(generator.normal(size=(20, 3)), generator.normal(size=20))[1] for _ in range(400)]
+    assert kstest(values, "uniform").pvalue > 0.01
+    assert all(map(math.isnan, joint_regression(np.ones((4, 3)), np.arange(4.0))))
+    assert joint_regression(np.ones((9, 2)), np.arange(9.0))[0] == 0.0
+
+
+def made_up_subject():
+    """A detector that marks a third of each seizure and 16 segments elsewhere: poor raw, good after post-processing."""
+    starts = 5.0 * np.arange(6000)
+    seizures = [(5.0 * first, 5.0 * (first + 30)) for first in (200, 600, 1000, 1400)]
+    probabilities = np.full(6000, 0.1)
+    for first in (200, 600, 1000, 1400):
+        probabilities[[first + place for place in (1, 4, 7, 10, 13, 16, 19, 22, 25, 27)]] = 0.9
+    probabilities[227] = 0.1
+    probabilities[1600 + 100 * np.arange(16)] = 0.9
+    detected = probabilities_to_events(probabilities, starts, "paper")
+    return RecordingResult("1", "A", 30_000.0, starts, probabilities, seizures, detected)
+
+
+def test_kappa_on_post_processed_decisions_is_another_number():
+    result = made_up_subject()
+    row = cohort_report([SubjectResult("A", [result], "paper")], resamples=5).subjects.iloc[0]
+    starts = result.starts
+    after = np.zeros(6000, bool)
+    for onset, offset in result.detected:
+        after |= (starts < offset) & (starts + 5 > onset)
+    assert row["kappa_whole"] == pytest.approx(cohen_kappa_score(result.labels, result.predictions))
+    assert row["kappa_episodic_whole"] == pytest.approx(cohen_kappa_score(result.labels, after))
+    assert (round(row["kappa_whole"], 2), round(row["kappa_episodic_whole"], 2)) == (0.44, 0.94)
+    assert row["kappa"] == pytest.approx(0.44, abs=0.05)
+    assert row["kappa_episodic"] == pytest.approx(0.94, abs=0.05)
+    assert (row["agreement"], row["agreement_episodic"]) == ("moderate", "almost perfect")
+
+
+def test_alarms_are_timed_and_counted():
+    """Seizures at 23 s and 100 s; alarms at 25 to 35 s, at 60 s, and none in the second."""
+    starts = 5.0 * np.arange(40)
+    probabilities = np.full(40, 0.1)
+    probabilities[[5, 6, 11]] = 0.9
+    reference = [(23.0, 41.0), (100.0, 120.0)]
+    result = RecordingResult("1", "A", 200.0, starts, probabilities, reference, [])
+    online = SubjectResult("A", [result, result]).online
+    assert online.delays[0] == 7.0  # the segment of 25 to 30 s is known at 30 s
+    assert (online.sensitivity, online.delay, online.false_alarms) == (0.5, 7.0, 2)
+    assert online.false_alarms_per_hour == pytest.approx(2 / (400 / 3600))
+    row = cohort_report([SubjectResult("A", [result], alarm=OnlineRule(2, 2))], resamples=5).subjects.iloc[0]
+    assert (row["alarm_sensitivity"], row["alarm_delay"], row["false_alarms_per_hour"]) == (0.5, 12.0, 0.0)
+    silent = RecordingResult("1", "B", 200.0, starts, np.full(40, math.nan), [], [])
+    assert math.isnan(silent.online(OnlineRule()).false_alarms_per_hour)
 
 
 @pytest.mark.parametrize("members", [4, 7])
