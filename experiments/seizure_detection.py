@@ -79,14 +79,14 @@ NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
 
 SIMULATED = Effort(
     context=4,
-    pretraining_steps=80,
-    finetuning_steps=250,
+    pretraining_steps=60,
+    finetuning_steps=200,
     pretraining_rate=5e-4,
     finetuning_rate=5e-3,
     full_rate=3e-3,
     batch_size=8,
     recipe="small",
-    copies=8,
+    copies=6,
     model={"dropout": 0.0},
     accelerator="cpu",
     precision="32-true",

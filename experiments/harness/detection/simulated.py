@@ -9,7 +9,7 @@ import numpy as np
 from harness.detection.settings import Cohort
 from scipy.io import savemat
 
-from mvpa_ts.ieeg import simulate_cohort, simulate_recording
+from mvpa_ts.ieeg import Recording, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 
 CHANNELS, SELECTED = (8, 12), 6
@@ -19,22 +19,36 @@ def simulated_swec(quick: bool = False) -> Cohort:
     """Subjects for every group that the paper's tables need: 6 for its 18, 6 for its 40, 3 for its last 10."""
     few, more, last = (2, 2, 1) if quick else (6, 6, 3)
     train = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 900.0, "num_seizures": 3}
-    test = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 1800.0, "num_seizures": 2}
-    first = simulate_cohort(few, num_channels=CHANNELS, **train)
-    others = simulate_cohort(more + last, num_channels=CHANNELS, first_subject=few + 1, **test)
+    test = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 1200.0, "num_seizures": 2}
+    first = [held(r) for r in simulate_cohort(few, num_channels=CHANNELS, **train)]
+    others = [held(r) for r in simulate_cohort(more + last, num_channels=CHANNELS, first_subject=few + 1, **test)]
+    calibration = [held(r) for r in simulate_cohort(few, num_channels=CHANNELS, session=1, **test)]
     return Cohort(
         "simulated",
         {
             "pretraining": first,
             "pretraining40": others[:more],
             "finetuning": first,
-            "calibration": simulate_cohort(few, num_channels=CHANNELS, session=1, **test),
+            "calibration": calibration[:4],
             "unseen": others,
             "test40": others[:more],
             "last10": others[more:],
         },
         manual={str(r.subject): chosen_by_hand(str(r.subject), len(r.channel_names)) for r in [*first, *others]},
         automatic=SELECTED,
+    )
+
+
+def held(recording: Recording) -> Recording:
+    """The recording with its signal in memory: a simulated one is computed anew whenever it is read."""
+    return Recording.from_array(
+        recording.read(0, recording.num_samples),
+        recording.sfreq,
+        recording.channel_names,
+        "µV",
+        subject=recording.subject,
+        name=recording.name,
+        seizures=recording.seizures,
     )
 
 
