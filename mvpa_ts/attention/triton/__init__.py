@@ -19,6 +19,8 @@ _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LARGEST_HEAD_DIM = 128
 # Positions of tokens are computed in float32.
 MOST_TOKENS = 1 << 20
+# Offsets within a sample are 32-bit numbers with a sign.
+MOST_NUMBERS = 1 << 31
 
 
 def why_unavailable(query: Tensor) -> str | None:
@@ -41,4 +43,6 @@ def why_unavailable(query: Tensor) -> str | None:
     tokens = query.shape[1] * query.shape[2]
     if tokens >= MOST_TOKENS:
         return f"it takes fewer than {MOST_TOKENS} tokens a sample, got {tokens}"
+    if (numbers := tokens * query.shape[3] * query.shape[4]) >= MOST_NUMBERS:
+        return f"it takes queries of fewer than {MOST_NUMBERS} numbers a sample, got {numbers}"
     return None
