@@ -11,9 +11,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mvpa_ts._moved import hand_on
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextmanager
@@ -64,6 +69,23 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write indented JSON, by way of a temporary file; NaN is refused, because JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_csv(path: str | os.PathLike[str], frame: pd.DataFrame) -> None:
+    """Write a table as CSV, by way of a temporary file; no text in it is taken for a formula.
+
+    A spreadsheet runs what begins with ``=``, ``+``, ``-`` or ``@``, and names of subjects come from files of others.
+    Such texts get an apostrophe before them, which spreadsheets do not show.
+
+    Parameters
+    ----------
+    path : path
+    frame : DataFrame
+        Written without its index.
+    """
+    safe = frame.map(lambda value: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value)
+    with replaced(path) as temporary:
+        safe.to_csv(temporary, index=False)
 
 
 def read_config(path: Path) -> dict[str, Any]:

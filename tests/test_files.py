@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mvpa_ts.files import replaced, write_bytes, write_json, write_text
+from mvpa_ts.files import replaced, write_bytes, write_csv, write_json, write_text
 
 
 def test_replaces_and_makes_folders(tmp_path):
@@ -75,3 +75,12 @@ def test_json_refuses_nan(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "file", {"a": float("nan")})
     assert json.loads((tmp_path / "file").read_text()) == {"a": [1, None]}
+
+
+def test_no_text_of_a_table_is_a_formula(tmp_path):
+    pd = pytest.importorskip("pandas")
+    names = ["=cmd|'/c calc'!A1", "+1", "-S1", "@x", "\tx", "S=1", "", None]
+    write_csv(tmp_path / "x.csv", pd.DataFrame({"subject": names, "value": [-1.5, 2, 3, 4, 5, 6, 7, 8]}))
+    read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False)
+    assert read["subject"].tolist() == ["'=cmd|'/c calc'!A1", "'+1", "'-S1", "'@x", "'\tx", "S=1", "", ""]
+    assert read["value"].tolist()[0] == -1.5

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.files import replaced, write_text
+from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, Scheme, sampled_kappa
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
@@ -85,8 +85,7 @@ class CohortReport:
         parts = []
         for name in ("groups", "summary", "subjects", "regression"):
             frame = getattr(self, name)
-            with replaced(Path(folder) / f"{name}.csv") as temporary:
-                frame.to_csv(temporary, index=False)
+            write_csv(Path(folder) / f"{name}.csv", frame)
             parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
         parts.append(_NOTE)
         write_text(Path(folder) / "cohort.md", "\n".join(parts))

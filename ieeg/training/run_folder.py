@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
-from mvpa_ts.files import replaced
+from mvpa_ts.files import write_csv
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.training.loggers import InterruptibleTensorBoard
 from mvpa_ts.ieeg.training.seen_subjects import save_training_subjects
@@ -140,8 +140,7 @@ class FinalFiles(Callback):
         similarity = getattr(module, "similarity", None)
         if trainer.sanity_checking or not trainer.is_global_zero or similarity is None or similarity.segments.empty:
             return
-        with replaced(self.folder / "similarity.csv") as table:
-            similarity.table().to_csv(table, index=False)
+        write_csv(self.folder / "similarity.csv", similarity.table())
         similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
 
     def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
