@@ -6,6 +6,7 @@ The recordings are interictal: "pathology" means epileptiform activity between s
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch.utils.data import Dataset
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
 SFREQ = 5000.0
@@ -70,8 +72,8 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
     table = folder / "segments.csv"
     if not table.is_file():
         raise FileNotFoundError(f"no {table}: a data set is one of the folders {' and '.join(DATA_SETS)}")
-    with table.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
+    with damage_is_an_error(table):
+        rows = csv.DictReader(io.StringIO(read_text_bytes(table).decode("utf-8-sig"), newline=""))
         if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or [])]:
             raise ValueError(f"{table} lacks the columns {missing}; it has {rows.fieldnames}")
         segments = []
@@ -79,7 +81,7 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
             if None in row.values():
                 raise ValueError(f"{table}, line {rows.line_num} has fewer values than columns: is the file cut off?")
             name = row["segment_id"]
-            if name != Path(name).name or name in ("", ".", ".."):
+            if name != Path(name).name or name in ("", ".", "..") or "\0" in name:
                 raise ValueError(f"{table}: segment_id {name!r} is no file name")
             segments.append(
                 NejedlySegment(
@@ -126,16 +128,18 @@ def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = 
     ValueError
         The file is damaged or not one channel of 15,000 samples.
     """
-    from scipy.io import loadmat
+    from scipy.io import loadmat, whosmat
 
     if not segment.path.is_file():
         raise FileNotFoundError(f"no file {segment.path}, which segments.csv lists")
-    try:
-        data = loadmat(segment.path, variable_names=["data"])["data"]
-    except Exception as error:  # loadmat raises many kinds for a damaged file
-        raise ValueError(f"{segment.path} cannot be read: damaged, or without `data` ({error!r})") from error
-    if data.shape != (1, SAMPLES):
-        raise ValueError(f"{segment.path}: data must have shape (1, {SAMPLES}), got {data.shape}")
+    with damage_is_an_error(segment.path):
+        # The shape first: a file of a few bytes may state any.
+        shapes = {name: shape for name, shape, _ in whosmat(segment.path)}
+        if shapes.get("data") != (1, SAMPLES):
+            raise ValueError(f"{segment.path}: data must have shape (1, {SAMPLES}), it holds {shapes}")
+        data = np.asarray(loadmat(segment.path, variable_names=["data"])["data"])
+        if data.dtype.kind not in "fiu" or data.shape != (1, SAMPLES):
+            raise ValueError(f"{segment.path}: data must be real numbers of shape (1, {SAMPLES}), got {data.dtype}")
     recording = Recording.from_array(data, SFREQ, ["x"], "µV", subject=segment.patient, name=segment.segment_id)
     settings = Preprocessing(notch=None, reference=None) if preprocessing is None else preprocessing
     stream = PreprocessedSignal(recording, settings)

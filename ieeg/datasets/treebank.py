@@ -7,6 +7,7 @@ lists ``corrupted_elec.json`` and ``clean_laplacian.json``.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal, warn_if_implausible
 
@@ -43,7 +45,7 @@ def clean_label(label: str) -> str:
 def electrode_labels(root: str | os.PathLike[str], subject: int) -> list[str]:
     """Clean labels in the order of ``electrode_{i}``, nothing left out."""
     path = Path(root) / "electrode_labels" / f"sub_{subject}" / "electrode_labels.json"
-    return [clean_label(label) for label in _json(path)]
+    return _labels(path, _json(path))
 
 
 def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
@@ -55,9 +57,11 @@ def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
         The list has no such subject.
     """
     lists = _json(Path(path))
+    if not isinstance(lists, dict):
+        raise ValueError(f"{path} must hold an object with a list for each subject")
     for key in (f"subject{subject}", f"sub_{subject}"):
         if key in lists:
-            return [clean_label(label) for label in lists[key]]
+            return _labels(Path(path), lists[key])
     raise ValueError(f"{path} has no subject {subject}; it has {[*lists]}")
 
 
@@ -96,12 +100,13 @@ class TreebankSource:
             self._file, self._process = None, os.getpid()
         if self._file is None:
             self._file = open_hdf5(self.path)
-        data = self._file["data"]
+        file = self._file
         cache: dict[int, NDArray[np.float64]] = {}
 
         def electrode(number: int) -> NDArray[np.float64]:
             if number not in cache:
-                cache[number] = np.asarray(data[f"electrode_{number}"][start:stop], dtype=np.float64)
+                with damage_is_an_error(self.path, f" at samples [{start}, {stop})"):
+                    cache[number] = np.asarray(file[f"data/electrode_{number}"][start:stop], dtype=np.float64)
             return cache[number]
 
         x = np.empty((len(channels), stop - start), np.float32)
@@ -175,8 +180,11 @@ def read_treebank(
         raise ValueError(f"{path}: no electrode is left; dropped: {dropped}")
     pairs = [tuple(place[n] for n in neighbours[label]) if laplacian else None for label in kept]
     used = {place[label] for label in kept} | {number for pair in pairs if pair is not None for number in pair}
-    with open_hdf5(path) as file:
-        samples = min(len(local_dataset(file, f"data/electrode_{number}")) for number in sorted(used))
+    with damage_is_an_error(path), open_hdf5(path) as file:
+        sets = [local_dataset(file, f"data/electrode_{number}") for number in sorted(used)]
+        if any(dataset.ndim != 1 for dataset in sets):
+            raise ValueError(f"{path}: each data/electrode_… must be a row of samples")
+        samples = min(len(dataset) for dataset in sets)
     recording = Recording(
         TreebankSource(path, [place[label] for label in kept], pairs),  # type: ignore[arg-type]
         sfreq=SFREQ,
@@ -222,18 +230,18 @@ def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]
     Words without a start or end are left out. `timings` needs the columns ``movie_time`` and ``index``, `features` the
     columns ``start`` and ``end``; what else it has (``text``, ``is_onset``, ``rms``, ``pitch``) stays.
     """
-    import pandas as pd
-
-    words, triggers = pd.read_csv(features), pd.read_csv(timings)
+    words, triggers = _table(features), _table(timings)
     for name, frame, columns in ((features, words, ("start", "end")), (timings, triggers, ("movie_time", "index"))):
         if missing := [column for column in columns if column not in frame]:
             raise ValueError(f"{name} lacks the columns {missing}; it has {[*frame]}")
-    triggers = triggers.dropna(subset=["movie_time", "index"]).sort_values("movie_time")
+    triggers = triggers.dropna(subset=["movie_time", "index"])
     words = words.dropna(subset=["start", "end"]).reset_index(drop=True)
-    movie, index = triggers["movie_time"].to_numpy(float), triggers["index"].to_numpy(float)
+    movie, index = (_numbers(triggers, column, timings) for column in ("movie_time", "index"))
+    order = np.argsort(movie, kind="stable")
+    movie, index = movie[order], index[order]
     return words.assign(
-        est_idx=trigger_samples(words["start"].to_numpy(float), movie, index),
-        est_end_idx=trigger_samples(words["end"].to_numpy(float), movie, index),
+        est_idx=trigger_samples(_numbers(words, "start", features), movie, index),
+        est_end_idx=trigger_samples(_numbers(words, "end", features), movie, index),
     )
 
 
@@ -241,6 +249,30 @@ def _json(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return json.loads(read_text_bytes(path))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error})") from error
+
+
+def _labels(path: Path, labels: Any) -> list[str]:
+    """Clean labels; a ValueError where these are no list of texts."""
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{path} must hold a list of labels")
+    return [clean_label(label) for label in labels]
+
+
+def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    with damage_is_an_error(Path(path)):
+        return pd.read_csv(io.BytesIO(read_text_bytes(Path(path))))
+
+
+def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> NDArray[np.float64]:
+    """A column as numbers; a ValueError that names the file where one is none, or infinite."""
+    import pandas as pd
+
+    values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{path}: {column} must hold numbers")
+    return values

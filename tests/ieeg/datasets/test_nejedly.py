@@ -106,7 +106,7 @@ def test_failures(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"seg0\.mat, which segments\.csv lists"):
         read_nejedly(segments[0])
     (tmp_path / "seg1.mat").write_bytes((folder / "seg1.mat").read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"seg1\.mat cannot be read: damaged"):
+    with pytest.raises(ValueError, match=r"seg1\.mat cannot be read: truncated, damaged"):
         read_nejedly(segments[1])
     savemat(tmp_path / "seg2.mat", {"data": np.ones((1, 99))})
     with pytest.raises(ValueError, match=r"must have shape \(1, 15000\), got \(1, 99\)"):
