@@ -135,8 +135,10 @@ def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = 
     with damage_is_an_error(segment.path):
         # The shape first: a file of a few bytes may state any.
         shapes = {name: shape for name, shape, _ in whosmat(segment.path)}
-        if shapes.get("data") != (1, SAMPLES):
-            raise ValueError(f"{segment.path}: data must have shape (1, {SAMPLES}), it holds {shapes}")
+        if "data" not in shapes:
+            raise ValueError(f"{segment.path} cannot be read: damaged, or without `data`")
+        if shapes["data"] != (1, SAMPLES):
+            raise ValueError(f"{segment.path}: data must have shape (1, {SAMPLES}), got {shapes['data']}")
         data = np.asarray(loadmat(segment.path, variable_names=["data"])["data"])
         if data.dtype.kind not in "fiu" or data.shape != (1, SAMPLES):
             raise ValueError(f"{segment.path}: data must be real numbers of shape (1, {SAMPLES}), got {data.dtype}")
