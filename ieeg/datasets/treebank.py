@@ -76,8 +76,8 @@ def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     present = set(labels)
     neighbours = {}
     for label in labels:
-        if found := re.fullmatch(r"(.*?)(\d+)", label):
-            wire, number = found[1], int(found[2])
+        if match := re.fullmatch(r"(.*?)(\d+)", label):
+            wire, number = match[1], int(match[2])
             before, after = f"{wire}{number - 1}", f"{wire}{number + 1}"
             if before in present and after in present:
                 neighbours[label] = before, after
@@ -163,7 +163,7 @@ def read_treebank(
     corrupted = () if keep_corrupted else electrode_list(root / "corrupted_elec.json", subject)
     listed = electrode_list(root / "clean_laplacian.json", subject) if laplacian else labels
     neighbours = laplacian_neighbours(labels)
-    place = {label: i for i, label in enumerate(labels)}
+    number_of = {label: i for i, label in enumerate(labels)}
     kept, dropped = [], {}
     for label in labels:
         if label.startswith(("DC", "TRIG")):
@@ -178,15 +178,15 @@ def read_treebank(
             kept.append(label)
     if not kept:
         raise ValueError(f"{path}: no electrode is left; dropped: {dropped}")
-    pairs = [tuple(place[n] for n in neighbours[label]) if laplacian else None for label in kept]
-    used = {place[label] for label in kept} | {number for pair in pairs if pair is not None for number in pair}
+    pairs = [tuple(number_of[n] for n in neighbours[label]) if laplacian else None for label in kept]
+    used = {number_of[label] for label in kept} | {number for pair in pairs if pair is not None for number in pair}
     with damage_is_an_error(path), open_hdf5(path) as file:
         sets = [local_dataset(file, f"data/electrode_{number}") for number in sorted(used)]
         if any(dataset.ndim != 1 for dataset in sets):
             raise ValueError(f"{path}: each data/electrode_… must be a row of samples")
         samples = min(len(dataset) for dataset in sets)
     recording = Recording(
-        TreebankSource(path, [place[label] for label in kept], pairs),  # type: ignore[arg-type]
+        TreebankSource(path, [number_of[label] for label in kept], pairs),  # type: ignore[arg-type]
         sfreq=SFREQ,
         channel_names=kept,
         num_samples=samples,

@@ -46,10 +46,10 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
         suspicious[channels[flat]] = True
     bad = None
     for channel in np.flatnonzero(suspicious):
-        found = implausible(x[channel]) | ~np.isfinite(x[channel]) | _flat(x[channel], run)
-        if found.any():
+        bad_in_channel = implausible(x[channel]) | ~np.isfinite(x[channel]) | _flat(x[channel], run)
+        if bad_in_channel.any():
             bad = np.zeros(x.shape, bool) if bad is None else bad
-            bad[channel] = found
+            bad[channel] = bad_in_channel
     return bad
 
 

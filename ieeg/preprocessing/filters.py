@@ -103,12 +103,12 @@ def resample(x: NDArray[np.float64], first: int, start: int, stop: int, ratio: F
 @lru_cache(maxsize=4)
 def _filter_table(ratio: Fraction) -> NDArray[np.float64]:
     """One side of the filter's curve at 2¹⁸ + 1 places from the middle on, which a line joins to within 1e-8 of it."""
-    place = np.linspace(0.0, 1.0, 2**18 + 1)
+    position = np.linspace(0.0, 1.0, 2**18 + 1)
     beta = scipy_signal.kaiser_beta(STOPBAND_DB)
     half = _half_length(ratio)
-    curve = np.sinc(_cutoff(ratio) * half * place) * np.i0(beta * np.sqrt(1 - place**2))
+    curve = np.sinc(_cutoff(ratio) * half * position) * np.i0(beta * np.sqrt(1 - position**2))
     # As firwin does: all taps add up to one, times the numerator.
-    area = (2 * curve.sum() - curve[0] - curve[-1]) * half / (len(place) - 1)
+    area = (2 * curve.sum() - curve[0] - curve[-1]) * half / (len(position) - 1)
     return curve * ratio.numerator / area
 
 
@@ -124,9 +124,9 @@ def _resample_by_table(
         nearest = (n * down - half) // up  # the first input that an output may depend on
         inputs = nearest[:, None] + np.arange(2 * half // up + 2)
         lags = np.abs(n[:, None] * down - inputs * up)
-        place = np.minimum(lags / half, 1.0) * (len(table) - 1)
-        left = np.minimum(place.astype(np.intp), len(table) - 2)
-        weights = table[left] + (place - left) * (table[left + 1] - table[left])
+        position = np.minimum(lags / half, 1.0) * (len(table) - 1)
+        left = np.minimum(position.astype(np.intp), len(table) - 2)
+        weights = table[left] + (position - left) * (table[left + 1] - table[left])
         weights[lags > half] = 0.0
         begin = max(int(inputs[0, 0]) - first, 0)
         needed = np.ascontiguousarray(x[:, begin : int(inputs[-1, -1]) - first + 1].T)

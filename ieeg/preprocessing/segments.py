@@ -83,9 +83,9 @@ class Segments:
         self.preprocessing = self._stream.preprocessing
         self.channel_names = self._stream.channel_names
         self.num_samples = max(self._stream.num_samples, self.segment_samples)
-        whole, rest = divmod(self.num_samples, self.segment_samples)
-        self._first_samples = np.arange(whole + bool(rest)) * self.segment_samples
-        if rest:
+        whole, remainder = divmod(self.num_samples, self.segment_samples)
+        self._first_samples = np.arange(whole + bool(remainder)) * self.segment_samples
+        if remainder:
             self._first_samples[-1] = self.num_samples - self.segment_samples
         self.num_segments = len(self._first_samples)
         self.starts = self._first_samples / preprocessing.sfreq
@@ -111,13 +111,13 @@ class Segments:
         """The recording's subject, or its name where none is known."""
         return self.recording.subject or self.recording.name
 
-    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Segments [first, last).
 
         Parameters
         ----------
         first, last : int
-        again : int
+        repeated : int
             How many of the last segments the next reading begins with: they are kept, and not read twice.
 
         Returns
@@ -136,9 +136,9 @@ class Segments:
         bad = np.zeros((count, len(signal)))
         # A tail may overlap the segment before it; all others follow one another.
         tail = last == self.num_segments and self._first_samples[-1] % size != 0
-        again = min(max(again, int(tail)), count)
-        kept_from = int(self._first_samples[last - again]) if again else self.num_samples
-        self._room = again // BLOCK_SEGMENTS + 2
+        repeated = min(max(repeated, int(tail)), count)
+        kept_from = int(self._first_samples[last - repeated]) if repeated else self.num_samples
+        self._room = repeated // BLOCK_SEGMENTS + 2
         self._fill(signal, bad, 0, first * size, (last - tail) * size, kept_from)
         if tail:
             self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
@@ -170,17 +170,17 @@ class Segments:
             index = start // length
             low, high = index * length, min((index + 1) * length, self.num_samples)
             end = min(high, stop)
-            place = slice(start + shift, end + shift)
+            columns = slice(start + shift, end + shift)
             if (start, end) == (low, high) and high <= kept_from and index not in self._blocks:
-                out = self._stream.read_into(signal, place.start, low, high)
+                out = self._stream.read_into(signal, columns.start, low, high)
             else:
                 values, out = self._block(index, low, high)
-                signal[:, place] = values[:, start - low : end - low]
+                signal[:, columns] = values[:, start - low : end - low]
                 out = None if out is None else out[:, start - low : end - low]
             if out is not None:
-                bounds = [place.start, *range((place.start // size + 1) * size, place.stop, size), place.stop]
+                bounds = [columns.start, *range((columns.start // size + 1) * size, columns.stop, size), columns.stop]
                 for left, right in itertools.pairwise(bounds):
-                    bad[left // size] += out[:, left - place.start : right - place.start].sum(1)
+                    bad[left // size] += out[:, left - columns.start : right - columns.start].sum(1)
             start = end
 
     def _block(self, index: int, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:

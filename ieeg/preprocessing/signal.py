@@ -72,7 +72,7 @@ class PreprocessedSignal:
             self._minus = None if self._minus is None else self._minus[chosen]
 
         every = range(len(recording.channel_names))
-        self._given = None if self._inputs.tolist() == [*every] else self._inputs.tolist()
+        self._picked = None if self._inputs.tolist() == [*every] else self._inputs.tolist()
         self.ratio = filters.rational_ratio(recording.sfreq, settings.sfreq)
         self.num_samples = filters.resampled_length(recording.num_samples, self.ratio)
         self._sections = filters.second_order_sections(settings.sfreq, settings.band, settings.notch)  # type: ignore[arg-type]
@@ -103,17 +103,17 @@ class PreprocessedSignal:
             signal, bad = signal[self._chosen], None if bad is None else bad[self._chosen]
         return signal, bad if bad is not None and bad.any() else None
 
-    def read_into(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
-        """Like `read`, into `out` [C, n] from column `place` on, without fresh memory where nothing is to be done."""
+    def read_into(self, out: NDArray[np.float32], column: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        """Like `read`, into `out` [C, n] from column `column` on, without fresh memory where nothing is to be done."""
         if not self._filters and self.preprocessing.reference is None:
-            return self._as_it_is(out, place, start, stop)
-        out[:, place : place + stop - start], bad = self.read(start, stop)
+            return self._as_it_is(out, column, start, stop)
+        out[:, column : column + stop - start], bad = self.read(start, stop)
         return bad
 
-    def _as_it_is(self, out: NDArray[np.float32], place: int, start: int, stop: int) -> NDArray[np.bool_] | None:
-        x = out[:, place : place + stop - start]
+    def _as_it_is(self, out: NDArray[np.float32], column: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        x = out[:, column : column + stop - start]
         if self._minus is None:
-            self.recording.read_into(out, place, start, stop, self._given)
+            self.recording.read_into(out, column, start, stop, self._picked)
             if self._clean(x):
                 return None
         # A bridge needs both edges of its gap, which may lie beyond the range; and what is flat at the edge of what is
@@ -152,8 +152,8 @@ class PreprocessedSignal:
         inside = slice(max(left, 0) - low, min(right, self.recording.num_samples) - low)
         if bad is not None:
             begin, end = (math.ceil(edge / self.ratio) for edge in (start, stop))
-            own = slice(begin - low, min(end, self.recording.num_samples) - low)
-            self._count(x[:, own], bad[:, own], start, stop)
+            range_itself = slice(begin - low, min(end, self.recording.num_samples) - low)
+            self._count(x[:, range_itself], bad[:, range_itself], start, stop)
         beyond = max(-left, 0), max(right - self.recording.num_samples, 0)
         for group in range(0, len(x), _GROUP):
             rows = slice(group, group + _GROUP)
@@ -183,7 +183,7 @@ class PreprocessedSignal:
 
     def _read_inputs(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Samples at the recording's rate, after the montage, and which are bad in either contact."""
-        x = self.recording.read(start, stop, self._given)
+        x = self.recording.read(start, stop, self._picked)
         bad = bad_samples(x, self._run)
         if self._minus is not None:
             y = self.recording.read(start, stop, self._minus.tolist())

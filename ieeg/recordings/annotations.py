@@ -126,7 +126,7 @@ def seizures_from_events(
     spans: list[Interval] = []
     open_at: float | None = None
     open_length = 0.0  # as the open start's own duration says, should no end follow
-    found = sorted(
+    seizure_events = sorted(
         (float(onset), float(length) if math.isfinite(length) else 0.0, text)
         for onset, length, text in events
         if is_seizure(text, words)
@@ -147,7 +147,7 @@ def seizures_from_events(
         )
         spans.append((open_at, end))
 
-    for onset, length, text in found:
+    for onset, length, text in seizure_events:
         starts = bool(_START.search(text))
         if _END.search(text) and not starts:
             if open_at is None:

@@ -38,12 +38,12 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         text = content.decode("latin-1")
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t")
     try:
-        there = rows.fieldnames or ()
-        table = [{key: row[key] or "" for key in there} for row in rows]
+        header = rows.fieldnames or ()
+        table = [{key: row[key] or "" for key in header} for row in rows]
     except csv.Error as error:
         raise ValueError(f"{path} is no table of text between tabs ({error})") from None
-    if missing := [column for column in columns if column not in there]:
-        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(there)}: BIDS needs one")
+    if missing := [column for column in columns if column not in header]:
+        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(header)}: BIDS needs one")
     return table
 
 
@@ -82,26 +82,26 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     >>> [row["name"] for row in rows.values()]
     ['A1', 'A2', 'A10']
     """
-    found = _same(names, table, str)
-    rest = [row for row in table if row["name"] not in found]
-    found |= _same([name for name in names if name not in found], rest, plain_name)
-    if not found and len(names) == len(table):
+    matched = _same(names, table, str)
+    unmatched = [row for row in table if row["name"] not in matched]
+    matched |= _same([name for name in names if name not in matched], unmatched, plain_name)
+    if not matched and len(names) == len(table):
         warnings.warn(
             f"{where} names none of the file's channels, such as {names[0]!r}; its rows are taken in the file's order, "
             f"{names[0]!r} as {table[0]['name']!r} and so on",
             stacklevel=4,
         )
         return dict(zip(names, table, strict=True))
-    used = {row["name"] for row in found.values()}
+    used = {row["name"] for row in matched.values()}
     unused = [row["name"] for row in table if row["name"] not in used]
-    unknown = [name for name in names if name not in found]
+    unknown = [name for name in names if name not in matched]
     if unused or unknown:
         warnings.warn(
             f"{where} and the file do not name the same channels: only the table has {unused}, only the file has "
             f"{unknown}; these are read as if the table said nothing of them",
             stacklevel=4,
         )
-    return found
+    return matched
 
 
 def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
@@ -112,13 +112,13 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
         if state in ("good", "bad"):
             bad = bad | {name} if state == "bad" else bad - {name}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
-    there = {name: row for name, row in rows.items() if name in raw.ch_names}
+    known = {name: row for name, row in rows.items() if name in raw.ch_names}
     raw.set_channel_types(
-        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in there.items()},
+        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in known.items()},
         on_unit_change="ignore",
         verbose="error",
     )
-    raw.rename_channels({name: row["name"] for name, row in there.items()}, verbose="error")
+    raw.rename_channels({name: row["name"] for name, row in known.items()}, verbose="error")
 
 
 def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str]) -> dict[str, Row]:
@@ -147,13 +147,13 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
     if not table.is_file():
         return {}
     row = next((row for row in read_tsv(table, ()) if row.get("participant_id") == subject), {})
-    found: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
+    participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
     with suppress(KeyError, TypeError, ValueError):
-        found["age"] = float(row["age"])
+        participant["age"] = float(row["age"])
     for key, words in (("sex", {"M": "male", "F": "female"}), ("hand", {"R": "right", "L": "left"})):
-        if key in found:
-            found[key] = words.get(found[key], found[key])
-    return found
+        if key in participant:
+            participant[key] = words.get(participant[key], participant[key])
+    return participant
 
 
 def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
@@ -175,10 +175,10 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     table = path.parent / f"{stem}_electrodes.tsv"
     if not table.is_file():
         subject = stem.partition("_")[0]
-        found = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
-        if len(found) != 1:
+        tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
+        if len(tables) != 1:
             return {}
-        table = found[0]
+        table = tables[0]
     try:
         rows = read_tsv(table, ("name", "x", "y", "z"))
     except (ValueError, OSError) as error:
@@ -188,7 +188,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     positions = {}
     for row in rows:
         with suppress(ValueError):
-            place = float(row["x"]), float(row["y"]), float(row["z"])
-            if all(map(math.isfinite, place)):  # "NaN" is what MATLAB writes for n/a
-                positions[plain_name(row["name"])] = place
+            position = float(row["x"]), float(row["y"]), float(row["z"])
+            if all(map(math.isfinite, position)):  # "NaN" is what MATLAB writes for n/a
+                positions[plain_name(row["name"])] = position
     return positions

@@ -61,8 +61,8 @@ def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str
     >>> in_recording_order(["A5", "A1", "A3", "A1"], ["A1", "A2", "A3", "A4", "A5"])
     ('A1', 'A3', 'A5')
     """
-    place = {name: i for i, name in enumerate(names)}
-    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: place.get(name, len(place))))
+    order = {name: i for i, name in enumerate(names)}
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: order.get(name, len(order))))
 
 
 def not_eeg(name: str) -> str | None:
@@ -75,8 +75,8 @@ def not_eeg(name: str) -> str | None:
     >>> not_eeg("C12"), not_eeg("PR1")
     (None, None)
     """
-    found = _NOT_EEG.match(plain_name(name))
-    return f"{found[1] or found[2]} is no EEG by its name" if found else None
+    match = _NOT_EEG.match(plain_name(name))
+    return f"{match[1] or match[2]} is no EEG by its name" if match else None
 
 
 def left_out_electrodes(dropped: Mapping[str, str]) -> list[str]:
@@ -106,6 +106,6 @@ def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     """
     contacts: dict[tuple[str, int], int] = {}
     for i, name in enumerate(names):
-        if found := re.fullmatch(r"(.*?)(\d+)", plain_name(name)):
-            contacts[found[1].casefold(), int(found[2])] = i
+        if match := re.fullmatch(r"(.*?)(\d+)", plain_name(name)):
+            contacts[match[1].casefold(), int(match[2])] = i
     return [(i, contacts[wire, n + 1]) for (wire, n), i in contacts.items() if (wire, n + 1) in contacts]

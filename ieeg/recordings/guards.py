@@ -55,8 +55,8 @@ def check_local(name: str, path: Path, what: str) -> None:
     Traceback (most recent call last):
     ValueError: night.vhdr names a file outside its own folder as its DataFile, which is not followed
     """
-    place = PureWindowsPath(name)  # takes both kinds of slashes
-    if place.is_absolute() or place.drive or place.root or ".." in place.parts or "\0" in name:
+    named = PureWindowsPath(name)  # takes both kinds of slashes
+    if named.is_absolute() or named.drive or named.root or ".." in named.parts or "\0" in name:
         raise ValueError(f"{path} names a file outside its own folder as its {what}, which is not followed")
 
 
@@ -95,9 +95,9 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:  # MNE and HDF5 raise every kind
-        place = Path(path)
-        own = f"{place.parent}{os.sep}", place.name.partition(".")[0]
-        if isinstance(error, ValueError) and str(error).startswith(own):
+        file = Path(path)
+        names = f"{file.parent}{os.sep}", file.name.partition(".")[0]
+        if isinstance(error, ValueError) and str(error).startswith(names):
             raise
         raise ValueError(
             f"{path} cannot be read{where}: truncated, damaged or not what its name says ({type(error).__name__})"

@@ -66,8 +66,8 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     text = text.partition("[Comment]")[0]
 
     def values(key: str) -> list[str]:
-        found = re.findall(rf"^[ \t]*{key}[ \t]*[=:](.*)$", text, re.MULTILINE | re.IGNORECASE)
-        return [value.strip() for value in found]
+        matches = re.findall(rf"^[ \t]*{key}[ \t]*[=:](.*)$", text, re.MULTILINE | re.IGNORECASE)
+        return [value.strip() for value in matches]
 
     def number(key: str) -> float | None:
         try:
@@ -219,7 +219,7 @@ def _following_parts(path: Path) -> list[str]:
         if 0 < directory <= size - 16:
             _, length, _ = tag(directory)
             entries = np.frombuffer(file.read(length // 16 * 16), ">i4").reshape(-1, 4)[:, [3, 0]]
-            listings.append([(int(place), int(kind)) for place, kind in entries if kind != -1])
+            listings.append([(int(position), int(kind)) for position, kind in entries if kind != -1])
         for listing in listings:
             role, name = 0, ""
             for pos, kind in [*listing, (0, _FIF_BLOCK_START)]:

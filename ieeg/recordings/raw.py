@@ -164,12 +164,12 @@ def eeg_channels(
         for channel in raw.ch_names:
             plain.setdefault(plain_name(channel), []).append(channel)
         for wanted in channels:
-            found = [wanted] if wanted in raw.ch_names else plain.get(plain_name(wanted), [])
-            if len(found) != 1:
+            matches = [wanted] if wanted in raw.ch_names else plain.get(plain_name(wanted), [])
+            if len(matches) != 1:
                 raise ValueError(
                     f"{name} has no channel {wanted!r}: choose among {', '.join(raw.ch_names[:200])} (--channels)"
                 )
-            chosen[found[0]] = wanted
+            chosen[matches[0]] = wanted
     dropped, kept = {}, []
     for index, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):
         reason = f"{OTHER_TYPE} {kind}" if kind not in EEG_TYPES else None

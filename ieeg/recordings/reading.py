@@ -106,12 +106,12 @@ def read_recording(
         "seizure_words": seizure_words,
     }
     if path.is_dir():
-        found = find_recordings(path)
-        if not found:
+        recordings = find_recordings(path)
+        if not recordings:
             raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
-        if len(found) > 1:
-            raise ValueError(f"{path} holds {len(found)} recordings, such as {found[0]}: name one")
-        return read_recording(found[0], **options)
+        if len(recordings) > 1:
+            raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
+        return read_recording(recordings[0], **options)
     if not path.name.lower().endswith(SUFFIXES):
         raise ValueError(f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5")
     _check_header(path, truncated)
@@ -225,16 +225,16 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         raise FileNotFoundError(f"no file or folder {folder}")
     if folder.is_file() or _is_swec(folder):
         return [folder]
-    found: set[Path] = set()
+    recordings: set[Path] = set()
     for parent, folders, files in os.walk(folder):
         others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in others)
         if _is_swec(Path(parent)):
-            found.add(Path(parent))
+            recordings.add(Path(parent))
             continue
         names = {name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")}
-        found |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
-    return sorted(found)
+        recordings |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
+    return sorted(recordings)
 
 
 def warn_of_shared_names(files: Iterable[Path]) -> None:

@@ -160,14 +160,14 @@ class Recording:
         return self.source.read(self.first_sample + start, self.first_sample + stop, indices)
 
     def read_into(
-        self, out: Signal, place: int, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None
+        self, out: Signal, column: int, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None
     ) -> None:
-        """Like `read`, into `out` [C, n] from column `place` on, without fresh memory where possible."""
+        """Like `read`, into `out` [C, n] from column `column` on, without fresh memory where possible."""
         if not hasattr(self.source, "read_into"):
-            out[:, place : place + stop - start] = self.read(start, stop, channels)
+            out[:, column : column + stop - start] = self.read(start, stop, channels)
             return
         indices = self._indices if channels is None else self._indices[self.index(channels)]
-        self.source.read_into(out, place, self.first_sample + start, self.first_sample + stop, indices)
+        self.source.read_into(out, column, self.first_sample + start, self.first_sample + stop, indices)
 
     def index(self, channels: Sequence[str] | Sequence[int]) -> NDArray[np.intp]:
         """Indices of channels given by name or index."""

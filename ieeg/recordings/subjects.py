@@ -58,14 +58,14 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
                 line = f"{path}, line {rows.line_num}"
                 if "" in (name, subject) or subject == "n/a":
                     raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
-                place = PurePosixPath(name)
-                if place.is_absolute() or ".." in place.parts:
+                relative = PurePosixPath(name)
+                if relative.is_absolute() or ".." in relative.parts:
                     raise ValueError(f"{line}: {name} lies outside the table's folder: give files from there on")
-                if not (folder / place).exists():
-                    raise FileNotFoundError(f"{line}: there is no file or folder {folder / place}")
-                if folder / place in subjects:
+                if not (folder / relative).exists():
+                    raise FileNotFoundError(f"{line}: there is no file or folder {folder / relative}")
+                if folder / relative in subjects:
                     raise ValueError(f"{line}: {name} is named twice")
-                subjects[folder / place] = subject
+                subjects[folder / relative] = subject
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no table in UTF-8 ({error})") from None
     return subjects
@@ -74,12 +74,12 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
 def subject_of_each(files: Iterable[Path], path: str | os.PathLike[str]) -> dict[Path, str]:
     """The subject of each of `files` by the table `path`; a ValueError where the two do not name the same files."""
     subjects = read_subjects(path)
-    found = {Path(os.path.abspath(file)): file for file in files}
-    if nameless := [str(file) for place, file in found.items() if place not in subjects]:
+    by_path = {Path(os.path.abspath(file)): file for file in files}
+    if nameless := [str(file) for path_of_file, file in by_path.items() if path_of_file not in subjects]:
         raise ValueError(f"{path} does not say who was recorded in {_some(nameless)}: add a line for each")
-    if unknown := [str(place) for place in subjects if place not in found]:
+    if unknown := [str(path_of_file) for path_of_file in subjects if path_of_file not in by_path]:
         raise ValueError(f"{path} names files that are no recordings of this run: {_some(unknown)}")
-    return {file: subjects[place] for place, file in found.items()}
+    return {file: subjects[path_of_file] for path_of_file, file in by_path.items()}
 
 
 def _some(names: list[str]) -> str:

@@ -74,23 +74,23 @@ class SwecSource:
         self.read_into(x, 0, start, stop, channels)
         return x
 
-    def read_into(self, out: Signal, place: int, start: int, stop: int, channels: NDArray[np.intp]) -> None:
-        """Samples [start, stop) into `out` from column `place` on."""
+    def read_into(self, out: Signal, column: int, start: int, stop: int, channels: NDArray[np.intp]) -> None:
+        """Samples [start, stop) into `out` from column `column` on."""
         for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
             part = self.parts[index]
             low, high = max(start, part.first), min(stop, part.first + part.samples)
             if low >= high:
                 return
             with damage_is_an_error(part.path, f" at samples [{low - part.first}, {high - part.first})"):
-                self._read_part(index, out, place + low - start, low - part.first, high - part.first, channels)
+                self._read_part(index, out, column + low - start, low - part.first, high - part.first, channels)
 
-    def _read_part(self, index: int, out: Signal, place: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
+    def _read_part(self, index: int, out: Signal, column: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
         _, dataset, (rows, samples), dtype, chunk = self._handle(index)
         width = chunk or samples
         direct = len(channels) == rows and dtype == out.dtype and out.flags.c_contiguous
         direct = direct and bool((channels == np.arange(rows)).all())
         for left, right in itertools.pairwise([low, *range((low // width + 1) * width, high, width), high]):
-            number, first = left // width, place + left - low
+            number, first = left // width, column + left - low
             target = np.s_[:, first : first + right - left]
             whole = chunk is None or right - left == min(width, samples - number * width)
             if not whole or (index, number) in self._chunks:
@@ -135,13 +135,13 @@ class SwecSource:
         return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
 
 
-def _read_direct(dataset: h5py.Dataset, out: Signal, place: int, start: int, stop: int) -> None:
+def _read_direct(dataset: h5py.Dataset, out: Signal, column: int, start: int, stop: int) -> None:
     """`Dataset.read_direct` of columns, without its parsing of selections."""
     import h5py
 
     source, target = dataset.id.get_space(), h5py.h5s.create_simple(out.shape)
     source.select_hyperslab((0, start), (len(out), stop - start))
-    target.select_hyperslab((0, place), (len(out), stop - start))
+    target.select_hyperslab((0, column), (len(out), stop - start))
     dataset.id.read(target, source, out)
 
 
@@ -219,13 +219,13 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
     totals = [path] if path.is_file() else sorted(folder.glob("*_total.h5"))
     if len(totals) > 1:
         raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: name one")
-    found = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
+    parts = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
     if totals:
         prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
-        found = [(match, file) for match, file in found if match[1] == prefix]
-    elif len({match[1] for match, _ in found}) > 1:
+        parts = [(match, file) for match, file in parts if match[1] == prefix]
+    elif len({match[1] for match, _ in parts}) > 1:
         raise ValueError(f"{folder} holds parts of several subjects")
-    numbered = sorted((int(match[2]), file) for match, file in found)
+    numbered = sorted((int(match[2]), file) for match, file in parts)
     missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
     if missing:
         raise FileNotFoundError(f"{folder}: part {missing[0]} is missing; there are {[n for n, _ in numbered]}")
@@ -304,8 +304,8 @@ def _rate(file: h5py.File, path: Path) -> float:
 
 def _seizures(file: h5py.File, path: Path) -> list[Interval]:
     """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
-    found = local_object(file, SEIZURES)
-    if found is None:
+    stored = local_object(file, SEIZURES)
+    if stored is None:
         # A damaged name would make the seizures vanish without a word.
         if others := sorted(set(file["data"]) - {"ieeg"}):
             raise ValueError(
@@ -314,12 +314,12 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval]:
         warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
         return []
     columns: dict[str, Any] = {}
-    if isinstance(getattr(found, "dtype", None), np.dtype):
-        names = found.dtype.names or ()
+    if isinstance(getattr(stored, "dtype", None), np.dtype):
+        names = stored.dtype.names or ()
         table = small_array(file, SEIZURES, MAX_SEIZURES)
         columns = {name: table[name] for name in names} if table is not None else {}
     else:
-        names = tuple(found)
+        names = tuple(stored)
         columns = {name: small_array(file, f"{SEIZURES}/{name}", MAX_SEIZURES) for name in names if name in _TIMES}
     if not set(_TIMES) <= set(columns):
         raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {list(names)[:20]}")

@@ -124,8 +124,8 @@ def check_replaceable(target: Path) -> None:
         return
     others = [target.name]
     if target.is_dir() and not target.is_symlink():
-        own = re.compile(re.escape(target.name) + r"_(?:part_\d+|total)\.h5")
-        others = sorted(path.name for path in target.iterdir() if not (own.fullmatch(path.name) and path.is_file()))
+        written = re.compile(re.escape(target.name) + r"_(?:part_\d+|total)\.h5")
+        others = sorted(path.name for path in target.iterdir() if not (written.fullmatch(path.name) and path.is_file()))
     if others:
         raise FileExistsError(
             f"{target} holds more than a recording of the SWEC layout ({', '.join(others[:3])}) and is not replaced: "
