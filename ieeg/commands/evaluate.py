@@ -55,6 +55,11 @@ def main(arguments: list[str]) -> None:
         SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
         for subject, parts in by_subject.items()
     ]
+    if not any(result.hours_scored for result in results):
+        raise CommandError(
+            f"nothing was compared: no segment of the {len(folders)} recordings has a probability, all were skipped; "
+            f"{RUN} of each says why"
+        )
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)

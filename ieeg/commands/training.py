@@ -82,6 +82,7 @@ def _run(
     from lightning.pytorch.strategies import FSDPStrategy
 
     from mvpa_ts.blocks import ParallelBlock
+    from mvpa_ts.ieeg.training.loggers import writing_errors_once
     from mvpa_ts.ieeg.training.run_folder import TrainingFiles
 
     parsers: list[LightningArgumentParser] = []
@@ -139,7 +140,7 @@ def _run(
             return super().instantiate_trainer(**kwargs)
 
         def _run_subcommand(self, subcommand: str) -> None:
-            with _interruptible(self.files, subcommand):
+            with writing_errors_once(), _interruptible(self.files, subcommand):
                 super()._run_subcommand(subcommand)
             model = self.files.folder / "model"
             if subcommand == "fit" and self.trainer.is_global_zero and model.is_dir():
@@ -189,11 +190,17 @@ def _config_file(name: str, configs: Mapping[str, str]) -> str:
 def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
     """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on.
 
-    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one.
+    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one. A full disk is
+    reported by loggers without a file's name.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        reason = f"{error.strerror}, while the run wrote below {files.folder}; {files.resumption()}"
+        raise OSError(error.errno, reason) from error
     except SystemExit as leaving:
         if not isinstance(leaving.__context__, KeyboardInterrupt):
             raise

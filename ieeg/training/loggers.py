@@ -45,6 +45,22 @@ def interrupt_afterwards() -> Iterator[None]:
             handler(*held[0])
 
 
+@contextmanager
+def writing_errors_once() -> Iterator[None]:
+    """Keep quiet what a thread that writes prints when the disk is full: the main thread raises the same error."""
+    usual = threading.excepthook
+
+    def unless_raised_again(error: threading.ExceptHookArgs) -> None:
+        if not issubclass(error.exc_type, OSError):
+            usual(error)
+
+    threading.excepthook = unless_raised_again
+    try:
+        yield
+    finally:
+        threading.excepthook = usual
+
+
 class InterruptibleTensorBoard(TensorBoardLogger):
     """TensorBoard's logger, whose writing thread a Ctrl-C leaves in order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 
@@ -12,7 +13,7 @@ import torch
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
 from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 from mvpa_ts.ieeg.scoring.results import read_result
@@ -46,6 +47,17 @@ def results(model, tmp_path_factory):
         detection.save(root / recording.name)
         made[recording.name] = detection, recording
     return root, made
+
+
+def test_nothing_compared_is_an_error(results, tmp_path, capsys):
+    _, made = results
+    detection, _ = next(iter(made.values()))
+    nothing = {"probabilities": np.full_like(detection.probabilities, np.nan), "events": []}
+    skipped = (Skipped(0.0, detection.duration, "no channel with a signal"),)
+    dataclasses.replace(detection, skipped=skipped, **nothing).save(tmp_path / "found" / "S01")
+    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores", "--unannotated", "seizure-free") == 1
+    assert "nothing was compared: no segment of the 1 recordings has a probability" in capsys.readouterr().err
+    assert not (tmp_path / "scores").exists()
 
 
 def test_saved_detection_comes_back(results):

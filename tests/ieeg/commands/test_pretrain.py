@@ -234,6 +234,21 @@ def test_disk_full_while_saving_keeps_the_previous_checkpoint(folder, finished, 
     assert main(command(folder, output, "--trainer.max_steps", "10", "--ckpt_path", "last")) == 0
 
 
+def test_disk_full_while_losses_are_written_says_where(folder, tmp_path, capsys):
+    output = tmp_path / "run"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        status = main(command(folder, output, "--trainer.max_steps", "5"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert status == 1
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert f"while the run wrote below {output}; {output}/checkpoints/last.ckpt does not exist yet" in error
+    assert main(command(folder, output, "--trainer.max_steps", "5")) == 0
+
+
 def test_two_processes(folder, tmp_path, monkeypatch):
     """DDP; forked, so that the processes need not import everything again."""
     output = tmp_path / "run"
