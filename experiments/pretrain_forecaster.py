@@ -1,0 +1,179 @@
+"""Pretrain the base forecaster on made-up series alone, in pieces: start the same command again and it goes on.
+
+The rate falls as a cosine over `--steps`; a killed run goes on from its last checkpoint, on the same panels. Every
+thousand steps the network forecasts made-up panels of another seed. No real series is read.
+
+Examples
+--------
+    python experiments/pretrain_forecaster.py --minutes 30          # half an hour of the run, then stop
+    python experiments/pretrain_forecaster.py --export              # the weights as the package ships them
+    python experiments/pretrain_forecaster.py --quick               # a few steps, in a temporary folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from harness.forecasting.synthetic import made_up_panels
+from torch import Tensor
+
+from mvpa_ts.files import replaced
+from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.quantiles import pinball_loss
+
+CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
+"""Series of a panel; each batch has one of these numbers."""
+WARM_UP = 200
+
+
+def main() -> None:
+    """Train until the time or the steps are over."""
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    if arguments.quick:
+        arguments.steps, arguments.series, arguments.folder = 3, 8, Path(tempfile.mkdtemp())
+    torch.manual_seed(arguments.seed)
+    config = BaseConfig()
+    network = BaseForecaster(config)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=arguments.learning_rate, weight_decay=0.01)
+    checkpoint = arguments.folder / "checkpoint.pt"
+    step = 0
+    if checkpoint.is_file():
+        state = torch.load(checkpoint, weights_only=True)
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    if arguments.export:
+        from mvpa_ts.forecasting.pretrained import save_base
+
+        print(save_base(network, arguments.export, steps=step))
+        return
+    begun, mean_loss = time.perf_counter(), math.nan
+    while step < arguments.steps and time.perf_counter() - begun < 60 * arguments.minutes:
+        for group in optimizer.param_groups:
+            group["lr"] = arguments.learning_rate * rate(step, arguments.steps)
+        values, mask, ordered = batch(arguments.seed, step, arguments.series, config)
+        loss = loss_of(network, values, mask, ordered)
+        if not torch.isfinite(loss):
+            raise SystemExit(f"step {step}: the loss is {loss.item()}, the last checkpoint is {checkpoint}")
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        step += 1
+        mean_loss = loss.item() if math.isnan(mean_loss) else 0.99 * mean_loss + 0.01 * loss.item()
+        if step % 1000 == 0 or step == arguments.steps:
+            report = validate(network, 2 if arguments.quick else 24)
+            minutes = (time.perf_counter() - begun) / 60
+            print(
+                json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
+                flush=True,
+            )
+        if step % 500 == 0 or step == arguments.steps:
+            save(checkpoint, network, optimizer, step)
+    save(checkpoint, network, optimizer, step)
+
+
+def rate(step: int, steps: int) -> float:
+    """Share of the learning rate: a linear rise, then a cosine to a hundredth."""
+    return min(1.0, (step + 1) / WARM_UP) * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
+
+
+def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor, Tensor, bool]:
+    """Panels [B, L + h, C] of one step, drawn from the seed and the number of the step alone."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
+    number = max(1, series // channels)
+    values, mask, ordered = made_up_panels(number, channels, config.lookback + config.horizon, generator)
+    # Half of the panels are short, down to 16 steps.
+    short = torch.rand(number, 1, 1, generator=generator) < 0.5
+    length = torch.exp(torch.rand(number, 1, 1, generator=generator) * math.log(config.lookback / 16)) * 16
+    history = torch.arange(config.lookback + config.horizon)[None, :, None] >= config.lookback - length
+    return values, mask & (history | ~short), ordered
+
+
+def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool) -> Tensor:
+    """Pinball loss in units of the history's usual step, near steps counting more."""
+    L = network.config.lookback
+    forecast = network(values[:, :L], mask[:, :L], ordered=ordered)
+    past, seen = values[:, :L], mask[:, :L]
+    pairs = seen[:, 1:] & seen[:, :-1]
+    step = (torch.diff(past, dim=1).abs() * pairs).sum(1) / pairs.sum(1).clamp(min=1)
+    count = seen.sum(1).clamp(min=1)
+    mean = (past * seen).sum(1) / count
+    deviation = (((past - mean[:, None]) * seen).square().sum(1) / count).sqrt()
+    unit = (step + 0.1 * deviation).clamp(min=1e-4)[:, None, :, None]
+    losses = pinball_loss(forecast / unit, values[:, L:] / unit[..., 0], torch.tensor(LEVELS))
+    near = 1.0 / (1.0 + torch.arange(losses.shape[1]) / 32.0)
+    # Far outliers: what no forecast can know should not lead.
+    weight = (mask[:, L:] * near[None, :, None])[..., None]
+    return (losses.clamp(max=20.0) * weight).sum() / (weight.sum() * len(LEVELS))
+
+
+@torch.no_grad()
+def validate(network: BaseForecaster, batches: int) -> dict[str, float]:
+    """Errors on panels of another seed beside those of simple forecasts, and the coverage of the 80 % interval."""
+    from mvpa_ts.forecasting.simple_forecasts import filled, likely_periods, simple_forecasts
+
+    network.eval()
+    L, h = network.config.lookback, network.config.horizon
+    ratios, inside, count = [], 0.0, 0.0
+    for index in range(batches):
+        values, mask, ordered = batch(987_654, index, 64, network.config)
+        forecast = network(values[:, :L], mask[:, :L], ordered=ordered)
+        x, seen = values[:, :L].mT.flatten(0, 1), mask[:, :L].mT.flatten(0, 1)
+        past, first = filled(x, seen)
+        simple = simple_forecasts(past, first, likely_periods(past, first)[0], h)
+        target, real = values[:, L:].mT.flatten(0, 1), mask[:, L:].mT.flatten(0, 1)
+        total = real.sum(1).clamp(min=1)
+        own = ((forecast[..., 4].mT.flatten(0, 1) - target).abs() * real).sum(1) / total
+        others = ((simple - target[:, None]).abs() * real[:, None]).sum(2) / total[:, None]
+        # Season by the autocorrelation, or the last value where there is none; forecast 7 is the repeated season.
+        naive = others[:, 7].clamp(min=1e-6)
+        ratios.append(torch.stack([own / naive, own / others[:, 0].clamp(min=1e-6), others.amin(1) / naive], 1))
+        low, high = forecast[..., 0], forecast[..., -1]
+        y = values[:, L:]
+        inside += float((((y >= low) & (y <= high)) & mask[:, L:]).sum())
+        count += float(mask[:, L:].sum())
+    logs = torch.cat(ratios).clamp(0.02, 50.0).log().mean(0).exp().tolist()
+    names = ("over seasonal naive", "over last value", "best simple one over seasonal naive")
+    network.train()
+    return {name: round(value, 4) for name, value in zip(names, logs, strict=True)} | {
+        "coverage": round(inside / count, 3)
+    }
+
+
+def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Write everything that the rest of the run depends on, whole or not at all."""
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": step,
+    }
+    with replaced(path) as temporary:
+        torch.save(state, temporary)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--series", type=int, default=64, help="series in a batch")
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=Path("pretraining_output"))
+    parser.add_argument("--export", type=Path, help="write the weights to this folder")
+    parser.add_argument("--quick", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

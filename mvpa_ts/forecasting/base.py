@@ -1,0 +1,211 @@
+"""The forecaster that is trained once, on made-up series, and forecasts any panel.
+
+Every series is standardised by its own history. Simple forecasts (last value, means, trends, repeated seasons) are made
+for the horizon, with the errors that they would have made so far. Tokens of history and horizon attend over time and
+over the panel's series. Each step of the forecast is a mixture of the simple ones, plus a correction, with quantiles
+around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.attention.module import MVPAttention
+from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.forecasting.network import location_scale
+from mvpa_ts.forecasting.simple_forecasts import NAMES, PERIODS, errors_so_far, filled, likely_periods, simple_forecasts
+
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Quantiles that the network gives."""
+ORIGINS = (8, 64)
+"""Steps before the end from which the simple forecasts are tried on the history."""
+LEAST_STEPS = 16
+"""Observed steps below which a history says too little: the network is trained on this many and more."""
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """Sizes of a `BaseForecaster`.
+
+    Attributes
+    ----------
+    lookback, horizon : int
+        Steps that the network reads and forecasts at once.
+    patch_length : int
+        Steps in a token of history; a token of the horizon has as many.
+    chunk_length : int
+        Steps of the horizon that share the weights of the simple forecasts.
+    dim, num_heads, mlp_dim, num_layers : int
+    max_channels : int
+        Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
+    dropout : float
+    """
+
+    lookback: int = 512
+    horizon: int = 64
+    patch_length: int = 32
+    chunk_length: int = 8
+    dim: int = 64
+    num_heads: int = 4
+    mlp_dim: int = 160
+    num_layers: int = 3
+    max_channels: int = 32
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
+                   "num_layers", "max_channels")  # fmt: skip
+        keep_shares(self, "dropout")
+        for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
+            if getattr(self, name) % getattr(self, of):
+                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+
+
+class BaseForecaster(nn.Module):
+    """Quantiles of the next steps of every series of a panel.
+
+    Parameters
+    ----------
+    config : BaseConfig
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.forecasting.base import BaseConfig, BaseForecaster
+    >>> network = BaseForecaster(BaseConfig(dim=24, num_heads=2, mlp_dim=32, num_layers=1))
+    >>> network(torch.randn(2, 100, 5)).shape  # two windows of 100 steps, five series
+    torch.Size([2, 64, 5, 9])
+    """
+
+    def __init__(self, config: BaseConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, P, K = config.dim, config.patch_length, len(NAMES)
+        self.history_tokens = config.lookback // P
+        self.horizon_tokens = config.horizon // P
+        features = len(ORIGINS) * (K + 1) + K + 2 * PERIODS + 2
+        self.embed_history = nn.Linear(2 * P, D)
+        self.embed_simple = nn.Linear(K * P, D, bias=False)
+        self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
+        self.place = nn.Parameter(torch.randn(self.horizon_tokens, D) * 0.1)
+        blocks = [
+            ParallelBlock(
+                MVPAttention(D, config.num_heads, causal=False, channel_distance="signed", beyond="clamp"),
+                SwiGLU(D, config.mlp_dim, config.dropout),
+                D,
+                config.dropout,
+            )
+            for _ in range(config.num_layers)
+        ]
+        segments = self.history_tokens + self.horizon_tokens
+        self.stack = MVPAStack(blocks, D, time_rows=2 * segments - 1, channel_rows=2 * config.max_channels - 1)
+        self.weights = nn.Linear(D, (P // config.chunk_length) * K)
+        self.correction = nn.Linear(D, P)
+        self.spread = nn.Linear(D, P * (len(LEVELS) - 1))
+        self.error_weight = nn.Parameter(torch.tensor(2.0))
+        nn.init.zeros_(self.weights.weight)
+        nn.init.zeros_(self.weights.bias)
+        nn.init.zeros_(self.correction.weight)
+        nn.init.zeros_(self.correction.bias)
+        nn.init.normal_(self.spread.weight, std=1e-3)
+        scores = torch.special.ndtri(torch.tensor(LEVELS))
+        steps = torch.diff(scores).expm1().log()  # softplus gives the distances of a normal distribution
+        with torch.no_grad():
+            self.spread.bias.copy_(steps.repeat(P))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+        """Forecast `horizon` steps.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, L, C)
+            Histories that end at the same step; of more than `lookback` steps the last ones are read.
+        mask : bool Tensor, shape (B, L, C), optional
+            True = observed. What is stored elsewhere does not matter.
+        ordered : bool, default False
+            Whether neighbouring series belong together, as sensors along a line do: then the channel term of the
+            attention counts as well.
+
+        Returns
+        -------
+        Tensor, shape (B, h, C, Q)
+            Quantiles `LEVELS`, in the units of x.
+        """
+        config = self.config
+        if x.ndim != 3:
+            raise ValueError(f"x must be [B, L, C], got shape {tuple(x.shape)}")
+        if mask is None:
+            mask = torch.ones_like(x, dtype=torch.bool)
+        elif mask.dtype != torch.bool or mask.shape != x.shape:
+            raise ValueError(
+                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
+            )
+        x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
+        padding = config.lookback - x.shape[1]
+        x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
+        mask = F.pad(mask, (0, 0, padding, 0))
+        B, _, C = x.shape
+        location, scale = location_scale(x, mask)
+        x = ((x - location) / scale).masked_fill(~mask, 0.0)
+
+        simple, relative, features, unit = self._simple(
+            rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l")
+        )
+        P = config.patch_length
+        values = torch.cat(
+            [
+                rearrange(x.asinh(), "b (t p) c -> b t c p", p=P),
+                rearrange(mask.to(x.dtype), "b (t p) c -> b t c p", p=P),
+            ],
+            dim=3,
+        )
+        history = self.embed_history(values)
+        patches = rearrange(simple.asinh(), "(b c) k (t p) -> b t c (k p)", c=C, p=P)
+        about = rearrange(self.embed_features(features), "(b c) d -> b 1 c d", c=C)
+        horizon = self.embed_simple(patches) + about + self.place[:, None]
+        real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
+        real = torch.cat([real, real.new_ones(B, self.horizon_tokens, C)], dim=1)
+        for block in self.stack.blocks:
+            block.attention.components = ("content", "time", "channel") if ordered else ("content", "time")
+        out = self.stack(torch.cat([history + about, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
+
+        K, Q = len(NAMES), len(LEVELS)
+        logits = rearrange(self.weights(out), "b t c (s k) -> (b c) k (t s)", k=K)
+        logits = logits - self.error_weight * relative[:, :, None]
+        share = logits.softmax(1).repeat_interleave(config.chunk_length, dim=2)
+        middle = (share * simple).sum(1)
+        middle = middle + unit * rearrange(self.correction(out), "b t c p -> (b c) (t p)")
+        steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> (b c) (t p) q", q=Q - 1))
+        half = Q // 2
+        above = steps[..., half:].cumsum(2)
+        below = -steps[..., :half].flip(2).cumsum(2).flip(2)
+        forecast = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=2)
+        forecast = rearrange(forecast, "(b c) h q -> b h c q", c=C)
+        return forecast * scale[..., None] + location[..., None]
+
+    def _simple(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Simple forecasts [N, K, h], log errors beside the best [N, K], features [N, F], a usual error [N, 1]."""
+        config = self.config
+        values, first = filled(x, mask)
+        periods, strength = likely_periods(values, first)
+        simple = simple_forecasts(values, first, periods, config.horizon).clamp(-20.0, 20.0)
+        logs, known, units = [], [], []
+        for steps in ORIGINS:
+            errors = errors_so_far(values, first, periods, steps) + 1e-3
+            logs.append(errors.log())
+            known.append((~errors[:, :1].isnan()).to(x.dtype))
+            units.append(errors.amin(1, keepdim=True))
+        unit = torch.stack(units).nanmean(0).nan_to_num(0.5).clamp(0.02, 2.0)
+        relative = torch.stack([log - size.log() for log, size in zip(logs, units, strict=True)]).nanmean(0)
+        relative = relative.nan_to_num(0.0)
+        observed = mask.to(x.dtype).mean(1, keepdim=True)
+        features = [*logs, *known, relative, strength, (periods + 1.0).log() / 3.0, unit.log(), observed]
+        return simple, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit

@@ -1,0 +1,122 @@
+"""The base forecaster: units, gaps, order of series, quantiles, long horizons, files."""
+
+import pytest
+import torch
+
+from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base, save_base
+
+SMALL = BaseConfig(
+    lookback=64, horizon=16, patch_length=8, chunk_length=4, dim=16, num_heads=2, mlp_dim=24, num_layers=2
+)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = BaseForecaster(SMALL).double().eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return network
+
+
+def panel(batch=2, length=64, channels=3):
+    return torch.randn(batch, length, channels, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).cumsum(
+        1
+    )
+
+
+def test_units_and_level_of_the_series_do_not_matter(network):
+    x = panel() * 10
+    torch.testing.assert_close(network(1e3 * x - 7e4), 1e3 * network(x) - 7e4, rtol=1e-4, atol=1e-2)
+
+
+def test_quantiles_are_in_order(network):
+    assert bool((network(panel()).diff(dim=3) >= 0).all())
+
+
+def test_series_may_come_in_any_order_unless_the_order_means_something(network):
+    x, order = panel(channels=5), torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(network(x[:, :, order]), network(x)[:, :, order])
+    assert not torch.allclose(network(x[:, :, order], ordered=True), network(x, ordered=True)[:, :, order])
+
+
+def test_a_short_history_is_one_whose_beginning_is_missing(network):
+    x = panel()
+    mask = torch.zeros_like(x, dtype=torch.bool)
+    mask[:, -20:] = True
+    torch.testing.assert_close(network(x.masked_fill(~mask, torch.nan), mask), network(x[:, -20:]))
+    torch.testing.assert_close(network(torch.cat([x, x], 1)), network(x))  # only the look-back is read
+
+
+@pytest.mark.parametrize("length", [1, 2, 15])
+def test_nothing_and_next_to_nothing_give_finite_forecasts(network, length):
+    x = torch.zeros(1, length, 2, dtype=torch.float64)
+    mask = torch.ones_like(x, dtype=torch.bool)
+    mask[..., 1] = False
+    forecast = network(x, mask)
+    assert bool(forecast.isfinite().all())
+
+
+def test_gradients_are_finite_with_gaps(network):
+    x = panel()
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.7
+    network(x.masked_fill(~mask, torch.nan), mask).sum().backward()
+    assert all(
+        bool(parameter.grad.isfinite().all()) for parameter in network.parameters() if parameter.grad is not None
+    )
+
+
+@torch.no_grad()
+def test_long_horizons_begin_with_the_short_one_and_widen(network):
+    x = panel()
+    forecast = forecast_quantiles(network, x, horizon=40, paths=8)
+    assert forecast.shape == (2, 40, 3, len(LEVELS))
+    torch.testing.assert_close(forecast[:, :16], network(x))
+    torch.testing.assert_close(forecast, forecast_quantiles(network, x, horizon=40, paths=8))
+    assert bool((forecast.diff(dim=3) >= 0).all())
+    width = (forecast[..., -1] - forecast[..., 0]).mean((0, 2))
+    assert width[24:].mean() > width[:16].mean()
+
+
+@torch.no_grad()
+def test_other_levels_lie_between(network):
+    x = panel()
+    forecast = forecast_quantiles(network, x, horizon=10, levels=(0.05, 0.5, 0.95))
+    own = network(x)[:, :10]
+    torch.testing.assert_close(forecast[..., 1], own[..., 4])
+    assert bool((forecast[..., 0] <= own[..., 0]).all())
+    assert bool((forecast[..., 2] >= own[..., -1]).all())
+
+
+def test_files(network, tmp_path):
+    save_base(network, tmp_path / "mine", card="# Mine\n")
+    loaded = load_base(tmp_path / "mine")
+    x = panel().float()
+    torch.testing.assert_close(loaded(x), network.float()(x), rtol=2e-2, atol=2e-2)  # half precision
+    (tmp_path / "mine" / "config.json").write_text('{"dim": 16, "width": 3}')
+    with pytest.raises(ValueError, match="no configuration of a base forecaster"):
+        load_base(tmp_path / "mine")
+    with pytest.raises(FileNotFoundError, match="name one of base or a folder"):
+        load_base(tmp_path / "other")
+    with torch.no_grad():
+        network.correction.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"correction\.weight holds weights that are not finite"):
+        save_base(network, tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"lookback": 500}, "lookback .500. must be a multiple of patch_length"), ({"dim": 65}, "multiple of num_heads")],
+)
+def test_sizes_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BaseConfig(**arguments)
+
+
+def test_inputs_that_do_not_fit(network):
+    with pytest.raises(ValueError, match=r"x must be \[B, L, C\]"):
+        network(torch.zeros(4, 5))
+    with pytest.raises(ValueError, match="mask must be a bool tensor of shape"):
+        network(torch.zeros(1, 4, 5), torch.ones(1, 4, 4, dtype=torch.bool))

@@ -1,0 +1,99 @@
+"""Simple forecasts against scalar loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mvpa_ts.forecasting.simple_forecasts import (
+    NAMES,
+    autocorrelation,
+    errors_so_far,
+    filled,
+    likely_periods,
+    simple_forecasts,
+)
+
+
+def series(n, length, seed=0):
+    return torch.randn(n, length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_gaps_take_the_value_before_and_the_start_the_first_value():
+    x = torch.tensor([[9.0, 9.0, 1.0, 9.0, 2.0, 9.0], [9.0] * 6])
+    mask = torch.tensor([[0, 0, 1, 0, 1, 0], [0] * 6]).bool()
+    values, first = filled(x.masked_fill(~mask, torch.nan), mask)
+    assert values[0].tolist() == [1.0, 1.0, 1.0, 1.0, 2.0, 2.0]
+    assert first.tolist() == [2, 5]
+    assert values[1].tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize(("length", "begin"), [(20, 0), (33, 7)])
+def test_autocorrelation_is_that_of_the_detrended_series(length, begin):
+    x = series(2, length)
+    x[:, :begin] = x[:, begin : begin + 1]
+    result = autocorrelation(x, torch.full((2,), begin)).numpy()
+    for row in range(2):
+        y = x[row, begin:].numpy()
+        y = y - np.polyval(np.polyfit(np.arange(len(y)), y, 1), np.arange(len(y)))
+        for lag in range(len(y) - 1):
+            expected = np.mean(y[lag:] * y[: len(y) - lag]) / np.mean(y * y)
+            assert result[row, lag] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("period", [4, 7, 12, 24, 52, 120])
+def test_the_period_of_a_season_is_found(period):
+    time = torch.arange(512.0)
+    x = (torch.sin(2 * math.pi * time / period) + 0.3 * torch.cos(4 * math.pi * time / period))[None]
+    periods, strength = likely_periods(x + 0.05 * series(1, 512).float(), torch.tensor([0]))
+    assert periods[0, 0] == period
+    assert strength[0, 0] > 0.9
+
+
+def test_a_straight_line_has_no_season():
+    periods, strength = likely_periods(torch.arange(64.0)[None], torch.tensor([0]))
+    assert strength.max() == 0.0
+    assert periods.tolist() == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize(("length", "begin", "period"), [(30, 0, 7), (30, 11, 12), (16, 0, 1), (25, 20, 3)])
+def test_forecasts_equal_scalar_loops(length, begin, period):
+    horizon = 9
+    x = series(1, length, seed=3)
+    x[:, :begin] = x[:, begin : begin + 1]
+    result = simple_forecasts(x, torch.tensor([begin]), torch.tensor([[period] * 3]), horizon)[0].numpy()
+    y = x[0].numpy()
+    real = y[begin:]
+    for h in range(horizon):
+        expected = {"last": y[-1], "mean": real.mean()}
+        for share, name in ((0.05, ".05"), (0.2, ".2"), (0.5, ".5")):
+            weights = (1 - share) ** np.arange(len(real))[::-1]
+            expected[f"smoothed {name}"] = (weights * real).sum() / weights.sum()
+        expected["drift"] = y[-1] + (y[-1] - y[begin]) / max(len(real) - 1, 1) * (h + 1)
+        recent = [np.diff(y)[i] for i in range(length - 1) if i + 1 >= begin and length - 1 - (i + 1) < 16]
+        step = sum(recent) / max(len(recent), 1)
+        expected["damped drift"] = y[-1] + step * sum(0.9 ** (k + 1) for k in range(h + 1))
+        place = length - period + h % period
+        present = [j for j in range(4) if length - (j + 1) * period >= begin] or [0]
+        mean_of = {
+            j: y[max(length - (j + 1) * period, 0) : max(length - j * period, 1)].mean() for j in {*present, 0, 1}
+        }
+        average = np.mean([y[max(place - j * period, 0)] for j in present])
+        centre = np.mean([mean_of[j] for j in present])
+        growth = mean_of[0] - mean_of[1] if 1 in present else 0.0
+        expected["repeated, season 1"] = y[place]
+        expected["mean cycle, season 1"] = average
+        expected["level, season 1"] = average + mean_of[0] - centre
+        expected["trend, season 1"] = y[place] + growth * (1 + h // period)
+        for name, value in expected.items():
+            assert result[NAMES.index(name), h] == pytest.approx(value, abs=1e-9), (name, h)
+
+
+def test_errors_are_those_of_forecasts_from_an_earlier_origin():
+    x = series(3, 40)
+    first, periods = torch.tensor([0, 5, 30]), torch.full((3, 3), 5)
+    errors = errors_so_far(x, first, periods, 8)
+    assert errors[2].isnan().all()  # ten steps are fewer than twice eight
+    forecasts = simple_forecasts(x[:2, :32], first[:2], periods[:2], 8)
+    torch.testing.assert_close(errors[:2], (forecasts - x[:2, None, 32:]).abs().mean(2))
