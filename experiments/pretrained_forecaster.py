@@ -227,7 +227,10 @@ def markdown(rows: pd.DataFrame) -> str:
                 means = [f"{float(np.exp(np.log(ratio[model].dropna()).mean())):.3f}" for model in names]
                 title = "MASE" if measure == "mase" else "quantile loss"
                 lines.append(f"| **{title} over seasonal naive, {label}** | | " + " | ".join(means) + " | | |")
-    lines += ["", f"Geometric means over sets. Seconds are of all origins of a set. {', '.join(sorted(set(rows['hardware'])))}."]
+    lines += [
+        "",
+        f"Geometric means over sets. Seconds are of all origins of a set. {', '.join(sorted(set(rows['hardware'])))}.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -17,16 +17,17 @@ NAMES = (
     "smoothed .2",
     "smoothed .5",
     "drift",
-    "damped drift",
+    "damped trend",
     *(
         f"{kind}, season {rank}"
         for rank in range(1, PERIODS + 1)
-        for kind in ("repeated", "mean cycle", "level", "trend")
+        for kind in ("repeated", "level of the last cycle", "smoothed .05", "smoothed .3", "returning")
     ),
 )
 """What each of the K forecasts is, in their order."""
-_CYCLES = 4
-_DAMPING = 0.9
+_CYCLES = 6  # averaged for the shape of a season
+_DAMPING = 0.95
+_TREND_STEPS = 32
 
 
 def filled(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,11 +67,14 @@ def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     peak = torch.zeros_like(correlation, dtype=torch.bool)
     peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
     peak &= (lag >= 2) & (1.6 * lag <= (L - first)[:, None])
-    # Multiples of a season peak as high as the season: the shorter one is to win.
-    score = torch.where(peak, correlation - 0.1 * lag / L, -1.0)
-    best = score.topk(PERIODS, dim=1)
-    strength = correlation.gather(1, best.indices).clamp(min=0.0) * (best.values > 0.05)
-    return torch.where(strength > 0, best.indices, 1), strength
+    height = torch.where(peak, correlation, -1.0)
+    best = height.topk(PERIODS - 1, dim=1)
+    # Multiples of a season peak as high as the season itself: the shortest of the high peaks comes first.
+    high = peak & (height >= 0.85 * best.values[:, :1])
+    shortest = torch.where(high.any(1), high.to(torch.uint8).argmax(1), 1)
+    periods = torch.cat([shortest[:, None], best.indices], dim=1)
+    strength = height.gather(1, periods)
+    return torch.where(strength > 0.05, periods, 1), torch.where(strength > 0.05, strength, 0.0)
 
 
 def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> Tensor:
@@ -90,40 +94,33 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
         In the order of `NAMES`.
     """
     N, L = x.shape
-    ahead = torch.arange(horizon, device=x.device)
-    back = torch.arange(L - 1, -1, -1, device=x.device)
-    real = (torch.arange(L, device=x.device) >= first[:, None]).to(x.dtype)
-    count = real.sum(1, keepdim=True)
-    last = x[:, -1:]
-    level = (x * real).sum(1, keepdim=True) / count
-    flat = [last, level]
-    for share in (0.05, 0.2, 0.5):
-        weight = real * (1.0 - share) ** back.to(x.dtype)
-        flat.append((weight * x).sum(1, keepdim=True) / weight.sum(1, keepdim=True))
+    ahead = torch.arange(1, horizon + 1, device=x.device)
+    step = torch.arange(L, device=x.device)
+    real = (step >= first[:, None]).to(x.dtype)
+    last, level = x[:, -1:], (x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
     start = x.gather(1, first[:, None])
-    slope = (last - start) / (count - 1.0).clamp(min=1.0)
-    damped = torch.cumsum(_DAMPING ** (ahead + 1.0).to(x.dtype), 0)
-    recent = torch.where(back < 16, real, torch.zeros(())).to(x.dtype)
-    step = (torch.diff(x, dim=1) * recent[:, 1:]).sum(1, keepdim=True) / recent[:, 1:].sum(1, keepdim=True).clamp(min=1)
+    slope = (last - start) / (L - 1 - first[:, None]).clamp(min=1)
+    flat = [last, level, *(_smoothed(x, real, share) for share in (0.05, 0.2, 0.5))]
     forecasts = [value.expand(N, horizon) for value in flat]
-    forecasts += [last + slope * (ahead + 1), last + step * damped]
-    for rank in range(periods.shape[1]):
-        period = periods[:, rank : rank + 1]
-        place = L - period + ahead % period  # [N, h], in the last cycle
-        cycles, means, present = [], [], []
-        for cycle in range(_CYCLES):
-            at = place - cycle * period
-            whole = (L - (cycle + 1) * period) >= first[:, None]
-            cycles.append(x.gather(1, at.clamp(min=0)))
-            means.append(_mean_of_cycle(x, L - (cycle + 1) * period, period))
-            present.append(whole.to(x.dtype))
-        shown = torch.stack(present)  # [cycles, N, 1]
-        shown[0] = 1.0
-        total = shown.sum(0)
-        average = (torch.stack(cycles) * shown).sum(0) / total
-        centre = (torch.stack(means) * shown).sum(0) / total
-        growth = (means[0] - means[1]) * shown[1]
-        forecasts += [cycles[0], average, average + means[0] - centre, cycles[0] + growth * (1 + ahead // period)]
+    forecasts.append(last + slope * ahead)
+    damped = torch.cumsum(_DAMPING ** ahead.to(x.dtype), 0)
+    forecasts.append(flat[3] + _slope(x, real * (step >= L - _TREND_STEPS)) * damped)
+    for period in periods.unbind(1):
+        shape = _season(x, first, period[:, None], horizon)  # [N, L + h]
+        rest, season = x - shape[:, :L], shape[:, L:]
+        slow, quick = _smoothed(rest, real, 0.05), _smoothed(rest, real, 0.3)
+        of_cycle = real * (step >= L - period[:, None])
+        recent = (rest * of_cycle).sum(1, keepdim=True) / of_cycle.sum(1, keepdim=True).clamp(min=1)
+        apart = (rest - (rest * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)) * real
+        power = apart.square().sum(1, keepdim=True).clamp(min=1e-9)
+        memory = (apart[:, 1:] * apart[:, :-1]).sum(1, keepdim=True) / power
+        forecasts += [
+            x.gather(1, L - period[:, None] + (ahead - 1) % period[:, None]),
+            season + recent,
+            season + slow,
+            season + quick,
+            season + slow + memory.clamp(0.0, 0.999) ** ahead * (rest[:, -1:] - slow),
+        ]
     return torch.stack(forecasts, 1)
 
 
@@ -142,9 +139,31 @@ def errors_so_far(x: Tensor, first: Tensor, periods: Tensor, steps: int) -> Tens
     return errors.masked_fill(((L - first) < 2 * steps)[:, None], torch.nan)
 
 
-def _mean_of_cycle(x: Tensor, start: Tensor, period: Tensor) -> Tensor:
-    """Mean of x [N, L] over [start, start + period), [N, 1]; steps before the beginning count as its first value."""
+def _smoothed(x: Tensor, real: Tensor, share: float) -> Tensor:
+    """Mean with weights that fall by `share` a step into the past, [N, 1]: simple exponential smoothing."""
+    back = torch.arange(x.shape[1] - 1, -1, -1, device=x.device, dtype=x.dtype)
+    weight = real * (1.0 - share) ** back
+    return (weight * x).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+
+def _slope(x: Tensor, weight: Tensor) -> Tensor:
+    """Slope of the straight line through the steps that have a weight, [N, 1]."""
+    total = weight.sum(1, keepdim=True).clamp(min=1.0)
+    time = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
+    time = (time - (time * weight).sum(1, keepdim=True) / total) * weight
+    return (time * x).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1e-9)
+
+
+def _season(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tensor:
+    """Shape of a season around zero, from the last cycles, at every step of history and horizon, [N, L + h]."""
+    L = x.shape[1]
+    place = L - period + (torch.arange(-L, horizon, device=x.device) % period)
     sums = torch.cumsum(torch.nn.functional.pad(x, (1, 0)), 1)
-    begin = start.clamp(min=0)
-    end = (start + period).clamp(min=1)
-    return (sums.gather(1, end) - sums.gather(1, begin)) / (end - begin).clamp(min=1)
+    total, number = torch.zeros_like(place, dtype=x.dtype), torch.zeros_like(period, dtype=x.dtype)
+    for cycle in range(_CYCLES):
+        begin = L - (cycle + 1) * period
+        whole = (begin >= first[:, None]).to(x.dtype)
+        centre = (sums.gather(1, (begin + period).clamp(min=0)) - sums.gather(1, begin.clamp(min=0))) / period
+        total = total + whole * (x.gather(1, (place - cycle * period).clamp(min=0)) - centre)
+        number = number + whole
+    return total / number.clamp(min=1.0)

@@ -68,15 +68,30 @@ def test_gradients_are_finite_with_gaps(network):
 
 
 @torch.no_grad()
-def test_long_horizons_begin_with_the_short_one_and_widen(network):
+def test_long_horizons_begin_with_the_short_one(network):
     x = panel()
     forecast = forecast_quantiles(network, x, horizon=40, paths=8)
     assert forecast.shape == (2, 40, 3, len(LEVELS))
     torch.testing.assert_close(forecast[:, :16], network(x))
     torch.testing.assert_close(forecast, forecast_quantiles(network, x, horizon=40, paths=8))
     assert bool((forecast.diff(dim=3) >= 0).all())
-    width = (forecast[..., -1] - forecast[..., 0]).mean((0, 2))
-    assert width[24:].mean() > width[:16].mean()
+
+
+class LastValueAndNoise:
+    """Every step of a block is the last value and normal noise of unit variance."""
+
+    config = SMALL
+
+    def __call__(self, x, mask=None, *, ordered=False):
+        return x[:, -1:, :, None].expand(-1, SMALL.horizon, -1, -1) + torch.special.ndtri(torch.tensor(LEVELS)).to(x)
+
+
+def test_paths_add_the_variances_of_blocks():
+    x = torch.zeros(1, 8, 1, dtype=torch.float64)
+    forecast = forecast_quantiles(LastValueAndNoise(), x, horizon=3 * SMALL.horizon, paths=64)
+    width = (forecast[0, :, 0, -1] - forecast[0, :, 0, 0]) / 2 / 1.2816
+    for block in range(3):
+        torch.testing.assert_close(float(width[block * SMALL.horizon]), (block + 1) ** 0.5, rtol=0.12, atol=0)
 
 
 @torch.no_grad()
