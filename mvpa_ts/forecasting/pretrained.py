@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
-from mvpa_ts.forecasting.quantiles import quantiles_at
+from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.weights import load_strictly, read_weights
 
 NAMES = ("base",)
@@ -135,6 +137,73 @@ def forecast_quantiles(
             blocks.append(torch.quantile(pooled, torch.tensor(LEVELS).to(pooled), dim=3).movedim(0, 3))
     forecast = torch.cat(blocks, dim=1)[:, :horizon]
     return forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
+
+
+def finetuned(
+    network: BaseForecaster,
+    values: Tensor,
+    *,
+    horizon: int,
+    steps: int,
+    learning_rate: float = 3e-4,
+    batch_size: int = 16,
+    seed: int = 0,
+) -> BaseForecaster:
+    """A copy of a forecaster, trained further on one panel.
+
+    Windows are drawn from the whole panel; those near its beginning have a short history. The loss is the pinball loss
+    of all quantiles over the first `horizon` steps, in units of each series' usual step.
+
+    Parameters
+    ----------
+    network : BaseForecaster
+    values : Tensor, shape (L, C)
+        NaN is missing.
+    horizon : int
+        Steps that shall be forecast well; of more than the network's own, the network's own.
+    steps : int
+    learning_rate : float
+        Small: the weights are good already.
+    batch_size : int
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        The panel is too short to train on, or the loss is not finite.
+    """
+    network = copy.deepcopy(network)
+    config = network.config
+    horizon = min(horizon, config.horizon)
+    earliest, latest = min(LEAST_STEPS, len(values) - horizon), len(values) - horizon
+    if earliest < 4:
+        raise ValueError(f"a panel of {len(values)} rows is too short to train on: {horizon + 4} are needed")
+    generator = torch.Generator().manual_seed(seed)
+    observed = ~values.isnan()
+    filled = values.nan_to_num(0.0).float()
+    pairs = observed[1:] & observed[:-1]
+    unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
+    unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
+    padded, mask = (F.pad(part, (0, 0, config.lookback, 0)) for part in (filled, observed))
+    levels = torch.tensor(LEVELS)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0)
+    network.train()
+    for step in range(steps):
+        ends = torch.randint(earliest, latest + 1, (batch_size,), generator=generator) + config.lookback
+        past = ends[:, None] + torch.arange(-config.lookback, 0)
+        ahead = ends[:, None] + torch.arange(horizon)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * (1.0 - step / steps)
+        forecast = network(padded[past], mask[past])[:, :horizon]
+        losses = pinball_loss(forecast / unit[:, None], padded[ahead] / unit, levels)
+        loss = (losses * mask[ahead][..., None]).sum() / mask[ahead].sum().clamp(min=1)
+        if not torch.isfinite(loss):
+            raise ValueError(f"the loss is {loss.item()} in step {step}: lower learning_rate ({learning_rate})")
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    return network.eval()
 
 
 def _at_level(quantiles: Tensor, level: Tensor) -> Tensor:

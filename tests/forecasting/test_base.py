@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
-from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base, save_base
+from mvpa_ts.forecasting.pretrained import finetuned, forecast_quantiles, load_base, save_base
 
 SMALL = BaseConfig(
     lookback=64, horizon=16, patch_length=8, chunk_length=4, dim=16, num_heads=2, mlp_dim=24, num_layers=2
@@ -135,3 +135,22 @@ def test_inputs_that_do_not_fit(network):
         network(torch.zeros(4, 5))
     with pytest.raises(ValueError, match="mask must be a bool tensor of shape"):
         network(torch.zeros(1, 4, 5), torch.ones(1, 4, 4, dtype=torch.bool))
+
+
+def test_training_further_lowers_the_error_on_the_panel(network):
+    """A pattern that no simple forecast has: the next value is minus the last."""
+    signs = torch.sign(torch.randn(40, generator=torch.Generator().manual_seed(3))).repeat_interleave(16)
+    values = torch.stack([signs * torch.tensor([1.0, -1.0]).repeat(320), signs], 1)
+    values[5:9, 0] = torch.nan
+    base = BaseForecaster(SMALL).eval()
+    trained = finetuned(base, values, horizon=4, steps=60, learning_rate=1e-2)
+    assert all(parameter.grad is None for parameter in base.parameters())
+
+    def error(model):
+        windows = torch.stack([values[i : i + 68] for i in range(100, 500, 20)])
+        with torch.no_grad():
+            return (model(windows[:, :64])[:, :4, :, 4] - windows[:, 64:]).abs().mean()
+
+    assert error(trained) < 0.9 * error(base)
+    with pytest.raises(ValueError, match="a panel of 6 rows is too short to train on: 8 are needed"):
+        finetuned(base, values[:6], horizon=4, steps=1)

@@ -1,0 +1,141 @@
+"""The pretrained forecaster as a model of neuralforecast: forecasts at once, or after a short training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
+from torch import Tensor, nn
+
+from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+
+_NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
+               "exclude_insample_y", "scaler_type", "linear_learning_rate")  # fmt: skip
+
+
+class PretrainedMVPA(MVPA):
+    """A forecaster that was trained on made-up series and forecasts any panel; `MVPA.from_pretrained` makes one.
+
+    `fit` with ``max_steps=0``, the default, only looks at the panel. With more steps it goes on training on the panel,
+    which may have any number of series, the next panel another. It is saved and loaded as every model of the host.
+
+    Parameters
+    ----------
+    h : int
+        Steps to forecast. Up to 64 come from one pass, more by paths.
+    base : str, default "base"
+        Name of the shipped forecaster, or a folder of one's own.
+    ordered : bool, default False
+        Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
+    n_series : int, optional
+        Does not matter: any number of series is taken, at `fit` and at `predict`.
+    max_steps : int, default 0
+        Training steps on the panel.
+    learning_rate : float, default 3e-4
+        Small, for the weights are good already.
+    loss : default MAE
+        MAE and other losses of a point give the median; MQLoss and QuantileLoss any quantiles.
+    **options
+        As of every model of the host.
+
+    Raises
+    ------
+    ValueError
+        The loss needs other outputs than quantiles, or an option is not for a pretrained forecaster.
+
+    Examples
+    --------
+    >>> from neuralforecast import NeuralForecast
+    >>> from neuralforecast.utils import AirPassengersPanel
+    >>> from mvpa_ts.adapters.neuralforecast import MVPA
+    >>> forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=12)], freq="ME")
+    >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]])  # reads the panel, trains nothing
+    >>> forecaster.predict().shape
+    (24, 3)
+    """
+
+    def __init__(
+        self,
+        h: int,
+        input_size: int | None = None,
+        n_series: int | None = None,
+        base: str = "base",
+        ordered: bool = False,
+        max_steps: int = 0,
+        learning_rate: float = 3e-4,
+        start_padding_enabled: bool = True,
+        **options: Any,
+    ) -> None:
+        if refused := [name for name in _NOT_FOR_IT if options.get(name) and options[name] != "identity"]:
+            raise ValueError(f"{refused[0]} is not for a pretrained forecaster, which reads the series alone: use MVPA")
+        options.pop("encoder_layers", None)  # the host saves what the parent was told
+        network = load_base(base)
+        super().__init__(
+            h=h,
+            input_size=network.config.lookback if input_size is None else input_size,
+            n_series=1 if n_series is None else n_series,
+            encoder_layers=0,  # the network that the parent makes is replaced
+            max_steps=max_steps,
+            learning_rate=learning_rate,
+            start_padding_enabled=start_padding_enabled,
+            **options,
+        )
+        levels = _levels(self.loss)
+        if levels is None:
+            raise ValueError(
+                f"loss must be one of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
+                f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
+            )
+        self.network: Any = _Quantiles(network, h, levels, ordered)
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> MVPA:
+        """Train for `max_steps` steps on a panel of any number of series; called by `NeuralForecast.fit`."""
+        self.n_series = self.hparams["n_series"] = len(dataset)
+        if self.max_steps:
+            return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        self._check_panel(dataset, distributed_config)
+        self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
+        return self
+
+
+class _Quantiles(nn.Module):
+    """The network, called as `ForecastingNetwork` is, with the outputs that a loss of the host wants."""
+
+    def __init__(self, network: nn.Module, horizon: int, levels: tuple[float, ...], ordered: bool) -> None:
+        super().__init__()
+        self.network, self.horizon, self.ordered = network, horizon, ordered
+        self.levels = sorted(set(levels))
+        self.place = [self.levels.index(level) for level in levels]
+        # As the parent's network has it; nothing is trained by it.
+        self.config = network.config
+
+    def forward(self, x: Tensor, mask: Tensor, **_: Any) -> Tensor:
+        return forecast_quantiles(
+            self.network,  # type: ignore[arg-type]
+            x,
+            mask,
+            horizon=self.horizon,
+            levels=self.levels,
+            ordered=self.ordered,
+        )[..., self.place]
+
+
+def _levels(loss: nn.Module) -> tuple[float, ...] | None:
+    """Quantiles that a loss of the host wants, in its order; the median for a point; None for distributions."""
+    if isinstance(loss, (MQLoss, HuberMQLoss)):
+        return tuple(round(float(level), 6) for level in loss.quantiles)
+    if isinstance(loss, QuantileLoss):
+        return (float(loss.q),)
+    return None if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1 else (0.5,)
+
+
+register("PretrainedMVPA", PretrainedMVPA)

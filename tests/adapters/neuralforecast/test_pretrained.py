@@ -1,0 +1,83 @@
+"""The pretrained forecaster through neuralforecast."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import MAE, DistributionLoss, MQLoss, QuantileLoss
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+
+
+def panel(series, steps=60, seed=0):
+    rng = np.random.default_rng(seed)
+    dates = pd.date_range("2020-01-01", periods=steps, freq="D")
+    season = np.sin(2 * np.pi * np.arange(steps) / 7)
+    return pd.concat(
+        pd.DataFrame({"unique_id": f"s{i:03}", "ds": dates, "y": 10 * i + season + 0.1 * rng.normal(size=steps)})
+        for i in range(series)
+    )
+
+
+def fitted(df, **options):
+    forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", **options, **QUIET)], freq="D")
+    forecaster.fit(df)
+    return forecaster
+
+
+@pytest.mark.parametrize("series", [1, 2, 64])
+def test_forecasts_are_those_of_the_network(series):
+    df = panel(series)
+    out = fitted(df, h=9, loss=MQLoss(quantiles=[0.1, 0.5, 0.9])).predict()
+    x = torch.tensor(df["y"].to_numpy().reshape(series, -1).T, dtype=torch.float32)[None]
+    with torch.no_grad():
+        expected = forecast_quantiles(load_base("base"), x, horizon=9, levels=(0.1, 0.5, 0.9))[0]
+    got = out.iloc[:, 2:].to_numpy().reshape(series, 9, 3).transpose(1, 0, 2)
+    np.testing.assert_allclose(np.sort(got, 2), expected.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_another_number_of_series_in_fit_and_predict():
+    forecaster = fitted(panel(3), h=5)
+    forecaster.fit(panel(6))
+    assert len(forecaster.predict(panel(11))) == 55
+
+
+def test_missing_rows_are_masked():
+    df = panel(2).assign(available_mask=1.0)
+    df.loc[df.index[20:30], ["y", "available_mask"]] = [np.nan, 0.0]
+    assert np.isfinite(fitted(df, h=7).predict().iloc[:, 2]).all()
+
+
+def test_training_changes_the_forecast_and_is_saved(tmp_path):
+    df = panel(4)
+    trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)
+    forecast = trained.predict()
+    assert not np.allclose(forecast.iloc[:, 2], fitted(df, h=6).predict().iloc[:, 2])
+    trained.save(str(tmp_path / "model"), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path / "model"))
+    pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
+
+
+def test_forecasts_of_the_past():
+    forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=5, **QUIET)], freq="D")
+    assert len(forecaster.cross_validation(panel(2), n_windows=3, step_size=5)) == 30
+
+
+def test_one_quantile():
+    df = panel(2)
+    low = fitted(df, h=4, loss=QuantileLoss(0.1)).predict().iloc[:, 2]
+    middle = fitted(df, h=4, loss=MAE()).predict().iloc[:, 2]
+    assert (low < middle).all()
+
+
+def test_what_does_not_fit():
+    with pytest.raises(ValueError, match="loss must be one of a point"):
+        MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
+    with pytest.raises(ValueError, match="futr_exog_list is not for a pretrained forecaster"):
+        MVPA.from_pretrained("base", h=3, futr_exog_list=["price"])
+    with pytest.raises(FileNotFoundError, match="there is no forecaster large"):
+        MVPA.from_pretrained("large", h=3)
