@@ -411,7 +411,10 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        x, observed = windows_batch["insample_y"], windows_batch["insample_mask"] > 0
+        x = windows_batch["insample_y"]
+        observed = windows_batch["insample_mask"] > 0
+        if observed.ndim == 2:  # darts has one mask for all series
+            observed = observed[..., None].expand_as(x)
         historic, future = (
             None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")
             for name in ("hist_exog", "futr_exog")

@@ -1,0 +1,32 @@
+"""MVPA inside darts, which wraps models of neuralforecast."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("darts")
+from darts import TimeSeries
+from darts.models import NeuralForecastModel
+from darts.utils.likelihood_models import QuantileRegression
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+
+QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+
+
+def season(steps, series):
+    time = np.arange(steps)[:, None] - 3 * np.arange(series)
+    return TimeSeries.from_values(np.sin(2 * np.pi * time / 12).astype(np.float32))
+
+
+@pytest.mark.parametrize("use", ["points", "quantiles", "future", "past"])
+def test_fit_and_predict(use):
+    covariates = {"future": {"future_covariates": season(160, 1)}, "past": {"past_covariates": season(148, 1)}}
+    likelihood = {"likelihood": QuantileRegression([0.1, 0.5, 0.9])} if use == "quantiles" else {}
+    model = NeuralForecastModel(
+        input_chunk_length=36, output_chunk_length=12, model=MVPA, n_epochs=1, batch_size=32, random_state=0,
+        pl_trainer_kwargs=QUIET, **likelihood,
+    )  # fmt: skip
+    model.fit(season(148, 3), **covariates.get(use, {}))
+    forecast = model.predict(12, num_samples=20 if use == "quantiles" else 1).all_values()
+    assert forecast.shape == (12, 3, 20 if use == "quantiles" else 1)
+    assert np.isfinite(forecast).all()
