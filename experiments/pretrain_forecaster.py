@@ -40,7 +40,7 @@ paths. About 0.25 million weights, in half precision.
   walks, counts, regimes, waves through channels, gaps. No real series was read.
 - **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
-- **Not for**: seasons longer than about 300 steps, histories below 16 steps, decisions without a check on your own data.
+- **Not for**: seasons longer than about 300 steps, histories below 16 steps, decisions without a check on your data.
 """
 
 

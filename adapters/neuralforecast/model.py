@@ -211,9 +211,7 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         dataloader_kwargs: dict[str, Any] | None = None,
         **trainer_kwargs: Any,
     ) -> None:
-        for name, number in (("h", h), ("input_size", input_size), ("n_series", n_series)):
-            if not isinstance(number, Integral) or number < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+        _check_whole(h=h, input_size=input_size, n_series=n_series)
         training = ForecasterTraining(
             linear_learning_rate=linear_learning_rate,
             weight_averaging=weight_averaging,
@@ -338,6 +336,91 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
 
+    @staticmethod
+    def from_pretrained(name: str = "base", *, h: int, **options: Any) -> MVPA:
+        """A forecaster that needs no training; `options` as of `PretrainedMVPA`.
+
+        Parameters
+        ----------
+        name : str, default "base"
+            A forecaster that the package holds, or a folder of one's own.
+        h : int
+            Steps to forecast.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such forecaster.
+        """
+        from mvpa_ts.adapters.neuralforecast.pretrained import PretrainedMVPA
+
+        return PretrainedMVPA(h, base=name, **options)
+
+    def finetune(
+        self, *, n_series: int | None = None, max_steps: int | None = None, learning_rate: float | None = None
+    ) -> MVPA:
+        """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
+
+        Parameters
+        ----------
+        n_series : int, optional
+            Series in that panel.
+        max_steps : int, optional
+            Steps of that training.
+        learning_rate : float, optional
+            Of that training; the rate of the linear path keeps its ratio. A tenth of the first rate is a good start.
+
+        Returns
+        -------
+        MVPA
+            The model itself. What is set here is saved with it.
+
+        Raises
+        ------
+        ValueError
+            The model has parameters of single series, which another number of series would not have, or a number is
+            out of range.
+
+        Examples
+        --------
+        >>> from neuralforecast import NeuralForecast
+        >>> from neuralforecast.utils import AirPassengersPanel
+        >>> from mvpa_ts.adapters.neuralforecast import MVPA
+        >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        >>> forecaster = NeuralForecast([MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)], freq="ME")
+        >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+        >>> forecaster.fit(panel)
+        >>> _ = forecaster.models[0].finetune(n_series=1, max_steps=2)
+        >>> forecaster.fit(panel[panel["unique_id"] == "Airline1"])
+        >>> forecaster.predict().shape
+        (12, 3)
+        """
+        changes: dict[str, Any] = {}
+        if n_series is not None and n_series != self.n_series:
+            _check_whole(n_series=n_series)
+            if own := [name for name in ("cycle_per_series", "individual", "bounded") if getattr(self, name)]:
+                raise ValueError(
+                    f"{own[0]} keeps the model to its {self.n_series} series (n_series), got {n_series}: make a model "
+                    "without it to train on other panels"
+                )
+            if self.channel_order is not None:
+                raise ValueError("channel_order names the series of the first panel: make a model without it")
+            changes["n_series"] = n_series
+        if max_steps is not None:
+            _check_whole(max_steps=max_steps)
+            changes["max_steps"] = max_steps
+            self.trainer_kwargs["max_steps"] = max_steps
+        if learning_rate is not None:
+            if not learning_rate > 0.0:
+                raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+            changes["learning_rate"] = learning_rate
+            if self.linear_learning_rate is not None:
+                changes["linear_learning_rate"] = self.linear_learning_rate * learning_rate / self.learning_rate
+        for name, value in changes.items():
+            setattr(self, name, value)
+            self.hparams[name] = value
+        return self
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         register(cls.__name__, cls)
@@ -402,6 +485,7 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
         self._check_panel(dataset)
+        panel.check_ends(dataset)
         for option in ("cycle_per_series", "individual", "bounded"):
             if getattr(self, option) and len(dataset) != self.n_series:
                 raise ValueError(
@@ -476,6 +560,12 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         # Here the host scales the look-back back, not a distribution.
         location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)
         return self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
+
+
+def _check_whole(**numbers: Any) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
 
 
 def register(name: str, model: type[MVPA]) -> None:

@@ -17,6 +17,12 @@ from torch import Tensor
 
 from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
+# The two lines that mend a panel whose series do not share their dates.
+_MEND = (
+    'Add the missing rows: df = utilsforecast.preprocessing.fill_gaps(df, freq, end="global"); '
+    'df["available_mask"] = df["y"].notna().astype(float)'
+)
+
 
 def check_local(dataset: Any, distributed_config: Any = None) -> None:
     """Refuse data that is split among workers: each would see some of the channels only."""
@@ -110,9 +116,24 @@ def check_dates(dataset: BaseTimeSeriesDataset) -> None:
     if unaligned:
         warnings.warn(
             f"series {_listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of "
-            "each series, so MVPA sees them beside the wrong steps: add the missing rows with available_mask = 0",
+            f"each series, so MVPA sees them beside the wrong steps. {_MEND}",
             stacklevel=2,
         )
+
+
+def check_ends(dataset: BaseTimeSeriesDataset) -> None:
+    """Warn of series that end before others: the host would forecast each from its own end, without a word."""
+    for _, variables in _callers():
+        dates = variables.get("last_dates")
+        if variables.get("dataset") is dataset and dates is not None:
+            ends = np.asarray(dates)
+            if early := [repr(name) for name, end in zip(variables["uids"], ends, strict=True) if end != ends.max()]:
+                warnings.warn(
+                    f"series {_listed(early)} end before {ends.max()}, so their forecasts begin at other dates, and "
+                    f"MVPA sees them beside the wrong steps. {_MEND}",
+                    stacklevel=2,
+                )
+            return
 
 
 def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | None) -> None:

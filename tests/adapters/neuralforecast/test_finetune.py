@@ -1,0 +1,71 @@
+"""Continued training on other panels, and panels whose series do not share their dates."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from neuralforecast import NeuralForecast
+from utilsforecast.preprocessing import fill_gaps
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+
+
+def fitted(panel, series=4, **options):
+    forecaster = NeuralForecast([MVPA(6, 12, series, max_steps=2, **options, **QUIET)], freq="h")
+    forecaster.fit(panel(series))
+    return forecaster
+
+
+@pytest.mark.parametrize("series", [1, 2, 7])
+def test_another_panel_and_another_number_of_steps(panel, tmp_path, monkeypatch, series):
+    forecaster = fitted(panel)
+    forecaster.save(str(tmp_path / "first"), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path / "first"))
+    before = [weight.clone() for weight in loaded.models[0].network.parameters()]
+    loaded.models[0].finetune(n_series=series, max_steps=3, learning_rate=1e-4)
+    steps = []
+    kept = MVPA.on_train_batch_end
+    monkeypatch.setattr(MVPA, "on_train_batch_end", lambda self, *args: (steps.append(args), kept(self, *args))[1])
+    loaded.fit(panel(series))
+    assert len(steps) == 3
+    after = list(loaded.models[0].network.parameters())
+    moved = max(float((a - b).abs().max()) for a, b in zip(before, after, strict=True))
+    assert 0 < moved < 0.1  # it went on from the weights of the file
+    loaded.save(str(tmp_path / "second"), overwrite=True)
+    again = NeuralForecast.load(str(tmp_path / "second"))
+    assert (again.models[0].n_series, again.models[0].max_steps) == (series, 3)
+    pd.testing.assert_frame_equal(again.predict(panel(series)), loaded.predict(panel(series)))
+
+
+def test_the_rate_of_the_linear_path_keeps_its_ratio():
+    model = MVPA(6, 12, 2, learning_rate=1e-3, linear_learning_rate=1e-2)
+    assert model.finetune(learning_rate=1e-4).linear_learning_rate == pytest.approx(1e-3)
+
+
+def test_what_cannot_be_continued():
+    with pytest.raises(ValueError, match="individual keeps the model to its 2 series"):
+        MVPA(6, 12, 2, individual=True).finetune(n_series=3)
+    with pytest.raises(ValueError, match="channel_order names the series of the first panel"):
+        MVPA(6, 12, 2, channel_order=["a", "b"]).finetune(n_series=3)
+    with pytest.raises(ValueError, match="max_steps must be a whole number of at least 1, got 0"):
+        MVPA(6, 12, 2).finetune(max_steps=0)
+    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
+        MVPA(6, 12, 2).finetune(learning_rate=-1)
+
+
+def test_series_that_end_early_are_named_and_the_printed_lines_mend_them(panel):
+    forecaster = fitted(panel, 3)
+    whole = panel(3)
+    short = whole.drop(whole[whole["unique_id"] == "s01"].index[-4:])
+    with pytest.warns(UserWarning, match=r"series 's01' end before .*fill_gaps"):
+        assert forecaster.predict(short)["ds"].nunique() > 6
+    mended = fill_gaps(short, "h", end="global")
+    mended["available_mask"] = mended["y"].notna().astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        forecast = forecaster.predict(mended)
+    assert forecast["ds"].nunique() == 6
+    assert np.isfinite(forecast["MVPA"]).all()
