@@ -173,8 +173,9 @@ class BaseForecaster(nn.Module):
         horizon = self.embed_simple(patches) + about + self.place[:, None]
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
         real = torch.cat([real, real.new_ones(B, self.horizon_tokens, C)], dim=1)
-        for block in self.stack.blocks:
-            block.attention.components = ("content", "time", "channel") if ordered else ("content", "time")
+        for module in self.stack.modules():
+            if isinstance(module, MVPAttention):
+                module.components = ("content", "time", "channel") if ordered else ("content", "time")
         out = self.stack(torch.cat([history + about, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
 
         K, Q = len(NAMES), len(LEVELS)
