@@ -7,5 +7,6 @@ from mvpa_ts.adapters import host_library
 with host_library("neuralforecast"):
     from mvpa_ts.adapters.neuralforecast.auto import AutoMVPA
     from mvpa_ts.adapters.neuralforecast.model import MVPA
+    from mvpa_ts.adapters.neuralforecast.pretrained import PretrainedMVPA
 
-__all__ = ["MVPA", "AutoMVPA"]
+__all__ = ["MVPA", "AutoMVPA", "PretrainedMVPA"]

@@ -352,9 +352,8 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         FileNotFoundError
             There is no such forecaster.
         """
-        from mvpa_ts.adapters.neuralforecast.pretrained import PretrainedMVPA
-
-        return PretrainedMVPA(h, base=name, **options)
+        # By its registered name: that class is a subclass of this one.
+        return MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
 
     def finetune(
         self, *, n_series: int | None = None, max_steps: int | None = None, learning_rate: float | None = None
