@@ -8,6 +8,8 @@ SEGMENT_SECONDS = 5.0
 """Length of a segment, which is one token of one channel and one decision."""
 SEGMENT_SAMPLES = 2560
 """Samples of a segment at `SAMPLING_RATE`."""
+DEMO = "demo"
+"""Name of the small detector that ships with the package, trained on simulated subjects to try things out."""
 HUB_PREFIX = "hf://"
 """Before a model's name on the Hugging Face hub, "hf://owner/name": commands ask for it, Python accepts it."""
 RESEARCH_USE = "For research use; not a medical device."

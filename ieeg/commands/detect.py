@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
+from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
@@ -26,8 +27,10 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
 and probabilities.store, from which an interrupted run goes on when it is started again. Where --output ends in .tsv,
 the events of the one recording are written there, and nothing else.
 
-Example: mvpformer detect patient.edf --model models/tiny -o results
+Examples: mvpformer detect patient.edf -o results
+          mvpformer detect patient.edf --model runs/patient/model -o results
 """
+MODEL_HELP = f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package"
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def command_line() -> CommandParser:
     parser = CommandParser("detect", DESCRIPTION)
     parser.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
-    parser.add_argument("--model", type=str, required=True, help="folder of a finetuned model, or hf://OWNER/NAME")
+    parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
     parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
     parser.add_argument(

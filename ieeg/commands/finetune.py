@@ -7,19 +7,27 @@ from typing import Any
 from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training import USAGE
 
-CONFIGS = {"tiny": "finetune-tiny.yaml", "s": "finetune-s.yaml", "m": "finetune-m.yaml"}
+CONFIGS = {
+    "patient": "finetune-patient.yaml",
+    "tiny": "finetune-tiny.yaml",
+    "s": "finetune-s.yaml",
+    "m": "finetune-m.yaml",
+}
 HELP = f"""usage: mvpformer finetune [fit | validate] {USAGE}
 
 Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a seizure.
 
+  mvpformer finetune --config patient --data.recordings '[seizure1.edf, seizure2.edf, night1.edf]' \\
+                     --data.validation_recordings '[seizure3.edf, night2.edf]' --output runs/patient
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures
   mvpformer finetune --config s --model.base s/model --data.recordings '[/data/swec]' \\
                      --data.validation_subjects '[ID05]' --output runs/s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
 
---model.method is lora (adapters of rank 8 on query and value projections, and the head: the paper's), head (nothing
-else is trained) or full. --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
+--model.method is lora (adapters of rank 8 on query and value projections, head and amplitude map: the paper's), head
+(nothing else is trained), amplitude (head and amplitude map), blocks (all but the encoder) or full. --config is one of
+{", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
 of it can be given on the command line. 'mvpformer finetune fit --help' lists all keys.
 
 DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses, validation AUROC, average precision, F1,

@@ -72,10 +72,11 @@ class ScoringTask:
         """
         from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
         from mvpa_ts.ieeg.detection.rules import OnlineRule
+        from mvpa_ts.ieeg.model.pretrained import folder_of
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
         from mvpa_ts.ieeg.recordings.noise import add_noise
         from mvpa_ts.ieeg.recordings.reading import read_recording
-        from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, subject_hash
+        from mvpa_ts.ieeg.training.seen_subjects import trained_on
 
         detector = self.detector()
         recording = read_recording(
@@ -88,14 +89,13 @@ class ScoringTask:
         segments = detector.segments(recording)
         table = output.suffix == ".tsv"
         detection = detector.detect_segments(segments, store=None if table else output / STORE, progress=progress)
-        seen = read_training_subjects(self.model)
-        if seen is not None:
-            in_training = subject_hash(segments.subject) in seen
+        in_training = trained_on(recording, folder_of(self.model))
+        if in_training is not None:
             detection = replace(detection, provenance=replace(detection.provenance, subject_in_training=in_training))
             if in_training:
                 warnings.warn(
-                    f"{recording.name}: the model was trained on a subject of the name {segments.subject}; if it is "
-                    "this one, the scores are those of training data",
+                    f"{recording.name}: the model was trained on this recording, or on a subject of the name "
+                    f"{segments.subject} where it does not tell recordings; the scores are those of training data",
                     stacklevel=2,
                 )
         if table:

@@ -191,7 +191,7 @@ class Detector:
                 "name": recording.name,
                 "sfreq": recording.sfreq,
                 "samples": recording.num_samples,
-                "start": _fingerprint(recording),
+                "start": recording.fingerprint(),
             },
         }
 
@@ -304,11 +304,3 @@ def skipped_stretches(
 ) -> tuple[Skipped, ...]:
     """Stretches of [0, duration) that no scored segment covers, with the reason."""
     return tuple(Skipped(*stretch, NO_CHANNEL) for stretch in unscored_stretches(probabilities, starts, duration))
-
-
-def _fingerprint(recording: Recording) -> str:
-    """Hash of the first second, which tells recordings of the same length and name apart."""
-    import hashlib
-
-    samples = recording.read(0, min(recording.num_samples, math.ceil(recording.sfreq)))
-    return hashlib.sha256(np.ascontiguousarray(samples).tobytes()).hexdigest()[:16]

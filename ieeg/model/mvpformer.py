@@ -314,7 +314,7 @@ class MVPFormer(  # type: ignore[call-arg]
         revision: str | None = None,
         **changes: Any,
     ) -> Self:
-        """Load a model from a folder or from the Hugging Face hub, in evaluation mode.
+        """Load a model from a folder, from the Hugging Face hub, or the package's own "demo", in evaluation mode.
 
         Strict: every tensor must be there, none may be left over, and all shapes must fit. `changes` replace fields
         of the stored configuration, for example ``dropout=0.0``.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mvpa_ts.files import read_config
-from mvpa_ts.ieeg.constants import HUB_PREFIX
+from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -23,6 +23,19 @@ def pretrained_config(
     return MVPFormerConfig.from_dict(fields | dict(changes or {}))
 
 
+def folder_of(name: str | Path) -> Path:
+    """The folder of a model by its name: that of the package for "demo", which is reserved, else the path itself.
+
+    Examples
+    --------
+    >>> folder_of("runs/patient/model")
+    PosixPath('runs/patient/model')
+    >>> sorted(file.name for file in folder_of("demo").iterdir())
+    ['README.md', 'config.json', 'model.safetensors', 'training.json']
+    """
+    return Path(__file__).parent / "weights" / DEMO if str(name) == DEMO else Path(name)
+
+
 def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
     """The file `name` of a model, downloaded where the model is no folder; `options` are those of `hf_hub_download`.
 
@@ -35,7 +48,7 @@ def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any)
     """
     if str(folder_or_repository).startswith(HUB_PREFIX):
         return _from_hub(str(folder_or_repository).removeprefix(HUB_PREFIX), name, **options)
-    folder = Path(folder_or_repository)
+    folder = folder_of(folder_or_repository)
     if folder.is_file():
         raise NotADirectoryError(f"{folder} is a file, a model is a folder with {name}{_nearby_model(folder, name)}")
     if not folder.is_dir():

@@ -18,10 +18,11 @@ from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, Bin
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.lora import Method, core_of, prepared, save_finetuned, trainable_share, with_head
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.module import TrainingModule
-from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects
+from mvpa_ts.ieeg.training.seen_subjects import read_training_recordings, read_training_subjects
 from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
 
 
@@ -35,7 +36,8 @@ class FinetuningModule(TrainingModule):
     Parameters
     ----------
     base : path, optional
-        Pretrained model to start from; None: from scratch, with `architecture` and method "full" ("no pretraining").
+        Pretrained model to start from; its head of two classes, if it has one, is trained on. None: from scratch, with
+        `architecture` and method "full" ("no pretraining").
     architecture : MVPFormerConfig, optional
         Of a model from scratch.
     method : {"lora", "head", "amplitude", "blocks", "full"}, default "lora"
@@ -98,7 +100,10 @@ class FinetuningModule(TrainingModule):
             raise ValueError(f"keep must be 'last' or 'best', got {keep!r}")
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
-            self.base_subjects = read_training_subjects(base) or frozenset()
+            self.base_subjects = read_training_subjects(folder_of(base)) or frozenset()
+            self.base_recordings = read_training_recordings(folder_of(base))
+            if self.base_recordings is None and not self.base_subjects:
+                self.base_recordings = frozenset()
         else:
             assert architecture is not None
             with torch.random.fork_rng(devices=[]):
@@ -111,7 +116,11 @@ class FinetuningModule(TrainingModule):
         self.keep = keep
         self.best: dict[str, Any] | None = None
         """Lowest validation loss so far, its step, and the trained weights of then."""
-        self.model = prepared(with_head(pretrained, seed=seed), method, seed=seed, **self.lora)
+        config = pretrained.config
+        # A detector is trained on; its head is what it knows already.
+        if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
+            pretrained = with_head(pretrained, seed=seed)
+        self.model = prepared(pretrained, method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
         self.train()
         self.metrics = MetricCollection(

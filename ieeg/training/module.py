@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
-from mvpa_ts.ieeg.training.seen_subjects import refuse_seen, subject_hash
+from mvpa_ts.ieeg.training.seen_subjects import recording_hash, refuse_seen, refuse_seen_recordings, subject_hash
 
 RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""
@@ -66,7 +66,9 @@ class TrainingModule(pl.LightningModule):
         self.final_rate = final_rate
         self.seed = seed
         self.batches_done = 0
-        self.base_subjects: frozenset[str] = frozenset()  # hashes of those that the model's weights have seen before
+        # Hashes of what the model's weights have seen before; None where the base does not tell its recordings.
+        self.base_subjects: frozenset[str] = frozenset()
+        self.base_recordings: frozenset[str] | None = frozenset()
 
     @property
     @abstractmethod
@@ -74,16 +76,25 @@ class TrainingModule(pl.LightningModule):
         """Whether the model's embedding has amplitude, which needs the segments before a span."""
 
     def setup(self, stage: str) -> None:
-        """Refuse validation subjects that the base of the model was trained on."""
+        """Refuse validation subjects and recordings that the base of the model was trained on."""
         data = self.trainer.datamodule
         if isinstance(data, RecordingDataModule):
             refuse_seen(data.validation_subjects, self.base_subjects, allow_duplicates=data.allow_duplicates)
+            if data.validation_sources is not None and data.validation is not None and self.base_recordings:
+                refuse_seen_recordings((item.recording for item in data.validation.segments), self.base_recordings)
 
     def training_subjects(self) -> frozenset[str]:
         """Hashes of the subjects that the weights have seen: of this training, and of the base's."""
         data = self.trainer.datamodule
         trained = data.training.subjects if isinstance(data, RecordingDataModule) and data.training is not None else ()
         return self.base_subjects | {subject_hash(subject) for subject in trained}
+
+    def training_recordings(self) -> frozenset[str] | None:
+        """Hashes of the recordings that the weights have seen; None where the base does not tell."""
+        data = self.trainer.datamodule
+        if self.base_recordings is None or not isinstance(data, RecordingDataModule) or data.training is None:
+            return None
+        return self.base_recordings | {recording_hash(item.recording) for item in data.training.segments}
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

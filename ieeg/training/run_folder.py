@@ -156,4 +156,4 @@ class FinalFiles(Callback):
             )
             return
         module.export(self.folder)
-        save_training_subjects(self.folder / "model", module.training_subjects())
+        save_training_subjects(self.folder / "model", module.training_subjects(), module.training_recordings())

@@ -1,4 +1,4 @@
-"""Which subjects a model was trained on: kept beside its weights as hashes, as no subject's name may go with them."""
+"""Subjects and recordings that a model was trained on: hashes beside its weights, as no name may go with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mvpa_ts.files import read_config, replaced
 from mvpa_ts.ieeg.datasets.swec import identity
+from mvpa_ts.ieeg.recordings.recording import Recording
 
 TRAINING_NAME = "training.json"
 
@@ -26,10 +27,30 @@ def subject_hash(subject: str) -> str:
     return hashlib.sha256(identity(subject).encode()).hexdigest()
 
 
-def save_training_subjects(folder: str | os.PathLike[str], hashes: Iterable[str]) -> None:
-    """Write training.json beside a model's weights; `hashes` are those of `subject_hash`."""
+def recording_hash(recording: Recording) -> str:
+    """SHA-256 of a recording's first second, length and rate, which stays when its file is renamed."""
+    text = f"{recording.fingerprint()} {recording.num_samples} {recording.sfreq}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def save_training_subjects(
+    folder: str | os.PathLike[str], hashes: Iterable[str], recordings: Iterable[str] | None = None
+) -> None:
+    """Write training.json beside a model's weights.
+
+    Parameters
+    ----------
+    folder : path
+    hashes : iterable of str
+        Of the subjects, by `subject_hash`.
+    recordings : iterable of str, optional
+        Of the recordings, by `recording_hash`; None where not all are known.
+    """
+    content = {"subjects_sha256": sorted(hashes)}
+    if recordings is not None:
+        content["recordings_sha256"] = sorted(recordings)
     with replaced(Path(folder) / TRAINING_NAME) as file:
-        file.write_text(json.dumps({"subjects_sha256": sorted(hashes)}, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | None:
@@ -37,13 +58,34 @@ def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | N
 
     Raises ValueError where training.json is damaged.
     """
-    path = Path(folder) / TRAINING_NAME
+    return _hashes(Path(folder) / TRAINING_NAME, "subjects_sha256", needed=True)
+
+
+def read_training_recordings(folder: str | os.PathLike[str]) -> frozenset[str] | None:
+    """The same of the recordings; None also where only subjects are named, as in older folders."""
+    return _hashes(Path(folder) / TRAINING_NAME, "recordings_sha256", needed=False)
+
+
+def _hashes(path: Path, key: str, *, needed: bool) -> frozenset[str] | None:
     if not path.is_file():
         return None
-    hashes = read_config(path).get("subjects_sha256")
+    hashes = read_config(path).get(key)
+    if hashes is None and not needed:
+        return None
     if not isinstance(hashes, list) or not all(isinstance(text, str) for text in hashes):
-        raise ValueError(f"{path} must hold a list of hashes, subjects_sha256, got {hashes!r}")
+        raise ValueError(f"{path} must hold a list of hashes, {key}, got {hashes!r}")
     return frozenset(hashes)
+
+
+def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
+    """Whether a model was trained on a recording; None where its folder says nothing.
+
+    Where the folder names subjects alone, a recording of one of them counts.
+    """
+    recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
+    if recordings is not None:
+        return recording_hash(recording) in recordings
+    return None if subjects is None else subject_hash(recording.subject or recording.name) in subjects
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:
@@ -58,3 +100,9 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
             "are other people of the same name"
         )
     warnings.warn(f"{message}: what is measured on them is measured on training data", stacklevel=2)
+
+
+def refuse_seen_recordings(recordings: Iterable[Recording], seen: frozenset[str]) -> None:
+    """A ValueError that names the recordings whose hash is among `seen`."""
+    if known := sorted(item.name for item in recordings if recording_hash(item) in seen):
+        raise ValueError(f"validation_recordings {known} are among those that base was trained on: choose others")

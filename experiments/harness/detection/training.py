@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.training.data_module import EndlessBatches
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule
 from mvpa_ts.ieeg.training.sampling import SpanSampler
-from mvpa_ts.ieeg.training.spans import SpanDataset, collate
+from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 from mvpa_ts.weights import weight_hash
 
 Recipe = Literal["paper", "small"]
@@ -79,7 +79,9 @@ def pretrain(
         module.model.load_state_dict(start.state_dict())
     elif training.recipe == "small":
         scale_initialisation(module.model)
-    _fit(module, SpanData(segments, config.context + training.windows, training, "subject"), training)
+    length = config.context + training.windows
+    dataset = SpanDataset(segments, length, length, past=config.amplitude == "bands")
+    _fit(module, SpanData(dataset, training, "subject"), training)
     return module.model
 
 
@@ -121,13 +123,13 @@ def augmented(recording: Recording, copies: int, seed: int) -> list[Segments]:
     return views
 
 
-class SegmentsView(Segments):
+class SegmentsView(HeldSegments):
     """Segments of a signal in memory from some sample on, by channel times 1 or −1."""
 
     def __init__(
         self, segments: Segments, signal: np.ndarray, valid: np.ndarray, first: int, signs: np.ndarray
     ) -> None:
-        self.__dict__.update(segments.__dict__)
+        super().__init__(segments)
         self.signal, self.first, self.signs = signal, first, signs
         # A segment that lies in two of the grid is valid where both are.
         self.valid = valid if first == 0 else valid[:-1] & valid[1:]
@@ -148,8 +150,9 @@ def finetune(
     base: MVPFormer, segments: Sequence[Segments], method: Method, training: Training
 ) -> tuple[MVPFormer, float]:
     """A seizure head and, by `method`, adapters or all weights; returns the merged model and the share that trained."""
-    length = base.config.context + training.windows - 1
-    return _finetuned(base, method, training, SpanData(segments, length, training, "ictal"))
+    past = base.config.amplitude == "bands"
+    dataset = SpanDataset(segments, training.windows, before=base.config.context - 1, past=past, tail=True)
+    return _finetuned(base, method, training, SpanData(dataset, training, "ictal"))
 
 
 def finetune_on_trials(
@@ -199,15 +202,10 @@ def _finetuned(
 class SpanData(pl.LightningDataModule):
     """Batches of spans without end, the same after a stop; all subjects train, as the number of steps is fixed."""
 
-    def __init__(
-        self, segments: Sequence[Segments], length: int, training: Training, balance: Literal["subject", "ictal"]
-    ) -> None:
+    def __init__(self, dataset: SpanDataset, training: Training, balance: Literal["subject", "ictal"]) -> None:
         super().__init__()
-        self.dataset = SpanDataset(segments, length, length)
-        # What a span is balanced by are the segments that its windows end with, not those before them.
-        labels = [one.labels() for one in self.dataset.segments]
-        ends = np.array([labels[s.recording][s.last - training.windows : s.last].any() for s in self.dataset.spans])
-        self.sampler = SpanSampler(self.dataset.subjects, ends, balance=balance, seed=training.seed)
+        self.dataset = dataset
+        self.sampler = SpanSampler(dataset.subjects, dataset.ictal, balance=balance, seed=training.seed)
         self.batch_size = training.batch_size
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:

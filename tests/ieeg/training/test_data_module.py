@@ -13,9 +13,9 @@ from support.made_up_recordings import recording
 
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
-from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule, SeizureDataModule, Simulation
 from mvpa_ts.ieeg.training.sampling import EndlessBatches, FixedBatches, SpanSampler
-from mvpa_ts.ieeg.training.spans import HeldSegments
+from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
 
 def module(**changes: Any) -> RecordingDataModule:
@@ -210,3 +210,35 @@ def test_missing_folder(tmp_path):
         module(recordings=[tmp_path / "nowhere"])
     with pytest.raises(FileNotFoundError, match="there is no recording in"):
         module(recordings=[tmp_path])
+
+
+def test_recordings_of_one_subject_on_both_sides(tmp_path):
+    for number, name in enumerate(["monday", "tuesday", "friday"]):
+        write_edf(recording("Ada", seed=number, segments=2), tmp_path / f"{name}.edf")
+    first, second, third = (tmp_path / f"{name}.edf" for name in ("monday", "tuesday", "friday"))
+    listed: dict[str, Any] = {"recordings": [first, second], "validation_recordings": [third]}
+    made = SeizureDataModule(**listed, context=20)
+    made.setup()
+    assert [item.recording.name for item in made.training.segments] == ["monday", "tuesday"]
+    assert [item.recording.name for item in made.validation.segments] == ["friday"]
+    with pytest.raises(ValueError, match=r"monday.* is among recordings and among validation_recordings"):
+        SeizureDataModule(recordings=[tmp_path], validation_recordings=[tmp_path / "." / "monday.edf"]).setup()
+    with pytest.raises(ValueError, match="no recording is left for validation"):
+        SeizureDataModule(recordings=[first], validation_recordings=[]).setup()
+    for other in ({"validation_subjects": ["Ada"]}, {"recordings": None, "simulation": Simulation()}):
+        with pytest.raises(ValueError, match="take the place of validation_subjects"):
+            SeizureDataModule(**(listed | other))
+
+
+def test_spans_come_with_the_power_before_them():
+    held = [HeldSegments(Segments(recording("S0", seed=0, segments=40, channels=2)))]
+    plain = [Segments(recording("S0", seed=0, segments=40, channels=2))]
+    parts = [SpanDataset(segments, 4, before=3, past=True) for segments in (held, plain)]
+    for index in (0, 2, 9):
+        ours, theirs = (dataset[index] for dataset in parts)
+        assert ours["past"].shape == (max(0, min(23, 4 * index - 3)), 2, 9)
+        torch.testing.assert_close(ours["past"], theirs["past"])
+        assert ours["target"].tolist() == [False] * min(3, 4 * index) + [True] * 4
+    batch = collate([parts[0][0], parts[0][9]])
+    assert batch["past"].isnan().all(dim=(1, 2, 3)).tolist() == [True, False]
+    assert batch["target"].sum(1).tolist() == [4, 4]

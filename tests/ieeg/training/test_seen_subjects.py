@@ -15,13 +15,18 @@ pytest.importorskip("peft")
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import RUN
+from mvpa_ts.ieeg.recordings.reading import read_recording
 from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
 from mvpa_ts.ieeg.training.seen_subjects import (
     TRAINING_NAME,
+    read_training_recordings,
     read_training_subjects,
+    recording_hash,
     refuse_seen,
+    refuse_seen_recordings,
     save_training_subjects,
     subject_hash,
+    trained_on,
 )
 
 
@@ -92,7 +97,7 @@ def test_from_pretraining_to_evaluation(tmp_path, capsys):
 
     results = tmp_path / "results"
     detect = ["--model", str(model), "--channels", "all", "-o", str(results)]
-    with pytest.warns(UserWarning, match=r"ID20: the model was trained on a subject of the name ID20"):
+    with pytest.warns(UserWarning, match=r"ID20: the model was trained on this recording"):
         assert main(["detect", str(second / "ID20"), *detect]) == 0
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*was trained on")
@@ -110,3 +115,28 @@ def test_a_base_that_says_nothing_is_taken(tmp_path):
     flat = ("--model.base", str(base), "--data.balance", "subject")
     assert command("finetune", tmp_path / "in", tmp_path / "run", "S2", *flat) == 0
     assert read_training_subjects(tmp_path / "run" / "model") == {subject_hash("S1")}
+
+
+def test_other_recordings_of_a_subject_are_no_training_data(tmp_path, capsys):
+    """Of Ada one file trains and one validates; a renamed file is known, a third one is not."""
+    files = [tmp_path / f"{name}.edf" for name in ("trains", "validates", "other")]
+    for number, file in enumerate(files):
+        write_edf(recording("Ada", seed=number, channels=2), file)
+    base = small(tmp_path / "base")
+    arguments = ["finetune", "--config", "patient", "--model.base", base, "--output", tmp_path / "run"]
+    arguments += ["--data.recordings", f"[{files[0]}]", "--data.validation_recordings", f"[{files[1]}]"]
+    arguments += ["--trainer.max_steps", "1", "--trainer.val_check_interval", "1", "--trainer.enable_progress_bar"]
+    assert main([*map(str, arguments), "false", "--data.windows", "4"]) == 0
+    model = tmp_path / "run" / "model"
+    read = [read_recording(file) for file in files]
+    assert read_training_recordings(model) == {recording_hash(read[0])}
+    renamed = tmp_path / "renamed.edf"
+    files[0].rename(renamed)
+    assert [trained_on(item, model) for item in (read_recording(renamed), *read[1:])] == [True, False, False]
+    assert trained_on(read[1], base) is None
+    save_training_subjects(base, [subject_hash("validates")])  # as older folders have it
+    assert trained_on(read[1], base)
+    with pytest.raises(
+        ValueError, match=r"validation_recordings \['renamed'\] are among those that base was trained on"
+    ):
+        refuse_seen_recordings([read_recording(renamed)], read_training_recordings(model))
