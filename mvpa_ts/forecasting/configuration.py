@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import keep_shares, keep_whole
+
+# What a network does whose saved configuration lacks these fields, for it was made before they were.
+BEFORE: dict[str, Any] = {"mixing_heads": 0, "channel_vectors": None, "position_size": 0, "covariate_maps": False}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,14 @@ class ForecastingConfig:
     channel_window : int or None
         Compare the content of channels at most this far apart, as `mvpa_attention` does. The cost of a step is then
         linear in the number of channels, in place of quadratic: from some 300 channels on.
+    mixing_heads : int
+        Heads of the linear path that read other channels (`ChannelMixing`); 0 leaves it to each channel alone.
+    channel_vectors : int or None
+        Number of channels, if each gets learnt vectors that say whom it reads in the linear path. For panels whose
+        order tells little. Channels that were not there in training have none and are read by their distance.
+    position_size : int
+        Coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward` then
+        needs. The linear path reads by place instead of by order; 0 is none.
     dropout : float
         On tokens, on the attention's output and inside the MLP.
     attention_dropout : float
@@ -56,6 +67,8 @@ class ForecastingConfig:
         network free of channel identities, so that it runs on any number of channels.
     future_size, historic_size, static_size : int
         Exogenous features known ahead, known in the past only, and constant.
+    covariate_maps : bool
+        Read the features that change with time in the linear path too.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool
@@ -72,16 +85,20 @@ class ForecastingConfig:
 
     horizon: int
     lookback: int
-    patch_length: int = 48
+    patch_length: int = 24
     patch_stride: int = 24
     dim: int = 32
     num_heads: int = 4
     mlp_dim: int = 64
     num_layers: int = 1
     components: tuple[str, ...] = COMPONENTS
-    channel_distance: Literal["absolute", "signed"] = "absolute"
+    channel_distance: Literal["absolute", "signed"] = "signed"
     max_channels: int = 32
     channel_window: int | None = None
+    mixing_heads: int = 12
+    channel_vectors: int | None = None
+    position_size: int = 0
+    covariate_maps: bool = True
     dropout: float = 0.3
     attention_dropout: float = 0.0
     head_dropout: float = 0.5
@@ -103,9 +120,11 @@ class ForecastingConfig:
         keep_whole(
             self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
             "max_channels", "channel_window", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
-            "bounded_channels",
+            "bounded_channels", "channel_vectors",
         )  # fmt: skip
-        keep_whole(self, 0, "num_layers", "future_size", "historic_size", "static_size")
+        keep_whole(
+            self, 0, "mixing_heads", "position_size", "num_layers", "future_size", "historic_size", "static_size"
+        )
         if not self.num_layers and self.future_size + self.historic_size + self.static_size:
             raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
         if self.num_layers and self.patch_length > self.lookback:
@@ -118,6 +137,9 @@ class ForecastingConfig:
         if self.num_layers and self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
+        for name in ("channel_vectors", "position_size"):
+            if getattr(self, name) and not self.mixing_heads:
+                raise ValueError(f"{name} needs mixing_heads of at least 1: nothing else reads it")
         if self.cycle_channels is not None and self.cycle_length is None:
             raise ValueError("cycle_channels needs cycle_length")
         if self.phase_weights and self.cycle_length is None:
@@ -134,6 +156,10 @@ class ForecastingConfig:
                 f"from 0, got {self.location_outputs}"
             )
         object.__setattr__(self, "components", checked_components(self.components))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps of a version that lacked some fields."""
+        self.__dict__.update({**BEFORE, **state})
 
     @property
     def segments(self) -> int:

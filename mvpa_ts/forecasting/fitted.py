@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mvpa_ts.checks import read_fields
-from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import checked_levels, in_order
 from mvpa_ts.weights import load_strictly, read_description, read_weights, save_model
@@ -100,7 +100,7 @@ class FittedForecaster:
         """
         path, weights = (Path(folder) / name for name in _FILES)
         description = read_description(path, _FORMAT)
-        network = ForecastingNetwork(read_fields(ForecastingConfig, description["config"], path))
+        network = ForecastingNetwork(read_fields(ForecastingConfig, {**BEFORE, **description["config"]}, path))
         load_strictly(network, read_weights(weights), weights)
         scaling, names = description["feature_scaling"], description["feature_names"]
         return cls(

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.mixing import ChannelMixing
 
 
 class ForecastingNetwork(nn.Module):
@@ -60,6 +61,23 @@ class ForecastingNetwork(nn.Module):
             self.register_buffer("lower", -widest)
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
+        self.mixing = None
+        if config.mixing_heads:
+            self.mixing = ChannelMixing(
+                config.mixing_heads,
+                config.lookback,
+                config.horizon * config.num_outputs,
+                max_channels=config.max_channels,
+                channel_distance=config.channel_distance,
+                channels=config.channel_vectors,
+                coordinates=config.position_size,
+            )
+        if config.covariate_maps:
+            for name, size in self._covariate_sizes().items():
+                # Zero, like all of the linear path.
+                self.register_parameter(
+                    f"{name}_map", nn.Parameter(torch.zeros(size, config.horizon * config.num_outputs))
+                )
 
     @property
     def unbounded(self) -> bool:
@@ -116,6 +134,9 @@ class ForecastingNetwork(nn.Module):
         future: Tensor | None = None,
         historic: Tensor | None = None,
         static: Tensor | None = None,
+        series: Tensor | None = None,
+        positions: Tensor | None = None,
+        units: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Forecast the horizon of each window.
 
@@ -131,6 +152,13 @@ class ForecastingNetwork(nn.Module):
         historic : Tensor, shape (B, L, C, X), optional
         static : Tensor, shape (C, S), optional
             Exogenous features known ahead, of the past, and constant.
+        series : integer Tensor, shape (C,), optional
+            Which of the `channel_vectors` each channel has; −1 is a series that was not there in training. By default
+            the channels are those of training, or, where their number is another, all new.
+        positions : Tensor, shape (C, position_size), optional
+        units : pair of Tensors, shape (C,) each, optional
+            Mean and deviation of each channel over its series, by which heads compare channels; by default 0 and 1,
+            as for series that were standardised.
 
         Returns
         -------
@@ -142,6 +170,7 @@ class ForecastingNetwork(nn.Module):
             The window length, the features or the phase do not fit the configuration.
         """
         self._check(x, mask, phase, future, historic, static)
+        self._check_channels(x, series, positions, units)
         config = self.config
         # Looked at where that is quick: a GPU would have to be waited for, and a compiled graph holds for any mask.
         quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -175,11 +204,79 @@ class ForecastingNetwork(nn.Module):
         if cycle is not None:
             forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
         forecast = forecast * scale[..., None] + location[..., None]
+        others = self._from_others(x, location, scale, future, historic, series, positions, units)
+        if others is not None:
+            forecast = forecast + others
         if config.level_reversion:
             forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
         if config.bounded_channels is not None:
             forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
+
+    def _covariate_sizes(self) -> dict[str, int]:
+        """Numbers of a channel's features over a window."""
+        config = self.config
+        sizes = {
+            "future": config.future_size * (config.lookback + config.horizon),
+            "historic": config.historic_size * config.lookback,
+        }
+        return {name: size for name, size in sizes.items() if size}
+
+    def _from_others(
+        self,
+        x: Tensor,
+        location: Tensor,
+        scale: Tensor,
+        future: Tensor | None,
+        historic: Tensor | None,
+        series: Tensor | None,
+        positions: Tensor | None,
+        units: tuple[Tensor, Tensor] | None,
+    ) -> Tensor | None:
+        """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
+        config = self.config
+        mean, unit = (x.new_zeros(()), x.new_ones(())) if units is None else units
+        added = None
+        if self.mixing is not None:
+            # Heads compare channels as they are, in units of their series: an instance's own scale would hide how
+            # much of one channel arrives in another.
+            added = self.mixing(
+                x * (scale / unit),
+                ((location - mean) / unit).expand_as(x[:, :1])[:, 0],
+                series=series,
+                positions=positions,
+                distances="channel" in config.components and not config.shuffle_channels,
+                vectors="content" in config.components,
+            )
+        if config.covariate_maps:
+            for name, features in (("future", future), ("historic", historic)):
+                if features is not None and name in self._covariate_sizes():
+                    mapped = rearrange(features, "b t c f -> b c (t f)") @ getattr(self, f"{name}_map")
+                    added = mapped if added is None else added + mapped
+        if added is None:
+            return None
+        added = rearrange(added, "b c (h m) -> b h c m", m=config.num_outputs)
+        return added if units is None else added * unit[:, None]
+
+    def _check_channels(
+        self, x: Tensor, series: Tensor | None, positions: Tensor | None, units: tuple[Tensor, Tensor] | None
+    ) -> None:
+        C, config = x.shape[2], self.config
+        if series is not None:
+            if config.channel_vectors is None:
+                raise ValueError("series needs a network with channel_vectors, this one has none")
+            if series.shape != (C,) or series.is_floating_point():
+                raise ValueError(
+                    f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"
+                )
+        size = config.position_size
+        if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
+            found = None if positions is None else tuple(positions.shape)
+            raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {found}")
+        if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
+            raise ValueError(f"positions must be finite, got {positions.tolist()}")
+        if units is not None and any(part.shape != (C,) for part in units):
+            raise ValueError(f"units must be two tensors of shape {(C,)}, got {[tuple(part.shape) for part in units]}")
 
     def _check(
         self,
@@ -227,7 +324,7 @@ def parameter_groups(
     """
     paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
     for name, parameter in network.named_parameters():
-        paths[not name.startswith("encoder.")].append(parameter)
+        paths[not name.startswith(("encoder.", "mixing."))].append(parameter)
     groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
     return [group for group in groups if group["params"]]
 

@@ -1,0 +1,169 @@
+"""The part of the linear path that reads other channels: MVPA whose weights are the same in every window."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Scores are the parameters times this, so that one learning rate suits scores and maps: with 1 the heads of the
+# travelling wave (experiments/structure.py) stay half as sharp after 400 steps.
+_SHARPNESS = 3.0
+_VECTOR_SIZE = 8
+# Share of training steps without channel vectors, so that the network also learns to do without them.
+_WITHOUT_VECTORS = 0.3
+# Above so many channels per codebook row, weights are never written out as a matrix of channels × channels.
+_DENSE_LIMIT = 8
+
+
+class ChannelMixing(nn.Module):
+    """Heads that average the look-backs of channels and map them linearly to the horizon.
+
+    The weight of channel c' for channel c is the softmax of what is left of the MVPA score when queries do not depend
+    on the window: ``w·K[c − c']``, one number for each head and distance, plus ``q_c·k_c'`` with learnt vectors of
+    the channels. A head's map has a column for every step of the look-back, so the lag needs no table of its own.
+    Head 0 starts at a channel itself, heads 1, 2, 3, … at distances +1, −1, +2, …: starting all alike, or at random,
+    leaves the heads of a short training blurred. The maps start at zero.
+
+    Without vectors and positions the cost is linear in the number of channels: those beyond the table share its end
+    rows and enter by two running sums.
+
+    Parameters
+    ----------
+    heads : int
+    lookback, outputs : int
+        Steps that are read, L, and numbers that are written for each channel, K.
+    max_channels : int
+        Rows R of the table on each side; channels further apart share the last row. Rows that no training window
+        reached are read as the furthest one that was.
+    channel_distance : {"absolute", "signed"}
+    channels : int, optional
+        Number of channels with vectors of their own.
+    coordinates : int
+        Numbers in a channel's position. With positions, heads look at places relative to the channel, each with a
+        centre and a width that are learnt, instead of at distances in the order of channels.
+    """
+
+    reach: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        lookback: int,
+        outputs: int,
+        *,
+        max_channels: int = 32,
+        channel_distance: Literal["absolute", "signed"] = "signed",
+        channels: int | None = None,
+        coordinates: int = 0,
+    ) -> None:
+        super().__init__()
+        self.signed, self.max_channels, self.channels = channel_distance == "signed", max_channels, channels
+        self.maps = nn.Parameter(torch.zeros(heads, lookback, outputs))
+        self.level_maps = nn.Parameter(torch.zeros(heads, outputs))
+        starts = torch.tensor([(head + 1) // 2 * (1 if head % 2 else -1) for head in range(heads)])
+        if coordinates:
+            # In units of the distance to the nearest channel; each head starts along one of the coordinates.
+            centre = torch.zeros(heads, coordinates)
+            centre[torch.arange(heads), (torch.arange(heads) + 1) // 2 % coordinates] = starts / coordinates
+            self.centre, self.log_width = nn.Parameter(centre), nn.Parameter(torch.zeros(heads, coordinates))
+        else:
+            rows = torch.arange(1 - max_channels if self.signed else 0, max_channels)
+            starts = starts if self.signed else torch.arange(heads)
+            scores = -(rows - starts[:, None]).square().clamp(max=4) + 0.1 * torch.randn(heads, len(rows))
+            self.distance_score = nn.Parameter(scores / _SHARPNESS)
+        if channels is not None:
+            self.channel_query = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE))
+            self.channel_key = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE) * 0.3)
+        self.register_buffer("reach", torch.tensor(0))
+
+    def forward(
+        self,
+        deviation: Tensor,
+        level: Tensor,
+        *,
+        series: Tensor | None = None,
+        positions: Tensor | None = None,
+        distances: bool = True,
+        vectors: bool = True,
+    ) -> Tensor:
+        """Map deviations from the level [B, L, C] and levels [B, C] of the windows to [B, C, K].
+
+        Parameters
+        ----------
+        series : integer Tensor, shape (C,), optional
+            Which vector each channel has; −1 is a channel that was not there in training, without one.
+        positions : Tensor, shape (C, k), optional
+        distances, vectors : bool
+            Terms of the score that count.
+        """
+        B, L, C = deviation.shape
+        H, _, K = self.maps.shape
+        if self.training and not torch.compiler.is_compiling():
+            self.reach.clamp_(min=C)
+        near = self._identities(C, series) if vectors else None
+        if near is None and positions is None and C / self.max_channels > _DENSE_LIMIT:
+            return self._linear(deviation, level, distances)
+        score = deviation.new_zeros(H, C, C)
+        if distances:
+            score = score + (self._distance_scores(C) if positions is None else self._position_scores(positions))
+        if near is not None:
+            score = score + near
+        weights = score.softmax(-1)
+        if K <= L:  # the smaller of the two is mixed
+            mapped = torch.einsum("blc,hlk->bhck", deviation, self.maps)
+            mixed = weights.transpose(0, 1).reshape(C, H * C) @ mapped.reshape(B, H * C, K)
+        else:
+            gathered = torch.einsum("hce,ble->bchl", weights, deviation)
+            mixed = gathered.reshape(B, C, H * L) @ self.maps.reshape(H * L, K)
+        differences = torch.einsum("hce,be->bch", weights, level) - level[..., None]
+        return mixed + differences @ self.level_maps
+
+    def _rows(self, distance: Tensor) -> Tensor:
+        reach = min(self.max_channels, int(self.reach) or self.max_channels) - 1
+        distance = distance.clamp(-reach, reach)
+        return distance + self.max_channels - 1 if self.signed else distance.abs()
+
+    def _distance_scores(self, C: int) -> Tensor:
+        channel = torch.arange(C, device=self.maps.device)
+        return _SHARPNESS * self.distance_score[:, self._rows(channel[:, None] - channel)]
+
+    def _position_scores(self, positions: Tensor) -> Tensor:
+        offset = positions[:, None] - positions
+        far = torch.cdist(positions, positions).fill_diagonal_(torch.inf)
+        unit = far.amin(1).median() if len(positions) > 1 else far.new_ones(())
+        offset = offset / unit.clamp(min=torch.finfo(unit.dtype).eps)
+        away = (offset - self.centre[:, None, None]) * (-self.log_width[:, None, None]).exp()
+        return -away.square().sum(-1)
+
+    def _identities(self, C: int, series: Tensor | None) -> Tensor | None:
+        """Scores from channel vectors [H, C, C]; None where no channel has any."""
+        if self.channels is None or (series is None and self.channels != C):
+            return None
+        if self.training and bool(torch.rand(()) < _WITHOUT_VECTORS):
+            return None
+        query, key = self.channel_query, self.channel_key
+        if series is not None:
+            known = (series >= 0)[:, None, None]
+            query, key = query[series.clamp(min=0)] * known, key[series.clamp(min=0)] * known
+        return torch.einsum("chd,ehd->hce", query, key) * (2.0 * _VECTOR_SIZE**-0.5)
+
+    def _linear(self, deviation: Tensor, level: Tensor, distances: bool) -> Tensor:
+        """As `forward`, with a sum over the table's distances and running sums beyond."""
+        B, _, C = deviation.shape
+        H, _, K = self.maps.shape
+        R = self.max_channels - 1
+        offsets = torch.arange(R, -R - 1, -1, device=deviation.device)  # of the key, seen from the query: c − c'
+        score = self.distance_score[:, self._rows(offsets)] * (_SHARPNESS if distances else 0.0)
+        weight = (score - score.amax(1, keepdim=True)).exp()  # [H, 2R + 1], of keys from c − R to c + R
+        mapped = torch.einsum("blc,hlk->bkhc", deviation, self.maps).reshape(B * K, H, C)
+        values = torch.cat([mapped, level[:, None].expand(B, H, C), level.new_ones(1, H, C)])
+        near = F.conv1d(values, weight[:, None], padding=R, groups=H)
+        before = F.pad(values.cumsum(-1)[..., : -R - 1], (R + 1, 0))  # sums over keys up to c − R − 1
+        after = F.pad(values.flip(-1).cumsum(-1).flip(-1)[..., R + 1 :], (0, R + 1))
+        sums = near + weight[:, :1] * before + weight[:, -1:] * after
+        mixed, levels, total = sums.split([B * K, B, 1])
+        differences = levels / total - level[:, None]
+        return (mixed / total).reshape(B, K, H, C).sum(2).mT + differences.mT @ self.level_maps
