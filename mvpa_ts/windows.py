@@ -182,7 +182,7 @@ class Windows:
         ------
         inputs : dict
             What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), `future`
-            (B, L + h, C, F); None where there is nothing.
+            (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
             Which targets count; None: all.
@@ -213,6 +213,7 @@ class Windows:
             "mask": None if observed is None else observed[:, :L],
             "phase": starts if self.positions is None else self.positions[starts],
             "future": future,
+            "units": values.new_tensor([[0.0, 1.0]]).expand(values.shape[2], 2),
         }
         return inputs, values[:, L:], counted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any
 
@@ -21,7 +21,7 @@ from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
 from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, MaskedWindows, PathRates, WeightAveraging
-from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
@@ -523,6 +523,17 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         output = losses.sorted_quantiles(output, self.loss)
         self._forecast = output if self.training and self.frequency_weight else None
         return losses.flattened(output, self.loss)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load weights; those of a version without heads in the linear path make the network of that version."""
+        if self.network.mixing is not None and not any(name.startswith("network.mixing.") for name in state_dict):
+            config = replace(self.network.config, **BEFORE)
+            if self.hparams["patch_len"] is None and config.num_layers:
+                patch = state_dict["network.encoder.embed.weight"].shape[1]
+                stride = max(1, patch // 2) if self.hparams["stride"] is None else config.patch_stride
+                config = replace(config, patch_length=patch, patch_stride=stride)
+            self.network = ForecastingNetwork(config)
+        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _order(self, device: torch.device) -> tuple[Any, Any]:
         """Indices that put the host's series into the wanted order and back."""

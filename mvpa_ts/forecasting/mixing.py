@@ -62,7 +62,6 @@ class ChannelMixing(nn.Module):
         super().__init__()
         self.signed, self.max_channels, self.channels = channel_distance == "signed", max_channels, channels
         self.maps = nn.Parameter(torch.zeros(heads, lookback, outputs))
-        self.level_maps = nn.Parameter(torch.zeros(heads, outputs))
         starts = torch.tensor([(head + 1) // 2 * (1 if head % 2 else -1) for head in range(heads)])
         if coordinates:
             # In units of the distance to the nearest channel; each head starts along one of the coordinates.
@@ -77,11 +76,11 @@ class ChannelMixing(nn.Module):
         if channels is not None:
             self.channel_query = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE))
             self.channel_key = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE) * 0.3)
-        self.register_buffer("reach", torch.tensor(0))
+        self.register_buffer("reach", torch.zeros(()))  # a float, for averages of buffers
 
     def forward(
         self,
-        deviation: Tensor,
+        x: Tensor,
         level: Tensor,
         *,
         series: Tensor | None = None,
@@ -89,7 +88,7 @@ class ChannelMixing(nn.Module):
         distances: bool = True,
         vectors: bool = True,
     ) -> Tensor:
-        """Map deviations from the level [B, L, C] and levels [B, C] of the windows to [B, C, K].
+        """Map look-backs [B, L, C] to [B, C, K]; each channel reads the others less its own level [B, C].
 
         Parameters
         ----------
@@ -99,31 +98,35 @@ class ChannelMixing(nn.Module):
         distances, vectors : bool
             Terms of the score that count.
         """
-        B, L, C = deviation.shape
+        B, L, C = x.shape
         H, _, K = self.maps.shape
         if self.training and not torch.compiler.is_compiling():
             self.reach.clamp_(min=C)
         near = self._identities(C, series) if vectors else None
         if near is None and positions is None and C / self.max_channels > _DENSE_LIMIT:
-            return self._linear(deviation, level, distances)
-        score = deviation.new_zeros(H, C, C)
+            return self._linear(x, distances) - self._own(level)
+        score = x.new_zeros(H, C, C)
         if distances:
             score = score + (self._distance_scores(C) if positions is None else self._position_scores(positions))
         if near is not None:
             score = score + near
         weights = score.softmax(-1)
         if K <= L:  # the smaller of the two is mixed
-            mapped = torch.einsum("blc,hlk->bhck", deviation, self.maps)
+            mapped = torch.einsum("blc,hlk->bhck", x, self.maps)
             mixed = weights.transpose(0, 1).reshape(C, H * C) @ mapped.reshape(B, H * C, K)
         else:
-            gathered = torch.einsum("hce,ble->bchl", weights, deviation)
+            gathered = torch.einsum("hce,ble->bchl", weights, x)
             mixed = gathered.reshape(B, C, H * L) @ self.maps.reshape(H * L, K)
-        differences = torch.einsum("hce,be->bch", weights, level) - level[..., None]
-        return mixed + differences @ self.level_maps
+        return mixed - self._own(level)
+
+    def _own(self, level: Tensor) -> Tensor:
+        """What all heads would write for look-backs that stand at a channel's level: weights sum to one."""
+        return level[..., None] * self.maps.sum((0, 1))
 
     def _rows(self, distance: Tensor) -> Tensor:
-        reach = min(self.max_channels, int(self.reach) or self.max_channels) - 1
-        distance = distance.clamp(-reach, reach)
+        trained = torch.where(self.reach > 0.0, self.reach.round(), float(self.max_channels))
+        reach = (trained.clamp(max=self.max_channels) - 1.0).to(distance.dtype)
+        distance = torch.minimum(torch.maximum(distance, -reach), reach)
         return distance + self.max_channels - 1 if self.signed else distance.abs()
 
     def _distance_scores(self, C: int) -> Tensor:
@@ -150,20 +153,19 @@ class ChannelMixing(nn.Module):
             query, key = query[series.clamp(min=0)] * known, key[series.clamp(min=0)] * known
         return torch.einsum("chd,ehd->hce", query, key) * (2.0 * _VECTOR_SIZE**-0.5)
 
-    def _linear(self, deviation: Tensor, level: Tensor, distances: bool) -> Tensor:
+    def _linear(self, x: Tensor, distances: bool) -> Tensor:
         """As `forward`, with a sum over the table's distances and running sums beyond."""
-        B, _, C = deviation.shape
+        B, _, C = x.shape
         H, _, K = self.maps.shape
         R = self.max_channels - 1
-        offsets = torch.arange(R, -R - 1, -1, device=deviation.device)  # of the key, seen from the query: c − c'
+        offsets = torch.arange(R, -R - 1, -1, device=x.device)  # of the key, seen from the query: c − c'
         score = self.distance_score[:, self._rows(offsets)] * (_SHARPNESS if distances else 0.0)
         weight = (score - score.amax(1, keepdim=True)).exp()  # [H, 2R + 1], of keys from c − R to c + R
-        mapped = torch.einsum("blc,hlk->bkhc", deviation, self.maps).reshape(B * K, H, C)
-        values = torch.cat([mapped, level[:, None].expand(B, H, C), level.new_ones(1, H, C)])
+        mapped = torch.einsum("blc,hlk->bkhc", x, self.maps).reshape(B * K, H, C)
+        values = torch.cat([mapped, x.new_ones(1, H, C)])
         near = F.conv1d(values, weight[:, None], padding=R, groups=H)
         before = F.pad(values.cumsum(-1)[..., : -R - 1], (R + 1, 0))  # sums over keys up to c − R − 1
         after = F.pad(values.flip(-1).cumsum(-1).flip(-1)[..., R + 1 :], (0, R + 1))
         sums = near + weight[:, :1] * before + weight[:, -1:] * after
-        mixed, levels, total = sums.split([B * K, B, 1])
-        differences = levels / total - level[:, None]
-        return (mixed / total).reshape(B, K, H, C).sum(2).mT + differences.mT @ self.level_maps
+        mixed, total = sums.split([B * K, 1])
+        return (mixed / total).reshape(B, K, H, C).sum(2).mT

@@ -136,7 +136,7 @@ class ForecastingNetwork(nn.Module):
         static: Tensor | None = None,
         series: Tensor | None = None,
         positions: Tensor | None = None,
-        units: tuple[Tensor, Tensor] | None = None,
+        units: Tensor | None = None,
     ) -> Tensor:
         """Forecast the horizon of each window.
 
@@ -156,9 +156,10 @@ class ForecastingNetwork(nn.Module):
             Which of the `channel_vectors` each channel has; −1 is a series that was not there in training. By default
             the channels are those of training, or, where their number is another, all new.
         positions : Tensor, shape (C, position_size), optional
-        units : pair of Tensors, shape (C,) each, optional
-            Mean and deviation of each channel over its series, by which heads compare channels; by default 0 and 1,
-            as for series that were standardised.
+        units : Tensor, shape (C, 2), optional
+            Mean and deviation of each channel over its series, by which heads compare channels; NaN where they are not
+            known. By default those of each window, which hide how much of one channel arrives in another: pass zeros
+            and ones for series that were standardised.
 
         Returns
         -------
@@ -213,6 +214,12 @@ class ForecastingNetwork(nn.Module):
             forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps of a version without heads in the linear path."""
+        super().__setstate__(state)
+        if "mixing" not in self._modules:
+            self.__dict__["mixing"] = None
+
     def _covariate_sizes(self) -> dict[str, int]:
         """Numbers of a channel's features over a window."""
         config = self.config
@@ -226,23 +233,26 @@ class ForecastingNetwork(nn.Module):
         self,
         x: Tensor,
         location: Tensor,
-        scale: Tensor,
+        window_scale: Tensor,
         future: Tensor | None,
         historic: Tensor | None,
         series: Tensor | None,
         positions: Tensor | None,
-        units: tuple[Tensor, Tensor] | None,
+        units: Tensor | None,
     ) -> Tensor | None:
         """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
         config = self.config
-        mean, unit = (x.new_zeros(()), x.new_ones(())) if units is None else units
+        level, scale = torch.zeros_like(location), window_scale
+        if units is not None:
+            known, (mean, deviation) = ~units.isnan().any(1), units.unbind(1)
+            scale = torch.where(known, deviation, window_scale)
+            if config.channel_levels:
+                level = torch.where(known, (location - mean) / scale, 0.0)
         added = None
         if self.mixing is not None:
-            # Heads compare channels as they are, in units of their series: an instance's own scale would hide how
-            # much of one channel arrives in another.
             added = self.mixing(
-                x * (scale / unit),
-                ((location - mean) / unit).expand_as(x[:, :1])[:, 0],
+                x * (window_scale / scale) + level,
+                level.expand_as(x[:, :1])[:, 0],
                 series=series,
                 positions=positions,
                 distances="channel" in config.components and not config.shuffle_channels,
@@ -256,11 +266,9 @@ class ForecastingNetwork(nn.Module):
         if added is None:
             return None
         added = rearrange(added, "b c (h m) -> b h c m", m=config.num_outputs)
-        return added if units is None else added * unit[:, None]
+        return added * scale[..., None]
 
-    def _check_channels(
-        self, x: Tensor, series: Tensor | None, positions: Tensor | None, units: tuple[Tensor, Tensor] | None
-    ) -> None:
+    def _check_channels(self, x: Tensor, series: Tensor | None, positions: Tensor | None, units: Tensor | None) -> None:
         C, config = x.shape[2], self.config
         if series is not None:
             if config.channel_vectors is None:
@@ -275,8 +283,8 @@ class ForecastingNetwork(nn.Module):
             raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {found}")
         if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
             raise ValueError(f"positions must be finite, got {positions.tolist()}")
-        if units is not None and any(part.shape != (C,) for part in units):
-            raise ValueError(f"units must be two tensors of shape {(C,)}, got {[tuple(part.shape) for part in units]}")
+        if units is not None and units.shape != (C, 2):
+            raise ValueError(f"units must have shape {(C, 2)}, got {tuple(units.shape)}")
 
     def _check(
         self,

@@ -153,6 +153,7 @@ def test_series_with_gaps_features_cycle_and_bounds(name: str, changes: dict[str
     config = ForecastingConfig(
         6, 24, patch_length=12, patch_stride=6, dim=16, num_heads=2, mlp_dim=16, num_outputs=len(LEVELS),
         future_size=2, cycle_length=7, phase_weights=True, individual_channels=3, bounded_channels=3,
+        channel_distance="absolute", mixing_heads=0, covariate_maps=False,
     )  # fmt: skip
     losses: list[float] = []
     training = ForecasterTraining(steps=STEPS, batch_size=32, **changes)

@@ -33,7 +33,14 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA channel-only": {"components": ("channel",)},
     "MVPA none": {"components": ()},
     "MVPA linear path alone": {"num_layers": 0},
+    "MVPA, default network": {"default_network": True},
 }
+# The network that the settings of each data set change, as it was before it had heads in the linear path, and what the
+# default of today decides instead in the row "MVPA, default network".
+FIRST: dict[str, Any] = {
+    "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0, "covariate_maps": False,
+}  # fmt: skip
+NETWORK = (*FIRST, "dim", "mlp_dim", "dropout", "attention_dropout", "head_dropout")
 # What the settings of each data set change; one cycle of the rate is best seen to its end.
 MVPA_TRAINING = ForecasterTraining(epochs=15, patience=15, averaging_warm_up=False)
 # Defaults of the long-term forecasting benchmark's scripts, which peers are trained by: MSE loss, Adam, 10 epochs, the
@@ -121,7 +128,9 @@ def build(
             settings["n_series"] = channels
         return Host(model_class(**settings, random_seed=seed)), replace(SCRIPT, **changed), settings
     if name.startswith("Linear"):
-        config = ForecastingConfig(horizon, lookback, num_layers=0, **_cycle(dataset, channels, "cycle" in name))
+        config = ForecastingConfig(
+            horizon, lookback, **FIRST, num_layers=0, **_cycle(dataset, channels, "cycle" in name)
+        )
         return ForecastingNetwork(config), replace(MVPA_TRAINING, learning_rate=2e-2), asdict(config)
     if name in MVPA_MODELS:
         return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback)
@@ -169,6 +178,11 @@ def configured(
     settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
     for name in ("individual_channels", "bounded_channels"):
         settings[name] = channels if settings.pop(name, False) else None
+    if settings.pop("default_network", False):
+        settings = {name: value for name, value in settings.items() if name not in NETWORK}
+        settings["channel_vectors"] = channels
+    else:
+        settings = {**FIRST, **settings}
     config = ForecastingConfig(horizon, lookback, **settings)
     return ForecastingNetwork(config), training, asdict(config)
 

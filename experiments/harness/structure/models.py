@@ -24,6 +24,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "MVPA, time + channel": {"components": ("time", "channel")},
     "MVPA, none": {"components": ()},
     "MVPA, no channel vectors": {"channel_vectors": None},
+    "MVPA, levels of channels": {"channel_levels": True},
     "MVPA, before": {
         "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0,
         "channel_vectors": None, "covariate_maps": False,
@@ -57,7 +58,7 @@ class Arm(nn.Module):
         if self.features == "historic" and future is not None:
             known = {"historic": future[:, : x.shape[1]]}
         if not self.alone:
-            return self.network(x, mask=inputs["mask"], **known)
+            return self.network(x, mask=inputs["mask"], units=inputs["units"], **known)
         # Every channel is a sample with one channel: nothing is read from another.
         C, mask = x.shape[2], inputs["mask"]
         known = {name: rearrange(tensor, "b t c f -> (b c) t 1 f") for name, tensor in known.items()}

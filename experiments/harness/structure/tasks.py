@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvpa_ts.channel_order import correlation_order
+from mvpa_ts.forecasting.channel_order import correlation_order
 from mvpa_ts.windows import Windows
 
 DELAY, NOISE, MEMORY = 8, 0.3, 0.9  # steps a channel, deviation of the noise, coefficient of the source

@@ -1,0 +1,187 @@
+"""Heads of the linear path that read other channels, against sums written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, make_network, make_windows
+
+from mvpa_ts.forecasting import mixing
+from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
+from mvpa_ts.forecasting.mixing import ChannelMixing
+from mvpa_ts.forecasting.network import ForecastingNetwork, location_scale
+
+
+def filled(outputs: int = 6, lookback: int = 10, **options: object) -> ChannelMixing:
+    torch.manual_seed(0)
+    heads = ChannelMixing(4, lookback, outputs, max_channels=5, **options).double().eval()  # type: ignore[arg-type]
+    for parameter in heads.parameters():
+        torch.nn.init.normal_(parameter)
+    return heads
+
+
+def level(x: torch.Tensor) -> torch.Tensor:
+    return x.mean(1)
+
+
+def by_hand(heads: ChannelMixing, x: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Softmax over channels, weighted sums of look-backs, one map a head."""
+    weight = np.exp(score - score.max(-1, keepdims=True))
+    weight /= weight.sum(-1, keepdims=True)
+    read = x[:, :, None] - x.mean(1)[:, None, :, None]  # [B, L, c, c'], less the level of the channel that reads
+    return np.einsum("hce,blce,hlk->bck", weight, read, heads.maps.detach().numpy())
+
+
+@pytest.mark.parametrize("outputs", [6, 13], ids=["maps first", "mixes first"])
+@pytest.mark.parametrize("distance", ["absolute", "signed"])
+@pytest.mark.parametrize("trained", [0, 3, 50])
+def test_distances_against_numpy(outputs: int, distance: str, trained: int) -> None:
+    heads = filled(outputs, channel_distance=distance)
+    heads.reach.fill_(trained)
+    x = torch.randn(2, 10, 8, dtype=torch.float64)
+    table, furthest = 3.0 * heads.distance_score.detach().numpy(), min(5, trained or 5) - 1
+    score = np.zeros((4, 8, 8))
+    for c in range(8):
+        for key in range(8):
+            apart = max(-furthest, min(furthest, c - key))
+            score[:, c, key] = table[:, abs(apart) if distance == "absolute" else apart + 4]
+    np.testing.assert_allclose(heads(x, level(x)).detach(), by_hand(heads, x.numpy(), score), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", ["absolute", "signed"])
+@pytest.mark.parametrize("trained", [0, 3])
+def test_many_channels_give_the_same_by_running_sums(
+    monkeypatch: pytest.MonkeyPatch, distance: str, trained: int
+) -> None:
+    heads = filled(channel_distance=distance)
+    heads.reach.fill_(trained)
+    x = torch.randn(2, 10, 47, dtype=torch.float64, requires_grad=True)
+    found = heads(x, level(x))
+    gradients = torch.autograd.grad(found.square().sum(), [x, *heads.parameters()])
+    monkeypatch.setattr(mixing, "_DENSE_LIMIT", 1000)
+    expected = heads(x, level(x))
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    for gradient, right in zip(
+        gradients, torch.autograd.grad(expected.square().sum(), [x, *heads.parameters()]), strict=True
+    ):
+        torch.testing.assert_close(gradient, right, rtol=1e-10, atol=1e-9)
+
+
+def test_vectors_of_series_that_were_not_there_are_left_out() -> None:
+    heads = filled(channels=8)
+    x = torch.randn(2, 10, 8, dtype=torch.float64)
+    everybody = heads(x, level(x))
+    assert torch.equal(everybody, heads(x, level(x), series=torch.arange(8)))
+    strangers = heads(x, level(x), series=torch.full((8,), -1))
+    assert not torch.allclose(strangers, everybody)
+    torch.testing.assert_close(strangers, heads(x, level(x), vectors=False))
+    # Another number of channels without names: all are new.
+    assert heads(x[:, :, :6], level(x[:, :, :6])).shape == (2, 6, 6)
+
+
+def test_vectors_go_with_their_series() -> None:
+    """Without distances, the order of channels makes no difference as long as vectors go along."""
+    heads, order = filled(channels=8), torch.randperm(8)
+    x = torch.randn(2, 10, 8, dtype=torch.float64)
+    expected = heads(x, level(x), distances=False)[:, order]
+    torch.testing.assert_close(heads(x[:, :, order], level(x[:, :, order]), series=order, distances=False), expected)
+
+
+def test_positions_are_read_by_place_not_by_order() -> None:
+    heads, order = filled(coordinates=2), torch.randperm(7)
+    x, places = torch.randn(2, 10, 7, dtype=torch.float64), torch.randn(7, 2, dtype=torch.float64)
+    found = heads(x, level(x), positions=places)
+    torch.testing.assert_close(heads(x[:, :, order], level(x[:, :, order]), positions=places[order]), found[:, order])
+    torch.testing.assert_close(heads(x, level(x), positions=100.0 * places + 3.0), found)
+
+
+def test_training_remembers_how_far_it_saw() -> None:
+    heads = filled()
+    heads.train()(torch.randn(1, 10, 3).double(), torch.zeros(1, 3))
+    assert heads.reach == 3
+    heads.eval()(torch.randn(1, 10, 4).double(), torch.zeros(1, 4))
+    assert heads.reach == 3
+
+
+@pytest.mark.parametrize("levels", [False, True])
+def test_units_decide_how_channels_are_compared(levels: bool) -> None:
+    network, x = make_network(channel_levels=levels), 100.0 * make_windows()
+    own = network(x)
+    unknown = torch.full((CHANNELS, 2), torch.nan)
+    torch.testing.assert_close(network(x, units=unknown), own)
+    units = torch.tensor([[0.0, 200.0], [500.0, 300.0], [-90.0, 50.0], [400.0, 1000.0], [0.0, 1.0]])
+    factor, shift = torch.tensor([2.0, 0.5, 1.0, 30.0, 7.0]), torch.tensor([0.0, 300.0, -900.0, 5.0, 40.0])
+    scaled = torch.stack([units[:, 0] * factor + shift, units[:, 1] * factor], dim=1)
+    torch.testing.assert_close(
+        network(x * factor + shift, units=scaled),
+        network(x, units=units) * factor[:, None] + shift[:, None],
+        rtol=1e-3,
+        atol=1.0,
+    )
+    # The heads read and write in these units.
+    alone = make_network(mixing_heads=0)
+    alone.load_state_dict({name: value for name, value in network.state_dict().items() if "mixing" not in name})
+    standard = (x - units[:, 0]) / units[:, 1]
+    if not levels:
+        standard = standard - standard.mean(1, keepdim=True)
+    added = network.mixing(standard, standard.mean(1)).mT * units[:, 1]
+    torch.testing.assert_close(network(x, units=units), alone(x) + added[..., None], rtol=1e-3, atol=1.0)
+
+
+@pytest.mark.parametrize("name", ["future", "historic"])
+def test_features_reach_the_linear_path(name: str) -> None:
+    network = make_network(num_layers=1, mixing_heads=0, **{f"{name}_size": 2})
+    steps = LOOKBACK + (HORIZON if name == "future" else 0)
+    features = torch.randn(3, steps, CHANNELS, 2)
+    x = make_windows()
+    with torch.no_grad():
+        network.encoder.head.weight.zero_()
+        if name == "future":
+            network.encoder.future_head.weight.zero_()
+    added = network(x, **{name: features}) - network(x, **{name: torch.zeros_like(features)})
+    flat = features.permute(0, 2, 1, 3).reshape(3, CHANNELS, -1)
+    expected = (flat @ getattr(network, f"{name}_map")).mT * location_scale(x, None)[1]
+    torch.testing.assert_close(added[..., 0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "message"),
+    [
+        ({}, {"series": torch.arange(5)}, "series needs a network with channel_vectors"),
+        ({"channel_vectors": 5}, {"series": torch.arange(4)}, r"series must be an integer tensor of shape \(5,\)"),
+        ({"channel_vectors": 5}, {"series": torch.ones(5)}, "series must be an integer tensor .*float32"),
+        ({}, {"positions": torch.zeros(5, 1)}, r"positions must be None \(position_size is 0\), got \(5, 1\)"),
+        ({"position_size": 1}, {}, r"positions must be \(5, 1\) \(position_size is 1\), got None"),
+        ({"position_size": 1}, {"positions": torch.zeros(4, 1)}, r"positions must be \(5, 1\) .*got \(4, 1\)"),
+        ({"position_size": 1}, {"positions": torch.full((5, 1), torch.nan)}, "positions must be finite, got"),
+        ({}, {"units": torch.ones(5)}, r"units must have shape \(5, 2\), got \(5,\)"),
+    ],
+    ids=str,
+)
+def test_bad_input(options: dict, inputs: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_network(**options)(make_windows(), **inputs)
+
+
+@pytest.mark.parametrize("name", ["channel_vectors", "channel_levels", "position_size"])
+def test_what_nothing_would_read(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):
+        make_config(mixing_heads=0, **{name: 2})
+
+
+def test_a_pickle_without_the_new_fields_is_a_network_without_them() -> None:
+    state = {name: value for name, value in vars(make_config()).items() if name not in BEFORE}
+    old = ForecastingConfig.__new__(ForecastingConfig)
+    old.__setstate__(state)
+    assert {name: getattr(old, name) for name in BEFORE} == BEFORE
+    assert ForecastingNetwork(old).mixing is None
+
+
+def test_an_average_of_buffers_keeps_the_reach() -> None:
+    network = make_network().train()
+    average = torch.optim.swa_utils.AveragedModel(network, use_buffers=True)
+    for _ in range(3):
+        network(make_windows())
+        average.update_parameters(network)
+    assert average.module.mixing.reach == CHANNELS
