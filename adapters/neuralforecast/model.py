@@ -68,6 +68,10 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
     channel_distance : {"absolute", "signed"}
     max_channels : int
         Channels further apart than this share what is learnt about their distance.
+    mixing_heads : int
+        Heads of the linear path that read the other series; 0 leaves it to each series alone.
+    covariate_maps : bool
+        Read exogenous columns that change with time in the linear path too.
     channel_window : int, optional
         Compare the content of series at most this far apart in the order of the series, 1 to ``n_series - 1``. The cost
         of a step is then linear in `n_series`.
@@ -168,6 +172,8 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         components: Sequence[str] = _DEFAULT["components"],
         channel_distance: str = _DEFAULT["channel_distance"],
         max_channels: int = _DEFAULT["max_channels"],
+        mixing_heads: int = _DEFAULT["mixing_heads"],
+        covariate_maps: bool = _DEFAULT["covariate_maps"],
         channel_window: int | None = _DEFAULT["channel_window"],
         cycle_length: int | None = _DEFAULT["cycle_length"],
         cycle_column: str | None = None,
@@ -315,6 +321,8 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
                 components=components,  # type: ignore[arg-type]
                 channel_distance=channel_distance,  # type: ignore[arg-type]
                 max_channels=max_channels,
+                mixing_heads=mixing_heads,
+                covariate_maps=covariate_maps,
                 channel_window=channel_window,
                 dropout=dropout,
                 attention_dropout=attn_dropout,

@@ -37,7 +37,7 @@ class MVPAForecaster(BaseForecaster):
         Steps to look back at. By default twice the horizon and at least 96, but no more than two thirds of the rows
         that precede the last horizon.
     patch_length, patch_stride : int, optional
-        Steps in a token and between tokens; by default 48, at most half of `input_size`, and half of that.
+        Steps in a token and between tokens; by default 24, at most half of `input_size`, and half of that.
     dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, dropout,
     attention_dropout, head_dropout, shuffle_channels
         As in `ForecastingConfig`. The columns of `y` are the channels, in their order; `channel_window` must be smaller

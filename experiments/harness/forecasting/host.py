@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from harness.forecasting.models import CYCLES, LOOKBACK, MVPA_TRAINING
+from harness.forecasting.models import CYCLES, FIRST, LOOKBACK, MVPA_TRAINING
 from harness.forecasting.settings import MVPA_SETTINGS
 
 from mvpa_ts.adapters.neuralforecast import MVPA
@@ -28,7 +28,7 @@ def host_model(
     dataset: str, horizon: int, channels: int, settings: dict[str, Any], *, lookback: int = LOOKBACK, **options: Any
 ) -> MVPA:
     """A model with settings written as in `MVPA_SETTINGS`; `options` are the host's, and win."""
-    settings = dict(settings)
+    settings = {**FIRST, **settings}
     training = dict(settings.pop("training", {}))
     rate = training.get("learning_rate", MVPA_TRAINING.learning_rate)
     chosen: dict[str, Any] = {
