@@ -56,6 +56,8 @@ class MVPAttention(nn.Module):
     torch.Size([2, 6, 5, 32])
     """
 
+    channel_window: int | None = None  # for pickles of a version that had none
+
     def __init__(
         self,
         dim: int,
