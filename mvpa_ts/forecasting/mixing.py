@@ -147,7 +147,8 @@ class ChannelMixing(nn.Module):
             return None
         if self.training and bool(torch.rand(()) < _WITHOUT_VECTORS):
             return None
-        query, key = self.channel_query, self.channel_key
+        query: Tensor = self.channel_query
+        key: Tensor = self.channel_key
         if series is not None:
             known = (series >= 0)[:, None, None]
             query, key = query[series.clamp(min=0)] * known, key[series.clamp(min=0)] * known
