@@ -14,7 +14,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults lint types unit smoke format clean $(QUICK)
+.PHONY: help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -41,6 +41,9 @@ gpu-forecasting:  ## Train the forecasting models on this machine's GPU, 9 minut
 	PYTHONPATH=. $(PYTHON) experiments/forecasting.py --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
 		--models MVPA $(GPU_PEERS) "Linear + cycle" "MVPA content-only" "MVPA time-only" "MVPA channel-only" \
 		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting/forecasting_gpu.csv $(GPU_FORECASTING)
+
+fuzz: $(VENV)/.project  ## Read 1000 mutated files of each format within limits of memory and time (an hour)
+	$(BIN)/python tests/fuzz/run.py
 
 faults: $(VENV)/.project  ## Kill tasks 200 times, fill their disk, and look what they lose (20 minutes)
 	$(BIN)/python experiments/faults.py

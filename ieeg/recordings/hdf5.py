@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_CHUNK_BYTES = 2**29
 """Of one chunk after decompression; SWEC's, 3 min of 128 channels at 1024 Hz, have 94 MB."""
+_HEAP_WINDOW = 2**25
 
 
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
@@ -33,6 +36,73 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
         return h5py.File(path, "r", **options)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path} cannot be opened: truncated, damaged or no HDF5 file") from error
+
+
+def check_heaps(path: Path) -> None:
+    """Raise a ValueError where a file's texts and lists of other files are damaged so that HDF5 would hang or crash.
+
+    HDF5 2.0 walks such a heap by the sizes that its objects state, for ever where one is 0, and takes the number of
+    sources of a virtual data set as it is. Heaps are looked for in the first and the last 32 MiB.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        for start in sorted({0, max(size - _HEAP_WINDOW, 0)}):
+            file.seek(start)
+            content = file.read(_HEAP_WINDOW)
+            for match in re.finditer(rb"GCOL\x01\0\0\0", content):
+                begin = match.start()
+                length = int.from_bytes(content[begin + 8 : begin + 16], "little")
+                if not 16 <= length <= size - start - begin:
+                    raise ValueError(f"{path} is truncated or damaged: a list of texts ends after the file")
+                if not _walks(content[begin : begin + length]):
+                    raise ValueError(f"{path} is damaged: a list of texts or of other files cannot be read")
+
+
+def _walks(heap: bytes) -> bool:
+    """Whether the objects of a global heap follow one another to its end."""
+    position = 16
+    while position + 16 <= len(heap):
+        index, _, _, length = struct.unpack_from("<HHIQ", heap, position)
+        if index == 0:  # free space, whose length counts its own header
+            if not 16 <= length <= len(heap) - position:
+                return False
+            position += length
+            continue
+        if length > len(heap) - position - 16:
+            return False
+        block = heap[position + 16 : position + 16 + length]
+        # No text begins so; the sources of a virtual data set do, with their number after it.
+        if len(block) > 12 and block[0] in (0, 1) and int.from_bytes(block[1:9], "little") > length:
+            return False
+        position += 16 + -(-length // 8) * 8
+    return True
+
+
+def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.ndarray | None:
+    """The values of an attribute, None where there is none or it is no number.
+
+    Parameters
+    ----------
+    file : h5py.File
+    name : str
+    texts : bool
+        Read texts of any length too, for which HDF5 reads the file's heap; see `check_heaps`.
+    """
+    if name not in file.attrs:
+        return None
+    attribute = file.attrs.get_id(name)
+    if np.prod(attribute.shape, dtype=float) > 100 or attribute.dtype.itemsize > 1000:
+        return None
+    if attribute.dtype.kind not in "fiuS" and not (texts and _is_text(attribute.dtype)):
+        return None
+    return np.ravel(file.attrs[name])
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether h5py reads a type as texts of any length."""
+    import h5py
+
+    return h5py.check_string_dtype(dtype) is not None
 
 
 def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:

@@ -19,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
-from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, local_object, open_hdf5, small_array
+from mvpa_ts.ieeg.recordings.hdf5 import (
+    check_heaps,
+    local_dataset,
+    local_object,
+    open_hdf5,
+    small_array,
+    small_attribute,
+)
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
 
 if TYPE_CHECKING:
@@ -236,6 +243,7 @@ def _read_total(
     total: Path, parts: list[Part], rate: float | None, channels: int | None
 ) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
     """What the total file says, with the parts to read; raises where it contradicts the parts."""
+    check_heaps(total)
     with damage_is_an_error(total), open_hdf5(total) as file:
         signal = _signal(file, total, virtual=True)
         own_rate = _rate(file, total)
@@ -248,7 +256,7 @@ def _read_total(
         else:
             _check_sources(total, signal, parts, file)
         seizures = _seizures(file, total)
-        stated = {key: _plain(file.attrs[key]) for key in ("age", "sex") if key in file.attrs}  # never a name
+        stated = {key: _plain(small_attribute(file, key, texts=True)) for key in ("age", "sex")}  # never a name
         attributes = {key: value for key, value in stated.items() if value is not None}
     return own_rate, signal.shape[0], parts, seizures, attributes
 
@@ -289,16 +297,17 @@ def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
         raise ValueError(f"{path}: {SIGNAL} must have shape (channels, samples), it has {dataset.shape}")
     if len(dataset) > MAX_CHANNELS:
         raise ValueError(f"{path}: {SIGNAL} must have at most {MAX_CHANNELS} channels, it has {len(dataset)}")
-    stated = file.attrs.get("channels")
-    if stated is not None and np.size(stated) == 1 and int(np.ravel(stated)[0]) != dataset.shape[0]:
-        raise ValueError(f"{path} states {int(np.ravel(stated)[0])} channels and holds {dataset.shape[0]}")
+    stated = small_attribute(file, "channels")
+    if stated is not None and len(stated) == 1 and stated.dtype.kind in "iuf" and stated[0] != len(dataset):
+        raise ValueError(f"{path} states {stated[0]} channels and holds {len(dataset)}")
     return dataset
 
 
 def _rate(file: h5py.File, path: Path) -> float:
-    value = np.ravel(file.attrs.get("sampling_rate", []))
-    if len(value) != 1 or float(value[0]) not in RATES:
-        raise ValueError(f"{path}: sampling_rate must be 512 or 1024 Hz, got {value.tolist() or 'none'}")
+    value = small_attribute(file, "sampling_rate")
+    if value is None or len(value) != 1 or value.dtype.kind not in "iuf" or float(value[0]) not in RATES:
+        stated = "none" if value is None else value.tolist()
+        raise ValueError(f"{path}: sampling_rate must be 512 or 1024 Hz, got {stated}")
     return float(value[0])
 
 
@@ -335,11 +344,10 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _plain(value: Any) -> str | float | None:
+def _plain(value: NDArray[Any] | None) -> str | float | None:
     """A text or number, None for anything else."""
-    values = np.ravel(value)
-    if len(values) != 1:
+    if value is None or len(value) != 1:
         return None
-    if isinstance(values[0], bytes | str):
-        return _text(values[0])[:20]
-    return values[0].item() if values.dtype.kind in "fiu" else None
+    if isinstance(value[0], bytes | str):
+        return _text(value[0])[:20]
+    return value[0].item() if value.dtype.kind in "fiu" else None

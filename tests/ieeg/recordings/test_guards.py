@@ -155,6 +155,20 @@ class TestSwec:
         change(folder / "ID90_part_1.h5", rewrite)
         refused(folder, r"ID90_part_1\.h5 is truncated: data/ieeg has 5 of its 12 chunks")
 
+    @pytest.mark.parametrize(
+        ("offset", "content"),
+        [(0, bytes(8)), (1, (2**62).to_bytes(8, "little")), (-8, b"\xff\xff\xff"), (-8, b"\x10")],
+        ids=["no source", "2⁶² sources", "larger than the heap", "smaller than it is"],
+    )
+    def test_a_damaged_list_of_sources(self, folder, offset, content):
+        """HDF5 2.0 waits for ever for the end of such a list, or is killed."""
+        total = folder / "ID90_total.h5"
+        place = total.read_bytes().index(b"\x01\x02\0\0\0\0\0\0\0\0ID90_part_1.h5")
+        with total.open("r+b") as file:
+            file.seek(place + offset)
+            file.write(content)
+        assert "ID90_total.h5" in refused(folder, "is damaged: a list of texts|cannot be read: truncated, damaged")
+
     def test_a_file_that_is_a_pipe(self, folder):
         (folder / "ID90_part_2.h5").unlink()
         os.mkfifo(folder / "ID90_part_2.h5")
