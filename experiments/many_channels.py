@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_benchmark import hardware, process_status
+from harness.tables import hardware
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, mvpa_attention
@@ -166,6 +166,12 @@ def measured(run: Callable[[], Any]) -> dict[str, Any]:
     return {"seconds": round(seconds, 3), "peak_gib": round((process_status("VmHWM") - before) / 2**30, 3)}
 
 
+def process_status(field: str) -> int:
+    """A size in bytes from this process's status; its own peak, where `getrusage` would include the parent's."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
 def network_step(name: str, C: int) -> Callable[[], None]:
     """A training step on windows of C channels."""
     torch.manual_seed(0)
@@ -198,15 +204,12 @@ def build(name: str, C: int, x: Tensor) -> tuple[nn.Module, Callable[[], Tensor]
 
 def markdown(results: dict[str, Any]) -> str:
     """The results as two tables."""
-    machine = results["hardware"]
     memory = results["memory"]
     first = results["attention"][0]
     lines = [
         "# Many channels",
         "",
-        f"{machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch {machine['torch']}; load "
-        f"average at the start {machine['load_average_at_start']} on {machine['cores']} cores. "
-        "`experiments/many_channels.py`.",
+        f"{results['hardware']}; one thread. `experiments/many_channels.py`.",
         "",
         f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
         "channel keys",
