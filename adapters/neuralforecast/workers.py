@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 _HEARTBEAT, _GRACE = 60, 300  # seconds; a worker that is silent for longer is taken for dead
-_RETRIES = 1  # a trial that kills its process twice, for want of memory, is not drawn a third time
+_RETRIES = 5  # a trial that kills each process, for want of memory, is not drawn for ever
 
 
 def opened_database(url: str) -> RDBStorage:

@@ -1,0 +1,191 @@
+"""What `SECURITY.md` promises of every reader: no code from files, no network unless asked, no identity in outputs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+FILES = Path(__file__).parent / "fixtures" / "before_the_move"
+
+
+class Code:
+    """What a pickle would run: it leaves a file behind."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return os.mkdir, (str(self.mark),)
+
+
+def _model(folder: Path) -> Any:
+    from mvpa_ts.ieeg import MVPFormer
+
+    return MVPFormer.from_pretrained(folder)
+
+
+def _adapter(folder: Path) -> Any:
+    from mvpa_ts.ieeg.model.lora import load_finetuned
+
+    return load_finetuned(folder, base=FILES / "base")
+
+
+def _checkpoint(file: Path) -> Any:
+    from mvpa_ts.ieeg.training.pretraining import load_pretrained
+
+    return load_pretrained(file)
+
+
+def _released(file: Path) -> Any:
+    from mvpa_ts.ieeg import load_released, mvpformer_tiny
+
+    return load_released(file, mvpformer_tiny())
+
+
+def _forecaster(folder: Path) -> Any:
+    from mvpa_ts.forecasting.fitted import FittedForecaster
+
+    return FittedForecaster.from_files(folder)
+
+
+def _classifier(folder: Path) -> Any:
+    from mvpa_ts.classification import FittedClassifier
+
+    return FittedClassifier.from_files(folder)
+
+
+# Of each reader: a sound file or folder, and the file in it that holds weights.
+READERS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
+    "model": (_model, "base", "model.safetensors"),
+    "adapter": (_adapter, "finetuned/adapter", "adapter_model.safetensors"),
+    "checkpoint": (_checkpoint, "pretraining.ckpt", ""),
+    "released": (_released, "pretraining.ckpt", ""),
+    "forecaster": (_forecaster, "forecaster_files", "forecaster.safetensors"),
+    "classifier": (_classifier, "classifier_files", "classifier.safetensors"),
+}
+
+
+@pytest.mark.parametrize("form", ["pickle", "torch", "torch of old"])
+@pytest.mark.parametrize("name", READERS)
+def test_no_code_from_files(tmp_path, name, form):
+    read, source, weights = READERS[name]
+    path = tmp_path / "file"
+    (shutil.copytree if (FILES / source).is_dir() else shutil.copyfile)(FILES / source, path)
+    mark = tmp_path / "code has run"
+    content = {"state_dict": {}, "code": Code(mark)}
+    with (path / weights if weights else path).open("wb") as file:
+        if form == "pickle":
+            pickle.dump(content, file)
+        else:
+            torch.save(content, file, _use_new_zipfile_serialization=form == "torch")
+    with pytest.raises((ValueError, OSError)):
+        read(path)
+    assert not mark.exists()
+
+
+def test_code_in_a_pickle_would_leave_its_mark(tmp_path):
+    """The test above could fail."""
+    pickle.loads(pickle.dumps(Code(tmp_path / "mark")))
+    assert (tmp_path / "mark").exists()
+
+
+_asked: list[str] = []
+_watching = False
+
+
+def _note(event: str, arguments: tuple) -> None:
+    if _watching and event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request"):
+        _asked.append(f"{event} {arguments}")
+
+
+@contextmanager
+def network_noted() -> Iterator[list[str]]:
+    """Everything that asks the network inside the block; the hook itself cannot be removed."""
+    global _watching
+    _asked.clear()
+    _watching = True
+    try:
+        yield _asked
+    finally:
+        _watching = False
+
+
+sys.addaudithook(_note)
+
+
+def test_network_is_noted():
+    import socket
+
+    with network_noted() as asked, socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(("127.0.0.1", 1))
+    assert len(asked) == 1
+
+
+def test_import_asks_no_network():
+    code = """
+import pkgutil, sys
+asked = []
+sys.addaudithook(lambda event, _: asked.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
+import mvpa_ts, mvpa_ts.ieeg, mvpa_ts.adapters
+for package in (mvpa_ts, mvpa_ts.ieeg):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if "triton" not in module.name:
+            __import__(module.name)
+assert not asked, asked
+"""
+    result = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_training_asks_no_network():
+    from mvpa_ts import ForecastingConfig
+    from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    from mvpa_ts.forecasting.training import ForecasterTraining, fit_forecaster
+    from mvpa_ts.windows import Series
+
+    wave = np.sin(np.arange(60) / 3)
+    with network_noted() as asked:
+        config = ForecastingConfig(4, 16, patch_length=8, patch_stride=4, dim=4, num_heads=2, mlp_dim=4, num_outputs=3)
+        fit_forecaster([Series(wave[:, None])], config, ForecasterTraining(steps=2), levels=(0.1, 0.5, 0.9))
+        series = [wave[None] * (1 + row % 2) for row in range(6)]
+        fit_classifier(series, [row % 2 for row in range(6)], training=ClassificationTraining(steps=2))
+    assert asked == []
+
+
+def test_detection_asks_no_network_and_writes_no_identity(tmp_path, capfd):
+    """A patient's name, code and dates stand in the file's header and in an annotation, and nowhere else."""
+    edfio = pytest.importorskip("edfio")
+    from mvpa_ts.ieeg.commands.main import main
+
+    generator = np.random.default_rng(0)
+    signals = [
+        edfio.EdfSignal(generator.normal(0, 50, 512 * 40), 512, label=f"A{n}", physical_dimension="uV") for n in (1, 2)
+    ]
+    patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
+    note = edfio.EdfAnnotation(3, 0, "Jane Roe moves")
+    edfio.Edf(signals, patient=patient, annotations=[note]).write(tmp_path / "recording.edf")
+    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(FILES / "finetuned" / "model")]
+    with network_noted() as asked:
+        assert main([*arguments, "-o", str(tmp_path / "found"), "--channels", "all"]) == 0
+    assert asked == []
+    written = [path for path in (tmp_path / "found").rglob("*") if path.is_file()]
+    assert {path.name for path in written} >= {"events.tsv", "probabilities.tsv", "run.json", "report.html"}
+    printed = "".join(capfd.readouterr())
+    for text in (*(path.read_text() for path in written), printed):
+        words = re.sub(r"base64,[\w+/=]+", "", text)  # figures
+        assert not [private for private in ("Jane", "Roe", "X99", "1970") if private in words]
