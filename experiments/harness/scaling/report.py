@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,14 +16,27 @@ from harness.scaling.formulas import (
 )
 from harness.tables import RESULTS
 
-from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
+from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
+from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, SwecSubject, swec_subjects
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
-# Distinct 5 s channel segments of the SWEC set, as given, for it was not at hand; each lies in up to 100 windows.
 PAPER_SET = "the paper's 18 for training"
-SEGMENTS = {"all 68 subjects": 388.5e6, "without the 18 duplicates": 274.5e6, PAPER_SET: 114.0e6}
+
+
+def channel_segments(subjects: Iterable[SwecSubject]) -> int:
+    """Distinct 5 s segments of one channel; each lies in up to 100 windows."""
+    return round(sum(subject.channels * subject.hours * 3600 / SEGMENT_SECONDS for subject in subjects))
+
+
+# From the paper's table, which states the channels and hours of each subject.
+SEGMENTS = {
+    "all 68 subjects": channel_segments(swec_subjects()),
+    "without the 18 duplicates": channel_segments(s for s in swec_subjects() if s.subject not in SWEC_DUPLICATES),
+    PAPER_SET: channel_segments(s for s in swec_subjects() if s.subject in PAPER_TRAIN),
+}
 CONTEXT, CHANNELS = 100, 88
 GPUS = (1, 8, 64, 512)
 BATCH = 8  # windows of one GPU in a step
