@@ -149,7 +149,7 @@ def has(table: Path, configuration: Configuration, seed: int) -> bool:
 
 def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     """The rows with the paper's below each."""
-    subjects, simulated = rows["subjects"], rows["row"].str.contains("tiny").any()
+    subjects, simulated = rows["subjects"], rows["row"].str.contains("tiny|small").any()
     what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
     lead = (
         f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "

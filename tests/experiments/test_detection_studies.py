@@ -288,7 +288,8 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
 
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "speech", "volume"])
+    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume"]
+    monkeypatch.setattr(sys, "argv", ["treebank", *options])
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     treebank.main()
@@ -296,7 +297,7 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     assert set(rows["task"]) == {"speech", "volume"}
     assert set(rows["channels"]) == {10, 12}
     assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
-    assert "PopT: cited, not run." in capsys.readouterr().out
+    assert "| *PopT* | 0.62 | 0.76 | 0.81 | 0.83 |" in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
 
@@ -312,12 +313,13 @@ def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, mo
     monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
-    for options in ([], ["--finetuning", "lora"]):
+    for options in (["--finetuning", "probe"], []):
         monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
         treebank.main()
     rows = pd.read_csv(tmp_path / "treebank.csv").set_index("model")
     assert rows.loc[["random weights, probe"], "channels"].tolist() == probed
     assert rows.loc[["random weights, lora"], "roc_auc"].tolist() == [0.25]
+    assert rows.loc[["random weights, lora"], "channels"].tolist() == [10]  # the first of the counts in a quick run
 
 
 def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, capsys):
@@ -332,7 +334,8 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     for tasks, expected in ((["speech"], None), (["speech", "volume"], {"volume"})):
-        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", *tasks])
+        options = ["--simulated", "--quick", "--finetuning", "probe"]
+        monkeypatch.setattr(sys, "argv", ["treebank", *options, "--tasks", *tasks])
         treebank.main()
         text = capsys.readouterr().out
         assert "speech, popt, blocked: not run: the split's" in text

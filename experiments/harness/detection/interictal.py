@@ -89,7 +89,7 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
         "Segments of 3 s, finetuned on the first four patients and tested on the others; pathology against all else. "
         "F1 is pooled over segments, sensitivity and specificity are averages over patients. "
     )
-    if rows["row"].str.contains("tiny").any():
+    if rows["row"].str.contains("tiny|small").any():
         lead += "Ours are on simulated segments in the layout of both sets; the paper's, in italics, on the sets."
     machines = ", ".join(rows["hardware"].unique())
     return lead + "\n\n" + "\n".join(lines) + f"\n\nMeasured on {machines}; one thread.\n"

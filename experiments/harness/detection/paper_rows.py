@@ -45,7 +45,8 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
         if not own.empty:
             lines.append(_line(own["row"].iloc[0], own[[*COLUMNS]].mean().to_dict()))
         if configuration.printed is not None:
-            text = "the paper" if not own.empty else f"the paper: {configuration.row}, not run here"
+            theirs = configuration.row.replace("-tiny", "-S").replace("-small", "-M")
+            text = "the paper" if not own.empty else f"the paper: {theirs}, not run here"
             lines.append(_line(f"*{text}*", printed(configuration.printed)))
     lines += [_line(f"*the paper: {model}, cited, not run*", printed(name)) for model, name in CITED.items()]
     return "\n".join(lines) + "\n"
