@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,12 +14,28 @@ T = TypeVar("T")
 def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:
     """A dataclass from the fields of a JSON object, whose lists become tuples; a missing field has its default.
 
-    Raises ValueError for fields that the class does not have.
+    Raises ValueError where `values` is no object, for fields that the class does not have, and where a value is missing
+    or of another kind.
     """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{source} must hold an object of the fields of {kind.__name__}, got {values!r:.100}")
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - names):
         raise ValueError(f"{source} has unknown fields of {kind.__name__}: {', '.join(unknown)}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    try:
+        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{source} does not hold the fields of {kind.__name__}: {error}") from error
+
+
+def check_numbers(values: Any, length: int | None, source: object) -> None:
+    """Raise a ValueError where `values` is no list of finite numbers, or not of this length."""
+    numbers = isinstance(values, (list, tuple)) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) for value in values
+    )
+    if not numbers or (length is not None and len(values) != length):
+        size = "" if length is None else f"{length} "
+        raise ValueError(f"{source} must hold {size}finite numbers, got {values!r:.100}")
 
 
 def keep_whole(config: Any, least: int, *names: str) -> None:

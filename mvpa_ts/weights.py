@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from mvpa_ts.files import read_config, replaced
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def weight_hash(model: nn.Module) -> str:
@@ -97,12 +98,54 @@ def save_model(
                 os.fsync(file.fileno())
 
 
-def read_description(path: Path, expected: str) -> dict[str, Any]:
-    """The JSON object beside weights; a ValueError says where it is none, or not of the expected "format"."""
+def read_description(path: Path, expected: str, *fields: str) -> dict[str, Any]:
+    """The JSON object beside weights; a ValueError says where it is none, of another "format" or incomplete."""
     description = read_config(path)
     if description.get("format") != expected:
-        raise ValueError(f"{path} must have format {expected!r}, got {description.get('format')!r}")
+        raise ValueError(f"{path} must have format {expected!r}, got {description.get('format')!r:.100}")
+    if missing := [field for field in fields if field not in description]:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it is damaged")
     return description
+
+
+def check_sizes(description: Mapping[str, Any], weights: Mapping[str, Tensor], source: object) -> None:
+    """Raise a ValueError where a whole number of a description is larger than its weights allow.
+
+    No size of a network is larger than the number of its weights, and it has no more layers than tensors. Without this,
+    a description of a few bytes asks for all memory.
+    """
+    numbers = sum(tensor.numel() for tensor in weights.values())
+    for name, value in description.items():
+        most = len(weights) if name in ("num_layers", "num_networks") else max(numbers, 1000)
+        if isinstance(value, int) and not 0 <= value <= most:
+            raise ValueError(f"{source}: {name} must lie between 0 and {most}, as its weights have it, got {value}")
+
+
+def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source: object) -> Module:
+    """A module that holds these weights, made only when its sizes are known to be theirs.
+
+    Parameters
+    ----------
+    build : callable
+        Makes the module; called a first time on the meta device, where it takes no memory.
+    weights : mapping of str to Tensor
+    source : object
+        Names the weights in errors.
+
+    Raises
+    ------
+    ValueError
+        As `load_strictly`, or the module cannot be made at all.
+    """
+    try:
+        with torch.device("meta"):
+            skeleton = build()
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ValueError(f"{source}: no network of such sizes can be made ({error})") from error
+    check_tensors(skeleton.state_dict(), weights, source)
+    module = build()
+    load_strictly(module, weights, source)
+    return module
 
 
 def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:

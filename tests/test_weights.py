@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import pretrained_config
+from mvpa_ts.weights import built_for, check_sizes
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -201,3 +202,29 @@ def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
     assert make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model") == "address"
     assert sent == {"repo_id": "me/model", "files": ["config.json", "model.safetensors"]}
+
+
+class TestBuiltFor:
+    """Networks are made only once their sizes are known to be those of the weights."""
+
+    weights = {name: tensor.clone() for name, tensor in torch.nn.Linear(3, 2).state_dict().items()}  # noqa: RUF012
+
+    def test_the_weights_are_in_it(self):
+        layer = built_for(lambda: torch.nn.Linear(3, 2), self.weights, "x")
+        assert torch.equal(layer.weight, self.weights["weight"])
+        assert layer.weight.device.type == "cpu"
+
+    @pytest.mark.parametrize("size", [10**6, 10**12])
+    def test_other_sizes_take_no_memory(self, size):
+        with pytest.raises(ValueError, match=r"x.*(weight|no network of such sizes)"):
+            built_for(lambda: torch.nn.Linear(size, size), self.weights, "x")
+
+    @pytest.mark.parametrize(
+        "description", [{"dim": 10**7}, {"num_layers": 3}, {"num_networks": 10**7}, {"dim": -1}, {"dim": 2**70}]
+    )
+    def test_numbers_larger_than_the_weights(self, description):
+        with pytest.raises(ValueError, match=rf"x: {next(iter(description))} must lie between 0 and"):
+            check_sizes(description, self.weights, "x")
+
+    def test_numbers_that_fit(self):
+        check_sizes({"dim": 3, "num_layers": 2, "dropout": 0.5, "shuffled": True, "window": None}, self.weights, "x")

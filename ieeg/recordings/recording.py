@@ -45,7 +45,8 @@ class ArraySource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
-        return (self.values[channels, start:stop] * self.scale).astype(np.float32)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and so a bad sample
+            return (self.values[channels, start:stop] * self.scale).astype(np.float32)
 
 
 class Recording:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.checks import read_fields
+from mvpa_ts.checks import check_numbers, read_fields
 from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.network import ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
-from mvpa_ts.weights import load_strictly, read_description, read_weights, save_model
+from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
 
 _FORMAT = "mvpa-ts classifier 1"
 _FILES = ("classifier.json", "classifier.safetensors")
@@ -82,8 +82,16 @@ class FittedClassifier:
             unexpected or of another shape is named.
         """
         path, weights = (Path(folder) / name for name in _FILES)
-        description = read_description(path, _FORMAT)
+        description = read_description(path, _FORMAT, "config", "scaler", "num_networks")
         config = read_fields(ClassificationConfig, description["config"], path)
-        networks = [ClassificationNetwork(config).eval() for _ in range(description["num_networks"])]
-        load_strictly(nn.ModuleList(networks), read_weights(weights), weights)
-        return cls(config, read_fields(Scaler, description["scaler"], path), networks)
+        tensors, count = read_weights(weights), description["num_networks"]
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"{path}: num_networks must be a whole number of at least 1, got {count!r:.100}")
+        check_sizes({"num_networks": count, **asdict(config)}, tensors, path)
+        networks = built_for(
+            lambda: nn.ModuleList(ClassificationNetwork(config) for _ in range(count)), tensors, weights
+        )
+        scaler = read_fields(Scaler, description["scaler"], path)
+        for values in (scaler.location, scaler.scale):
+            check_numbers(values, config.num_channels, f"{path}: scaler")
+        return cls(config, scaler, [network.eval() for network in networks])  # type: ignore[misc]

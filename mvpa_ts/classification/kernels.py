@@ -54,13 +54,14 @@ class FixedKernels(nn.Module):
             patterns[row, list(taps)] = 2.0
         widest = math.log2(max((length - 1) / (_TAPS - 1), 1.0))
         most = max(1, min(16, num_features // _PATTERNS))
-        self.dilations = sorted({int(2.0**power) for power in torch.linspace(0, widest, most).tolist()})
+        self.dilations = sorted({int(2.0**power) for power in torch.linspace(0, widest, most, device="cpu").tolist()})
         generator = torch.Generator().manual_seed(seed)
         subsets = torch.zeros(len(self.dilations), _PATTERNS, num_channels, dtype=torch.bool)
         largest = math.log2(min(num_channels, _TAPS) + 1)
         for dilation, row in itertools.product(range(len(self.dilations)), range(_PATTERNS)):
-            size = int(2 ** (largest * torch.rand((), generator=generator).item()))
-            subsets[dilation, row, torch.randperm(num_channels, generator=generator)[:size]] = True
+            size = int(2 ** (largest * torch.rand((), generator=generator, device="cpu").item()))
+            chosen = torch.randperm(num_channels, generator=generator, device="cpu")[:size]
+            subsets[dilation, row, chosen.to(subsets.device)] = True
         per_kernel = max(1, round(num_features / _PATTERNS / len(self.dilations)))
         self.register_buffer("patterns", patterns, persistent=False)
         self.register_buffer("subsets", subsets)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from mvpa_ts.checks import read_fields
+from mvpa_ts.checks import check_numbers, read_fields
 from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import checked_levels, in_order
-from mvpa_ts.weights import load_strictly, read_description, read_weights, save_model
+from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
 from mvpa_ts.windows import Scaling, Series, last_window
 
 _FORMAT = "mvpa-ts forecaster 1"
@@ -99,13 +99,26 @@ class FittedForecaster:
             unexpected or of another shape is named.
         """
         path, weights = (Path(folder) / name for name in _FILES)
-        description = read_description(path, _FORMAT)
-        network = ForecastingNetwork(read_fields(ForecastingConfig, {**BEFORE, **description["config"]}, path))
-        load_strictly(network, read_weights(weights), weights)
+        description = read_description(path, _FORMAT, "config", "levels", "feature_scaling", "feature_names")
+        fields, tensors = description["config"], read_weights(weights)
+        config = read_fields(ForecastingConfig, {**BEFORE, **fields} if isinstance(fields, dict) else fields, path)
+        check_sizes(asdict(config), tensors, path)
+        network = built_for(lambda: ForecastingNetwork(config), tensors, weights)
+        check_numbers(description["levels"], None, f"{path}: levels")
+        levels = checked_levels(description["levels"])
+        if config.num_outputs != len(levels):
+            raise ValueError(f"{path}: levels must be {config.num_outputs}, as num_outputs says, got {len(levels)}")
         scaling, names = description["feature_scaling"], description["feature_names"]
+        if scaling is not None:
+            if not isinstance(scaling, dict) or scaling.keys() != {"location", "scale"}:
+                raise ValueError(f"{path}: feature_scaling must hold location and scale, got {scaling!r:.100}")
+            for values in scaling.values():
+                check_numbers(values, config.future_size, f"{path}: feature_scaling")
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError(f"{path}: feature_names must be a list of names, got {names!r:.100}")
         return cls(
             network.eval(),
-            checked_levels(description["levels"]),
+            levels,
             scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
-            names and tuple(names),
+            None if names is None else tuple(names),
         )

@@ -57,6 +57,39 @@ def fitted() -> FittedClassifier:
     return fit_classifier(series, labels, config=config(series), training=QUICK, seed=4)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scaler": None}, "must hold an object of the fields of Scaler"),
+        ({"scaler": {"location": [1.0]}}, "does not hold the fields of Scaler"),
+        ({"scaler": {"location": [0.0, None], "scale": [1.0, 1.0]}}, "scaler must hold 2 finite numbers"),
+        ({"scaler": {"location": [0.0], "scale": [1.0]}}, "scaler must hold 2 finite numbers"),
+        ({"num_networks": 10**9}, "num_networks must lie between 0 and"),
+        ({"num_networks": "2"}, "num_networks must be a whole number"),
+        ({"num_networks": 0}, "num_networks must be a whole number of at least 1"),
+        ({"config": []}, "must hold an object of the fields of ClassificationConfig"),
+        ({"config.dim": 10**9}, "dim must lie between 0 and"),
+        ({"config.dim": None}, "ClassificationConfig|dim"),
+        ({"-scaler": 0}, "has no scaler: it is damaged"),
+        ({"-config": 0}, "has no config: it is damaged"),
+    ],
+)
+def test_a_damaged_description_is_named(fitted: FittedClassifier, tmp_path: Path, change: dict, message: str) -> None:
+    fitted.to_files(tmp_path)
+    path = tmp_path / "classifier.json"
+    description = json.loads(path.read_text())
+    for name, value in change.items():
+        if name.startswith("-"):
+            del description[name[1:]]
+        elif name.startswith("config."):
+            description["config"][name.partition(".")[2]] = value
+        else:
+            description[name] = value
+    path.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match=message):
+        FittedClassifier.from_files(tmp_path)
+
+
 def test_same_seed_same_bits_and_the_callers_random_state_stays(fitted: FittedClassifier) -> None:
     series, labels = panel()
     torch.manual_seed(99)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,4 +217,38 @@ def test_files(tmp_path):
         FittedForecaster.from_files(tmp_path)
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"forecaster\.safetensors is damaged"):
+        FittedForecaster.from_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"levels": None}, "levels must hold finite numbers"),
+        ({"levels": [0.5]}, "levels must be .*, as num_outputs says, got 1"),
+        (
+            {"feature_scaling": {"location": [1.0, 2.0], "scale": ["x", 1.0]}},
+            "feature_scaling must hold 2 finite numbers",
+        ),
+        ({"feature_scaling": [1.0]}, "feature_scaling must hold location and scale"),
+        ({"feature_names": 3}, "feature_names must be a list of names"),
+        ({"config": None}, "must hold an object of the fields of ForecastingConfig"),
+        ({"config.mlp_dim": 10**9}, "mlp_dim must lie between 0 and"),
+        ({"config.num_layers": 10**7}, "num_layers must lie between 0 and"),
+        ({"config.lookback": "12"}, "ForecastingConfig|lookback"),
+        ({"-levels": 0}, "has no levels: it is damaged"),
+    ],
+)
+def test_a_damaged_description_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    fit([series(features=2, ahead=H)], levels=LEVELS).to_files(tmp_path)
+    path = tmp_path / "forecaster.json"
+    description = json.loads(path.read_text())
+    for name, value in change.items():
+        if name.startswith("-"):
+            del description[name[1:]]
+        elif name.startswith("config."):
+            description["config"][name.partition(".")[2]] = value
+        else:
+            description[name] = value
+    path.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match=message):
         FittedForecaster.from_files(tmp_path)

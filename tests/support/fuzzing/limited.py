@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import resource
 import select
@@ -58,6 +59,7 @@ def read_within_limits(read: Callable[[Path], object], folder: Path, seconds: fl
 
 
 def _in_child(read: Callable[[Path], object], folder: Path) -> Outcome:
+    faulthandler.disable()
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
