@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import shutil
 import sys
@@ -24,9 +22,10 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "experiments")]
 sys.path.append(str(ROOT))  # behind the installed package, for the tests that write released checkpoints
 
+from harness.tables import hardware  # noqa: E402
 from support.fuzzing.formats import Format, all_formats  # noqa: E402
 from support.fuzzing.limited import read_within_limits  # noqa: E402
 from support.fuzzing.mutations import mutated  # noqa: E402
@@ -111,7 +110,7 @@ def markdown(rows: list[dict[str, float | str]], seed: int) -> str:
         "|---|" + "--:|" * (len(heads) - 1),
         *("| " + " | ".join(str(row[key]) for key in keys) + " |" for row in rows),
         "",
-        f"Measured on {platform.machine()}, {os.cpu_count()} cores, one process at a time beside other work.",
+        f"Measured on {hardware()}; one process at a time, beside other work.",
     ]
     return "\n".join(lines) + "\n"
 
