@@ -37,7 +37,7 @@ FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", 
 ONE_SEED = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
 ROADS = ("MVPA", "MVPA, no channel vectors", "MVPA, own channel only", "MVPA, before", "Linear", "TSMixer",
          "iTransformer", "PatchTST", "TimeXer")  # fmt: skip
-LONG_MODELS = ("MVPA", "Linear", "TSMixer", "iTransformer")
+LONG_MODELS = ("MVPA", "MVPA, levels of channels", "Linear", "TSMixer", "iTransformer")
 
 
 def main() -> None:
@@ -229,8 +229,8 @@ def figure(path: Path, *, quick: bool = False) -> None:
     assert x is not None
     shown = {"what came": target}
     for title, name in (
-        ("MVPA: reads the other channels", "MVPA"),
-        ("the same network, each channel alone", "MVPA, own channel only"),
+        ("MVPA", "MVPA"),
+        ("MVPA, each channel alone", "MVPA, own channel only"),
     ):
         model, _ = trained(name, task, STEPS, 1, quick)
         with torch.no_grad():
