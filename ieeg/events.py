@@ -63,7 +63,7 @@ def clip_events(events: Iterable[tuple[float, float]], duration: float) -> Seizu
 
 
 def unscored_stretches(probabilities: npt.ArrayLike, starts: npt.ArrayLike, duration: float) -> SeizureEvents:
-    """Stretches of [0, duration) that no segment with a probability covers; NaN is none.
+    """Stretches of [0, duration) that no segment with a probability covers; NaN is no probability.
 
     Examples
     --------

@@ -61,7 +61,7 @@ def split_subjects(
     train, test, validation : sequence of str
         Names of subjects; those of SWEC folders are compared by the map of duplicates.
     allow_duplicates : bool
-        Make the split all the same, with a warning and the pairs in `Split.leaked`, to repeat published numbers. The
+        Make the split anyway, with a warning and the pairs in `Split.leaked`, to repeat published numbers. The
         same name in two parts is refused even so.
 
     Raises
@@ -73,7 +73,7 @@ def split_subjects(
     --------
     >>> split_subjects(["ID01", "ID02"], ["ID19", "ID20"])
     Traceback (most recent call last):
-    ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split so all the same
+    ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway
     """
     parts = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
     for name in ("train", "test"):
@@ -91,7 +91,7 @@ def split_subjects(
             if not allow_duplicates:
                 raise ValueError(
                     f"{subject} ({part}) is the same recording as {other} ({where}); pass allow_duplicates=True to "
-                    "split so all the same"
+                    "split anyway"
                 )
             leaked.append((other, subject))
     if leaked:

@@ -269,7 +269,7 @@ def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> NDArray[np.float64]:
-    """A column as numbers; a ValueError that names the file where one is none, or infinite."""
+    """A column as numbers; a ValueError names the file where a value is not a finite number."""
     import pandas as pd
 
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)

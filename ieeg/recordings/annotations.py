@@ -33,7 +33,7 @@ _NOT_SEIZURE = re.compile(
     r"(?:\w+[ _-]+)?(?:anf[aä]ll|kris|cris)|anfallsfrei"
     r"|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
     r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
-    # What comes with seizures and is none; one separator only, as in "seizure - medication given" it is a seizure.
+    # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
     r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
     r"threshold|onset[ _-]zone|precaution|control|history|diary|log\b)",
     re.IGNORECASE,
@@ -189,7 +189,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     try:
         content = read_text_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is none; save it as UTF-8") from error
+        raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is not; save it as UTF-8") from error
     rows = csv.DictReader(io.StringIO(content), delimiter="\t")
     try:
         return _events(rows, path, words)

@@ -29,7 +29,7 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
 def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     """Rows of a BIDS table that has at least these columns; a ValueError that names the file otherwise.
 
-    BIDS wants UTF-8. What is none was most likely saved as Latin-1, often for the µ in its units, and is read so.
+    BIDS wants UTF-8. A table in another encoding was most likely saved as Latin-1 and is read so, often for its µ.
     """
     content = path.read_bytes()
     try:

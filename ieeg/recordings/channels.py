@@ -1,4 +1,4 @@
-"""Channels: natural order, what is no EEG, bipolar pairs, automatic selection."""
+"""Names of channels: their natural order, which of them are no EEG, bipolar pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
-# What amplifiers call that which is no brain signal: with a number or side, and by the exact word (a "PR1" or "HR1" may
+# Amplifiers' names for other signals than the brain's: with a number or side, or the exact word (a "PR1" or "HR1" may
 # well be an electrode).
 _NOT_EEG = re.compile(
     r"^(?:(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|EVENTS?|EDF ANNOTATIONS|ANNOTATIONS?"

@@ -21,7 +21,7 @@ MAX_TABLE_BYTES = 64 * 2**20
 
 
 def check_regular(path: Path) -> None:
-    """Raise a ValueError for what is no regular file: a pipe or a device would be waited for, or never end.
+    """Raise a ValueError where a path is not a regular file: reading a pipe or a device may never end.
 
     Raises
     ------

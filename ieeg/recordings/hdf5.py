@@ -1,4 +1,4 @@
-"""Opening HDF5 files of others: clear errors, and nothing followed that leads out of the file."""
+"""HDF5 files from others: clear errors, and no link out of the file is followed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _walks(heap: bytes) -> bool:
 
 
 def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.ndarray | None:
-    """The values of an attribute, None where there is none or it is no number.
+    """The values of an attribute; None where it is missing or holds no numbers.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def recording_from_raw(
         In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
     name, subject : str
     unit : str, optional
-        What the samples really are in, of the channels of which the file did not say it, so that MNE took volts.
+        What the samples are in, for channels whose unit the file does not state; MNE takes these for volts.
     units : dict of str, optional
         Units as the file states them, by channel; an unknown one without `unit` is an error. By default what MNE knows
         of the file of a Raw that is not loaded, and unknown ones are volts.

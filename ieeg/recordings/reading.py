@@ -57,7 +57,7 @@ def read_recording(
         By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
         names.
     unit : str, optional
-        Of the channels of which the file does not say it ("µV", "mV", "V"); ``--unit`` in commands.
+        Of channels whose unit the file does not state ("µV", "mV", "V"); ``--unit`` in commands.
     rate : float, optional
         Of an EDF or BDF file with EEG channels at several rates, read those at this one (Hz); ``--rate``. The others
         are in `dropped`.
@@ -75,7 +75,7 @@ def read_recording(
     Returns
     -------
     Recording
-        Channels in natural order (L2 before L10); what is no EEG or marked bad is in `dropped` with the reason.
+        Channels in natural order (L2 before L10). `dropped` names the channels that are no EEG or marked bad, and why.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files and SWEC subject folders below a folder that `read_recording` reads, sorted.
 
     A FIF file that MNE split counts once, by its first part. Hidden files and derivatives are left out, and of a BIDS
-    data set also what is no data of its own: sourcedata, code and stimuli.
+    data set also its folders sourcedata, code and stimuli.
     """
     folder = Path(folder)
     if not folder.exists():

@@ -48,7 +48,7 @@ def microvolt_scales(
     """
     scale = np.full(len(raw.ch_names), 1e6)
     stated = units or {}
-    # A Raw in memory may have been rescaled since it was read: of it only the caller knows.
+    # A Raw in memory may have been rescaled since it was read: only the caller knows its unit.
     if units is None and not raw.preload:
         stated = stated_units(raw) or {}
     factors = _factors(raw)

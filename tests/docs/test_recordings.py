@@ -22,7 +22,7 @@ def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     printed = capsys.readouterr().out
     for line in (
         "<Recording night: 12 channels, 120.0 s at 512 Hz, 1 seizure>",
-        "ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split so all the same",
+        "ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway",
         "('A1-A2', 'A2-A3')",
         "torch.Size([4, 6, 40960])",
     ):
