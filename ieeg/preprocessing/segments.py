@@ -54,6 +54,7 @@ class Segments:
     Examples
     --------
     >>> import numpy as np
+    >>> from mvpa_ts.ieeg import Recording
     >>> x = np.random.default_rng(0).normal(0, 50, (4, 12 * 512))
     >>> segments = Segments(Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV", seizures=[(9.0, 12.0)]))
     >>> segments.starts, segments.labels()
