@@ -136,7 +136,8 @@ def score_statistics(model: Arm, inputs: dict[str, Tensor | None]) -> dict[str, 
         _, T, C, _, d = query.shape
         time_key, channel_key, content_bias, time_bias, channel_bias = tables
         lag = torch.arange(T)[:, None] - torch.arange(T) + (len(time_key) - 1) // 2
-        distance = torch.arange(C)[:, None] - torch.arange(C) + (len(channel_key) - 1) // 2
+        reach = (len(channel_key) - 1) // 2  # channels further apart share the end rows
+        distance = (torch.arange(C)[:, None] - torch.arange(C)).clamp(-reach, reach) + reach
         content = torch.einsum("btchd,bsehd->bhtcse", query + content_bias, key)
         time = torch.einsum("btchd,tshd->bhtcs", query + time_bias, time_key[lag])[..., None]
         channel = torch.einsum("btchd,cehd->bhtce", query + channel_bias, channel_key[distance])[..., None, :]
