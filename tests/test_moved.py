@@ -27,6 +27,7 @@ REMOVED: dict[str, set[str]] = {
     "mvpa_ts.datasets": {"WindowSet"},
     "mvpa_ts.forecast_windows": {"Part"},
     "mvpa_ts.ieeg.agreement": {"NanPolicy"},
+    "mvpa_ts.ieeg.command_line": {"command_parser"},
     "mvpa_ts.ieeg.events": {"SEGMENT"},
     "mvpa_ts.ieeg.noise": {"PAPER_SNR"},
     "mvpa_ts.ieeg.report": {"describe_run", "save_detection"},

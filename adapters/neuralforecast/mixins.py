@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.losses import levels
+from mvpa_ts.adapters.neuralforecast.losses import levels, scaled_by_host
 from mvpa_ts.forecasting.errors import forecast_loss
 from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
 from mvpa_ts.forecasting.training import one_cycle
@@ -75,13 +75,19 @@ class PathRates:
     network: ForecastingNetwork
     optimizer: Any
     lr_scheduler: Any
+    loss: Any
+
+    @property
+    def _linear_ratio(self) -> float:
+        # Parameters of a distribution are no levels: at 30 times the rate they ran away.
+        return 1.0 if scaled_by_host(self.loss) else LINEAR_RATE
 
     def configure_optimizers(self) -> Any:
         """The host's optimiser and schedule, with a group for the linear path if its rate differs."""
         groups = parameter_groups(
             self.network,
             learning_rate=self.learning_rate,
-            linear_rate=self.linear_learning_rate or LINEAR_RATE * self.learning_rate,
+            linear_rate=self.linear_learning_rate or self._linear_ratio * self.learning_rate,
             others=[
                 parameter
                 for name, parameter in self.named_parameters()  # type: ignore[attr-defined]

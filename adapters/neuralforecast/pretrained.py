@@ -50,7 +50,8 @@ class PretrainedMVPA(MVPA):
     >>> from neuralforecast import NeuralForecast
     >>> from neuralforecast.utils import AirPassengersPanel
     >>> from mvpa_ts.adapters.neuralforecast import MVPA
-    >>> forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=12)], freq="ME")
+    >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    >>> forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=12, **quiet)], freq="ME")
     >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]])  # reads the panel, trains nothing
     >>> forecaster.predict().shape
     (24, 3)

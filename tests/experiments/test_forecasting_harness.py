@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -203,6 +204,8 @@ def test_harness_needs_no_host_for_the_models_of_this_library(frame: pd.DataFram
     folder = tmp_path / "ETT-small"
     folder.mkdir()
     frame.to_csv(folder / "ETTh1.csv", index=False)
+    content = (folder / "ETTh1.csv").read_bytes()
+    (tmp_path / "SHA256SUMS").write_text(f"{hashlib.sha256(content).hexdigest()}  ETT-small/ETTh1.csv\n")
     script = Path(forecasting.__file__)
     code = f"""
 import runpy, sys

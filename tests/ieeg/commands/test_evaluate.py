@@ -197,7 +197,7 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
     assert run(*options) == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [0, 0, 0]
     table = tmp_path / "truth" / "S02_session0.tsv"
-    for text in ("onset\tduration\teventType\n3\t9\tanfall\n", "onset\tduration\n3\t9\n"):
+    for text in ("onset\tduration\teventType\n3\t9\tmovement\n", "onset\tduration\n3\t9\n"):
         table.write_text(text)
         assert run(*options) == 1
         assert f"{table} has no row that says seizure, and none that says bckg" in capsys.readouterr().err
