@@ -6,7 +6,7 @@ byte of the result must be that of an undisturbed run. Then the same with files 
 a full disk, and with a folder that may not be written to. Tasks: detection of seizures, pretraining, finetuning, rows
 of an experiment's table, a search for hyperparameters in a database.
 
-    python experiments/faults.py            # 200 kills; results/faults/faults.csv and .md; goes on where it stopped
+    python experiments/faults.py            # 200 kills; results/robustness/faults.csv and .md; goes on where it stopped
     python experiments/faults.py --quick    # one fault of each kind on two tasks, written nowhere
 """
 
@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Disturb each task until it has its share of kills, and write the table."""
     options = arguments()
-    table = results_folder("faults", quick=options.quick) / "faults.csv"
+    table = results_folder("robustness", quick=options.quick) / "faults.csv"
     names = ("detect", "tables") if options.quick else tuple(WORKLOADS)
     warm()
     with tempfile.TemporaryDirectory(prefix="mvpa-ts-faults-") as name:
