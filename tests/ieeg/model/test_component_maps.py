@@ -112,7 +112,7 @@ def test_figure_has_a_panel_for_each_layer_head_and_stage(model, term):
     panels = [axis for axis in plot_component_maps(maps, maps, term).axes if "head" in axis.get_title()]
     assert len(panels) == 2 * 4 * 2
     panels = [axis for axis in plot_component_maps(maps, term=term, layer=-1).axes if "head" in axis.get_title()]
-    assert [axis.get_title() for axis in panels] == [f"layer 2, head {head}" for head in range(1, 5)]
+    assert [axis.get_title() for axis in panels] == [f"layer 1, head {head}" for head in range(4)]
 
 
 def test_errors(model):
