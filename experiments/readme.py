@@ -1,12 +1,13 @@
-"""Fill the README's results from the tables in results/.
+"""Fill the results of README and pages from the tables in results/.
 
-python experiments/readme.py            # rewrites README.md between its markers
-python experiments/readme.py --quick    # only says whether the README agrees with the tables
+python experiments/readme.py            # rewrites the pages between their markers
+python experiments/readme.py --quick    # only says whether the pages agree with the tables
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from pathlib import Path
@@ -25,7 +26,8 @@ from harness.tables import RESULTS, machines, read_rows
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "pretrained.md"]
 # The row of each set whose settings were chosen without its test errors: after the search, on ETTh1, by blocked
 # cross-validation.
 CHOSEN = "MVPA, chosen on validation data"
@@ -37,33 +39,49 @@ CITED = {"OLinear, its paper": {"ETTh1": "0.424 / 0.424", "ETTh2": "0.367 / 0.38
 
 
 def main() -> None:
-    """Rewrite the README, or check it."""
+    """Rewrite the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="check only; write nothing")
     quick = parser.parse_args().quick
-    old = README.read_text(encoding="utf-8")
-    new = filled(old)
-    if not quick:
-        write_text(README, new)
-    elif new != old:
-        raise SystemExit("README.md differs from the tables: run python experiments/readme.py")
-    print("README.md holds what the tables say")
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        new = filled(old)
+        if not quick:
+            write_text(page, new)
+        elif new != old:
+            raise SystemExit(f"{page.name} differs from the tables: run python experiments/readme.py")
+        print(f"{page.name} holds what the tables say")
 
 
 def filled(text: str) -> str:
-    """The README with what stands between its markers made anew."""
+    """A page with what stands between its markers made anew."""
     step = json.loads((RESULTS / "forecasting" / "training_step.json").read_text())
     attention = json.loads((RESULTS / "attention" / "attention_cpu.json").read_text())
     parts = {
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
         "classification": classification_summary(read_rows(RESULTS / "classification" / "classification.csv")),
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
+        "structure": first_table(RESULTS / "structure" / "structure.md"),
+        "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
     for name, part in parts.items():
         pattern = rf"(<!-- results:{name} -->\n).*?(<!-- /results -->)"
         text = re.sub(pattern, lambda found, part=part: found[1] + part + found[2], text, flags=re.DOTALL)
     return text
+
+
+def first_table(page: Path) -> str:
+    """The first table of a page of results."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    return "\n".join(table) + "\n"
+
+
+def without_heading(page: Path) -> str:
+    """A page of results below its heading."""
+    return page.read_text(encoding="utf-8").partition("\n\n")[2]
 
 
 def forecasting_summary(rows: pd.DataFrame) -> str:

@@ -30,12 +30,12 @@ def test_forecast_in_eight_lines(tmp_path):
 
 
 def test_core_example(tmp_path):
-    run(BLOCKS[1], tmp_path)
+    run(BLOCKS[2], tmp_path)
 
 
 def test_classifier_example(tmp_path):
     pytest.importorskip("sktime")
-    assert len(re.findall(r"'(\w+)'", run(BLOCKS[2], tmp_path))) == 4
+    assert len(re.findall(r"'(\w+)'", run(BLOCKS[1], tmp_path))) == 4
 
 
 def test_citation_names_the_paper():
@@ -54,7 +54,7 @@ PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "
 def test_links_lead_somewhere(page):
     path = ROOT / page
     links = re.findall(r"\]\((?!http)([^)#]+)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
-    assert links
+    assert links or "toctree" in path.read_text(encoding="utf-8")
     for file, heading in links:
         target = path.parent / file
         assert target.exists(), file
