@@ -14,7 +14,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit smoke format clean $(QUICK)
+.PHONY: docs help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -72,6 +72,10 @@ $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
 
 build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@
+
+docs: $(VENV)/.project  ## Build the pages, the reference and the gallery as a site in build/site
+	$(BIN)/pip install --quiet '.[docs]'
+	$(BIN)/sphinx-build -q -b html docs build/site
 
 format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff check --fix .
