@@ -534,7 +534,9 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """Load weights; those of a version without heads in the linear path make the network of that version."""
-        if getattr(self.network, "mixing", None) is not None and not any(name.startswith("network.mixing.") for name in state_dict):
+        if getattr(self.network, "mixing", None) is not None and not any(
+            name.startswith("network.mixing.") for name in state_dict
+        ):
             config = replace(self.network.config, **BEFORE)
             if self.hparams["patch_len"] is None and config.num_layers:
                 patch = state_dict["network.encoder.embed.weight"].shape[1]
