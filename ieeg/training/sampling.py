@@ -100,6 +100,10 @@ class SpanSampler(Sampler[int]):
             drawn = rng.permutation(np.concatenate([seizures, others]))
         return np.resize(drawn, -(-self.total // self.world_size) * self.world_size)
 
+    def of_process(self, epoch: int) -> NDArray[np.intp]:
+        """Indices of this process in an epoch."""
+        return self.order(epoch)[self.rank :: self.world_size]
+
     def _by_subject(self, indices: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
         names = np.unique(self.subjects[indices])
         # Who gets one draw more where the division leaves a rest is drawn too.
@@ -116,7 +120,7 @@ class SpanSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """Indices of this process from the position on; at the end the position is the start again."""
-        mine = self.order(self.epoch)[self.rank :: self.world_size]
+        mine = self.of_process(self.epoch)
         while self.position < len(mine):
             self.position += 1
             yield int(mine[self.position - 1])
@@ -171,8 +175,8 @@ class EndlessBatches(Sampler[list[int]]):
         epoch, position = divmod(done * self.batch_size, len(self.sampler))
         batch: list[int] = []
         while True:
-            self.sampler.epoch, self.sampler.position = epoch, position
-            for index in self.sampler:
+            # Not by the sampler's own position: Lightning sets that back when a run goes on, after the first batch.
+            for index in self.sampler.of_process(epoch)[position:].tolist():
                 batch.append(index)
                 if len(batch) == self.batch_size:
                     yield batch
