@@ -68,13 +68,20 @@ def at_work(url: str | None) -> Iterator[Callable[[optuna.Study], None]]:
 
 
 def draw_again(study: optuna.Study) -> None:
-    """Mark the running trials of a study as failed and queue each once more, as nobody is at work on them."""
+    """Queue the running trials of a study once more, and mark them as failed, as nobody is at work on them.
+
+    In this order, so that no draw is lost where this process is killed as well.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         queue = RetryHeartbeatStaleTrialCallback(max_retry=_RETRIES)
-        for trial in study.get_trials(states=(TrialState.RUNNING,)):
-            study.tell(trial.number, state=TrialState.FAIL)
-            queue(study, trial)
+        trials = study.get_trials()
+        queued = {number for trial in trials for number in trial.system_attrs.get("retry_history", [])}
+        for trial in trials:
+            if trial.state == TrialState.RUNNING:
+                if trial.number not in queued:
+                    queue(study, trial)
+                study.tell(trial.number, state=TrialState.FAIL)
 
 
 @contextmanager

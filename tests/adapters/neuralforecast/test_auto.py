@@ -253,6 +253,24 @@ def test_trial_that_kills_each_process_is_drawn_six_times(url: str):
         assert states == ["FAIL"] * drawn + ([] if drawn == 6 else ["WAITING"])
 
 
+def test_killed_while_a_trial_is_queued_again(url: str, monkeypatch: pytest.MonkeyPatch):
+    """It is queued once, whichever of the two writes was the last."""
+    study = optuna.create_study(storage=url, study_name="mine")
+    rate = study.ask().suggest_float("learning_rate", 0.0, 1.0)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched, at_work(url) as begin:
+        patched.setattr(optuna.Study, "tell", killed)
+        with pytest.raises(SystemExit):
+            begin(study)
+    with at_work(url) as begin:
+        begin(study)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
+    assert study.ask().suggest_float("learning_rate", 0.0, 1.0) == rate
+
+
 def test_search_without_a_finite_loss_says_so(url: str, panel: Callable, forecaster: Callable):
     def diverging(trial: Any) -> dict[str, Any]:
         return {**config(trial), "learning_rate": 1e30, "max_steps": 3}
