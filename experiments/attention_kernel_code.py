@@ -120,7 +120,7 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
     found: list[tuple[str, Any, dict[str, Any]]] = []
     with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
         launch.forward(*inputs, options, results)
-        launch.backward(query, *inputs, results, options, (query, key, value))
+        launch.backward(query, *inputs, results, None, options, (query, key, value))
     return found
 
 

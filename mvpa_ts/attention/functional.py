@@ -100,7 +100,7 @@ def mvpa_attention(
     -------
     Tensor, shape (B, T, C, H, d)
         With `return_lse`, a tuple of it and of the log-sum-exp, shape (B, T, C, H), in float32 at least; −∞ for a query
-        without a key. ``impl="triton"`` gives no gradient of the log-sum-exp and raises where one is asked for.
+        without a key. Both have gradients.
 
     Raises
     ------

@@ -73,6 +73,26 @@ def test_output_and_gradients(case: Case) -> None:
     assert_exact(case)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((5, 3), window=1, kv_heads=1, batch=2, head_dim=16, masks="channel"),
+        Case((3, 18), groups=2, kv_heads=1, batch=1, head_dim=16, causal=False),
+    ],
+    ids=str,
+)
+def test_log_sum_exp_and_its_gradients(case: Case) -> None:
+    def evaluate(impl: str, dtype: torch.dtype) -> list[Tensor]:
+        inputs = case.inputs(dtype)
+        output, lse = mvpa_attention(*inputs, impl=impl, return_lse=True, **case.options())
+        alone = lse[lse.isfinite()].sin().sum()
+        both = alone + output.square().sum()
+        return [lse, *torch.autograd.grad(both, inputs, retain_graph=True), *torch.autograd.grad(alone, inputs[:2])]
+
+    for actual, expected in zip(evaluate("triton", torch.float32), evaluate("reference", torch.float64), strict=True):
+        torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", covering_cases(FULL, kv_heads=2, batch=2), ids=str)
 def test_output_and_gradients_of_more_cases(case: Case) -> None:
@@ -192,7 +212,7 @@ def test_operators_are_registered_correctly(operator_arguments: tuple[list[Tenso
     tensors = [tensor.detach() for tensor in tensors]
     results = operator.flash_attention(*tensors, *others)
     real, *switches = others
-    arguments = (torch.ones_like(results[0]), *tensors, real, *results, *switches)
+    arguments = (torch.ones_like(results[0]), *tensors, real, *results, torch.ones_like(results[1]), *switches)
     torch.library.opcheck(operator.flash_attention_backward, arguments)
 
 

@@ -38,6 +38,7 @@ def query_gradient_kernel(
     p_output,
     p_output_gradient,
     p_lse,
+    p_lse_gradient,
     p_time_max,
     p_delta,
     p_query_gradient,
@@ -62,6 +63,7 @@ def query_gradient_kernel(
     WIDE: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
     SINGLE_TILE: tl.constexpr,
+    HAS_LSE_GRADIENT: tl.constexpr,
     PRECISION: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -121,6 +123,9 @@ def query_gradient_kernel(
     b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
     b_output = load_rows(p_output + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
     b_delta = tl.sum(b_output.to(tl.float32) * b_output_gradient.to(tl.float32), 1)
+    if HAS_LSE_GRADIENT:
+        # A logit's share of the log-sum-exp is its weight; that statistic is in base 2.
+        b_delta -= tl.load(p_lse_gradient + o_statistics + o_token) * LOG2_E
     tl.store(p_delta + o_statistics + o_token, b_delta, mask=m_token)
     b_lse = tl.load(p_lse + o_statistics + o_token)
     if HAS_CONTENT:

@@ -81,6 +81,7 @@ def gradients(
     output: Tensor,
     lse: Tensor,
     time_max: Tensor,
+    lse_gradient: Tensor | None,
     options: launch.Options,
 ) -> tuple[Tensor, Tensor | None, Tensor, dict[str, Tensor]]:
     """Gradients of query, key (None without content) and value; and by name, in float32, of what the samples share.
@@ -98,6 +99,7 @@ def gradients(
             tables,
             None if real is None else real[part],
             (output[part], lse[part], time_max[part]),
+            None if lse_gradient is None else lse_gradient[part],
             options,
             (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
             sums,
@@ -111,6 +113,7 @@ def _part_gradients(
     tables: Tables,
     real: Tensor | None,
     results: tuple[Tensor, Tensor, Tensor],
+    lse_gradient: Tensor | None,
     options: launch.Options,
     input_gradients: tuple[Tensor, Tensor | None, Tensor],
     sums: dict[str, Tensor],
@@ -118,7 +121,7 @@ def _part_gradients(
     """Fill in the gradients of some samples, and add theirs to what all share."""
     query, query_gradient = inputs[0], input_gradients[0]
     time_gradient, channel_gradient = launch.backward(
-        output_gradient, *inputs, *tables.scores(query), real, results, options, input_gradients
+        output_gradient, *inputs, *tables.scores(query), real, results, lse_gradient, options, input_gradients
     )
     if "content_bias" in sums:
         sums["content_bias"] += query_gradient.sum((0, 1, 2), dtype=torch.float32)

@@ -158,6 +158,7 @@ def backward(
     channel_score: Tensor | None,
     real: Tensor | None,
     results: tuple[Tensor, Tensor, Tensor],
+    lse_gradient: Tensor | None,
     options: Options,
     gradients: tuple[Tensor, Tensor | None, Tensor],
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -190,12 +191,14 @@ def backward(
             p_output=output,
             p_output_gradient=output_gradient,
             p_lse=lse,
+            p_lse_gradient=lse if lse_gradient is None else lse_gradient,
             p_time_max=time_max,
             p_delta=delta,
             p_query_gradient=query_gradient,
             p_time_gradient=query if time_gradient is None else time_gradient,
             p_channel_gradient=query if channel_gradient is None else channel_gradient,
             SINGLE_TILE=single_tile,
+            HAS_LSE_GRADIENT=lse_gradient is not None,
             **common,
             **_cut(blocks),
         )

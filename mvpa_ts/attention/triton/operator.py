@@ -126,6 +126,7 @@ def flash_attention_backward(
     output: Tensor,
     lse: Tensor,
     time_max: Tensor,
+    lse_gradient: Tensor | None,
     causal: bool,
     window: int | None,
     dense_last_segment: bool,
@@ -134,7 +135,7 @@ def flash_attention_backward(
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
     query_gradient, key_gradient, value_gradient, sums = gradients(
-        output_gradient, query, key, value, content_bias, tables, real, output, lse, time_max, options
+        output_gradient, query, key, value, content_bias, tables, real, output, lse, time_max, lse_gradient, options
     )
     if content_bias is not None:
         sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
@@ -165,12 +166,12 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(
     ctx: Any, output_gradient: Tensor | None, lse_gradient: Tensor | None, *_: Any
 ) -> tuple[Tensor | None, ...]:
-    if lse_gradient is not None:
-        raise RuntimeError("impl='triton' has no gradient of the log-sum-exp; use impl='separable' for that")
-    if output_gradient is None:
+    if output_gradient is None and lse_gradient is None:
         return (None,) * 12
     saved = ctx.saved_tensors  # checkpointing gives them once
-    found = flash_attention_backward(output_gradient.contiguous(), *saved, *ctx.options)
+    output_gradient = torch.zeros_like(saved[0]) if output_gradient is None else output_gradient.contiguous()
+    lse_gradient = None if lse_gradient is None else lse_gradient.contiguous()
+    found = flash_attention_backward(output_gradient, *saved, lse_gradient, *ctx.options)
     content = saved[3] is not None
     inputs_on = (True, content, True, content, *(table is not None for table in saved[4:8]))
     return (*(x if on else None for x, on in zip(found, inputs_on, strict=True)), *4 * (None,))
