@@ -95,7 +95,6 @@ def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Call
 
 def wait_for_another(own: list[int]) -> Callable[[optuna.Study, optuna.trial.FrozenTrial], None]:
     """A callback that notes the trials of its process, and after the first waits until another process has one."""
-
     deadline = time.monotonic() + 150
 
     def noted(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
