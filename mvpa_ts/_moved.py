@@ -17,7 +17,7 @@ from typing import Any
 _MOVED = {
     "mvpa_ts.averaging": "mvpa_ts.weight_averaging",
     "mvpa_ts.fields": "mvpa_ts.checks",
-    "mvpa_ts.forecast_fitting": "mvpa_ts.forecasting.training mvpa_ts.forecasting.fitted",
+    "mvpa_ts.forecast_fitting": "mvpa_ts.forecasting.training mvpa_ts.forecasting.fitted mvpa_ts.forecasting.quantiles",
     "mvpa_ts.forecast_windows": "mvpa_ts.windows",
     "mvpa_ts.forecasting_config": "mvpa_ts.forecasting.configuration",
     "mvpa_ts.linear_start": "mvpa_ts.forecasting.closed_form",

@@ -155,7 +155,8 @@ assert not asked, asked
 def test_training_asks_no_network():
     from mvpa_ts import ForecastingConfig
     from mvpa_ts.classification import ClassificationTraining, fit_classifier
-    from mvpa_ts.forecasting.training import ForecasterTraining, fit_forecaster
+    from mvpa_ts.forecasting.fitted import fit_forecaster
+    from mvpa_ts.forecasting.training import ForecasterTraining
     from mvpa_ts.windows import Series
 
     wave = np.sin(np.arange(60) / 3)

@@ -19,9 +19,9 @@ from mvpa_ts.adapters.sktime.frames import columns_of, frequency_of, panel_of, p
 from mvpa_ts.adapters.sktime.parameters import network_config, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.fitted import FittedForecaster
-from mvpa_ts.forecasting.quantiles import quantiles_at
-from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
+from mvpa_ts.forecasting.quantiles import LEVELS, quantiles_at
+from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series
 
 _DEFAULT = ForecastingConfig(1, 48)

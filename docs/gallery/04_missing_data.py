@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 import torch
 
 from mvpa_ts import ForecastingConfig
-from mvpa_ts.forecasting.training import ForecasterTraining, fit_forecaster
+from mvpa_ts.forecasting.fitted import fit_forecaster
+from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.forecasting.windows import Series
 
 torch.manual_seed(0)

@@ -3,9 +3,11 @@
 from mvpa_ts._moved import hand_on
 from mvpa_ts.forecasting.closed_form import least_squares_start
 from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.fitted import FittedForecaster
-from mvpa_ts.forecasting.network import ForecastingNetwork, PatchEncoder
-from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.patches import PatchEncoder
+from mvpa_ts.forecasting.quantiles import LEVELS
+from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series
 
 __all__ = [

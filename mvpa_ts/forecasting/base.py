@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.checks import keep_shares, keep_whole
-from mvpa_ts.forecasting.network import location_scale
+from mvpa_ts.forecasting.patches import location_scale
 from mvpa_ts.forecasting.simple_forecasts import NAMES, PERIODS, errors_so_far, filled, likely_periods, simple_forecasts
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

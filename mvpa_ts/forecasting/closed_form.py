@@ -9,7 +9,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mvpa_ts.forecasting.network import ForecastingNetwork, location_scale
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.patches import location_scale
 
 
 @torch.no_grad()

@@ -1,22 +1,27 @@
-"""A trained forecaster: the network, its quantiles, the scaling of its features, and its files."""
+"""A forecaster fitted to series: its training, its network, quantiles and scaling of features, and its files."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mvpa_ts.checks import check_numbers, read_fields
 from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
-from mvpa_ts.forecasting.quantiles import checked_levels, in_order
+from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, start_in_order
+from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
-from mvpa_ts.windows import Scaling, Series, last_window
+from mvpa_ts.windows import Scaling, Series, last_window, observed_range, series_windows
 
 _FORMAT = "mvpa-ts forecaster 1"
+_PARTS = {"train": "training", "validation": "validation"}
 _FILES = ("forecaster.json", "forecaster.safetensors")
 
 
@@ -122,3 +127,117 @@ class FittedForecaster:
             scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
             None if names is None else tuple(names),
         )
+
+
+def fit_forecaster(
+    series: Sequence[Series],
+    config: ForecastingConfig,
+    training: ForecasterTraining,
+    *,
+    levels: Sequence[float] = LEVELS,
+    scalings: Sequence[Scaling] | None = None,
+    start: FittedForecaster | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Callable[[int, float], None] | None = None,
+) -> FittedForecaster:
+    """Train a network on all windows of the series by the pinball loss.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        All with the same number of channels and of features.
+    config : ForecastingConfig
+        `num_outputs` and `future_size` must be the numbers of levels and of features. With `bounded_channels`, the
+        bounds are the range of the series; of several, that of all in their scaled units.
+    training : ForecasterTraining
+    levels : sequence of float
+        Quantiles to learn, increasing, with the median.
+    scalings : sequence of Scaling, optional
+        One a series; by default each series is scaled by itself.
+    start : FittedForecaster, optional
+        Go on from a copy of this network instead of a new one; it keeps its scaling of the features.
+    seed : int
+        Two runs on the CPU with the same seed and number of threads agree to the bit. The global generators are left
+        as they were.
+    progress : callable, optional
+        Told the steps done and the last loss.
+
+    Raises
+    ------
+    ValueError
+        Series, levels or features do not fit the configuration, or there is nothing to learn from.
+    FloatingPointError
+        Training diverged, see `train`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig, Series, fit_forecaster
+    >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
+    >>> config = ForecastingConfig(12, 48, num_outputs=len(LEVELS))
+    >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))
+    >>> fitted.predict(series).shape
+    (12, 1, 9)
+    """
+    levels = checked_levels(levels)
+    _check(series, config, levels)
+    if start is not None and (start.config != config or start.levels != levels):
+        raise ValueError("start must have the same config and levels")
+    scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
+    feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
+    windows = series_windows(
+        series,
+        scalings,
+        lookback=config.lookback,
+        horizon=config.horizon,
+        feature_scaling=feature_scaling,
+        validation_fraction=training.validation_fraction,
+    )
+    trained = training.steps or training.epochs
+    if not training.validation_fraction:
+        del windows["validation"]
+    for part, chosen in windows.items():
+        if trained and not len(chosen):
+            rows = [len(one.values) for one in series]
+            raise ValueError(f"series ({rows} rows) leave no {_PARTS[part]} window with an observed target")
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        torch.manual_seed(seed)
+        if start is None:
+            network = ForecastingNetwork(config)
+            start_in_order(network.linear, torch.tensor(levels))
+        else:
+            network = copy.deepcopy(start.network)
+        if config.bounded_channels is not None:
+            network.set_bounds(*_range(series, scalings))
+        if trained:
+            training = training if start is None else replace(training, ridge=None)
+            parts = {part: chosen.to(device) for part, chosen in windows.items()}
+            train(network.to(device), parts, training, seed=seed, levels=levels, progress=progress)
+            network.to("cpu")
+    return FittedForecaster(network.eval(), levels, feature_scaling)
+
+
+def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
+    if not series:
+        raise ValueError("series must hold at least one series, got none")
+    channels = {one.values.shape[1] for one in series}
+    if len(channels) > 1:
+        raise ValueError(f"series must have one number of channels, got {sorted(channels)}")
+    sizes = {0 if one.features is None else one.features.shape[1] for one in series}
+    if sizes != {config.future_size}:
+        raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
+    if config.num_outputs != len(levels):
+        raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
+
+
+def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
+    features = [one.features for one in series if one.features is not None]
+    return Scaling.of(np.concatenate(features)) if features else None
+
+
+def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:
+    """Smallest and largest scaled value of each channel in all series, [C] each."""
+    values = [scaling.apply(one.values) for one, scaling in zip(series, scalings, strict=True)]
+    stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
+    return observed_range(stacked.nan_to_num(0.0), ~stacked.isnan())

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from mvpa_ts.attention.module import MVPAttention
-from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing
+from mvpa_ts.forecasting.patches import PatchEncoder, location_scale
 
 
 class ForecastingNetwork(nn.Module):
@@ -359,133 +357,3 @@ class _Bounded(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         below, above = ctx.saved_tensors
         return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
-
-
-class PatchEncoder(nn.Module):
-    """Patches to tokens, bidirectional MVPA over segments × channels, features to the horizon.
-
-    A token is the sum of its patch and of its channel's whole look-back, each through a linear map: validation errors
-    on ETTh1 and ETTh2 are smaller than with patches alone.
-
-    Steps ahead with known features become tokens of their own: they attend with the others and each adds its
-    stretch of the horizon.
-    """
-
-    def __init__(self, config: ForecastingConfig) -> None:
-        super().__init__()
-        self.config = config
-        D, P, m = config.dim, config.patch_length, config.num_outputs
-        self.embed = nn.Linear(P, D)
-        self.embed_lookback = nn.Linear(config.lookback, D, bias=False)
-        self.embed_missing = nn.Linear(P, D, bias=False)
-        if config.historic_size:
-            self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
-        if config.individual_channels is not None:
-            self.embed_channel = nn.Parameter(torch.randn(config.individual_channels, D) / D**0.5)
-        if config.static_size:
-            self.embed_static = nn.Linear(config.static_size, D, bias=False)
-        if config.future_size:
-            self.embed_future = nn.Linear(P * config.future_size, D, bias=False)
-            self.future_token = nn.Parameter(torch.randn(D) * 0.02)
-            self.future_head = nn.Linear(D, config.patch_stride * m)
-            nn.init.zeros_(self.future_head.weight)
-            nn.init.zeros_(self.future_head.bias)
-        blocks = [
-            ParallelBlock(
-                MVPAttention(
-                    D,
-                    config.num_heads,
-                    causal=False,
-                    components=config.components,
-                    dropout=config.attention_dropout,
-                    channel_distance=config.channel_distance,
-                    channel_window=config.channel_window,
-                    beyond="clamp",
-                ),
-                SwiGLU(D, config.mlp_dim, config.dropout),
-                D,
-                config.dropout,
-            )
-            for _ in range(config.num_layers)
-        ]
-        segments = config.segments + config.future_segments
-        channel_rows = config.max_channels if config.channel_distance == "absolute" else 2 * config.max_channels - 1
-        self.stack = MVPAStack(blocks, D, time_rows=2 * segments - 1, channel_rows=channel_rows)
-        self.dropout = nn.Dropout(config.dropout)
-        self.head_dropout = nn.Dropout(config.head_dropout)
-        self.head = nn.Linear(config.segments * D, config.horizon * m)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
-    ) -> Tensor:
-        """Map normalised windows [B, L, C] to an addition to the forecast, [B, h, C, m]."""
-        config = self.config
-        tokens, token_mask = self._tokens(x, mask, future, historic, static)
-        order = torch.randperm(x.shape[2], device=x.device) if config.shuffle_channels and self.training else None
-        if order is not None:
-            tokens = tokens[:, :, order]
-            token_mask = None if token_mask is None else token_mask[:, :, order]
-        features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
-        if order is not None:
-            features = features[:, :, order.argsort()]
-        past, ahead = features.split([config.segments, config.future_segments], dim=1)
-        forecast = self.head(rearrange(past, "b t c d -> b c (t d)"))
-        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
-        if config.future_size:
-            steps = rearrange(self.future_head(ahead), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
-            forecast = forecast + steps[:, : config.horizon]
-        return forecast
-
-    def _tokens(
-        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
-        config = self.config
-        ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
-        whole = self.embed_lookback(x.mT)[:, None]
-        tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
-        token_mask = None
-        if mask is not None or ahead:
-            observed = torch.ones_like(x) if mask is None else mask.to(x.dtype)
-            observed = self._patches(observed[..., None], ahead, config.segments)
-            tokens = tokens + self.embed_missing(1.0 - observed)
-            token_mask = None if mask is None else observed.any(-1)
-        else:
-            # A gradient of zero instead of none: data-parallel training waits for that of every parameter.
-            tokens = tokens + 0.0 * self.embed_missing.weight.sum()
-        if historic is not None and config.historic_size:
-            tokens = tokens + self.embed_historic(self._patches(historic, ahead, config.segments))
-        if future is not None and config.future_size:
-            known = self._patches(future[:, : config.lookback], ahead, config.segments)
-            coming = self._patches(future[:, config.lookback :], 0, config.future_segments)
-            later = self.embed_future(coming) + self.future_token + whole
-            tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
-            if token_mask is not None:
-                token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)
-        if config.individual_channels is not None:
-            tokens = tokens + self.embed_channel
-        if static is not None and config.static_size:
-            tokens = tokens + self.embed_static(static)
-        return tokens, token_mask
-
-    def _patches(self, x: Tensor, ahead: int, count: int) -> Tensor:
-        """Cut [B, L, C, F] into `count` patches after padding `ahead` zeros: [B, T, C, P·F]."""
-        config = self.config
-        length = config.patch_length + (count - 1) * config.patch_stride
-        x = F.pad(x, (0, 0, 0, 0, ahead, max(0, length - ahead - x.shape[1])))
-        patches = x[:, :length].unfold(1, config.patch_length, config.patch_stride)
-        return rearrange(patches, "b t c f p -> b t c (p f)")
-
-
-def location_scale(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation over the observed steps, [B, 1, C]; x holds zeros at the others."""
-    if mask is None:
-        location = x.mean(1, keepdim=True)
-        variance = (x - location).square().mean(1, keepdim=True)
-    else:
-        count = mask.sum(1, keepdim=True).clamp(min=1)
-        location = x.sum(1, keepdim=True) / count
-        variance = ((x - location).masked_fill(~mask, 0.0)).square().sum(1, keepdim=True) / count
-    return location.detach(), (variance + 1e-5).sqrt().detach()

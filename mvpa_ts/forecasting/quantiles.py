@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)  # of the intervals of 50, 80, 90 and 95 %
+
 
 def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
     """The levels as a tuple.

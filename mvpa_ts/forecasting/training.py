@@ -1,4 +1,4 @@
-"""The training of forecasting networks: one loop, for a few series, for many, and for the published benchmarks."""
+"""The training loop of forecasting networks and its settings, for a few series, for many, and for benchmarks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.closed_form import least_squares_start
-from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
-from mvpa_ts.forecasting.fitted import FittedForecaster
 from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
-from mvpa_ts.forecasting.quantiles import checked_levels, start_in_order
 from mvpa_ts.weight_averaging import WeightAverage
-from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
+from mvpa_ts.windows import Windows
 
-LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 _VALIDATIONS = 20  # in a run that is counted in steps
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
-_PARTS = {"train": "training", "validation": "validation"}
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
 _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 
@@ -434,117 +428,3 @@ def start_in_closed_form(model: nn.Module, windows: Windows, training: Forecaste
         cycle_strength=training.cycle_strength,
         reversion_strength=training.reversion_strength,
     )
-
-
-def fit_forecaster(
-    series: Sequence[Series],
-    config: ForecastingConfig,
-    training: ForecasterTraining,
-    *,
-    levels: Sequence[float] = LEVELS,
-    scalings: Sequence[Scaling] | None = None,
-    start: FittedForecaster | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    progress: Callable[[int, float], None] | None = None,
-) -> FittedForecaster:
-    """Train a network on all windows of the series by the pinball loss.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        All with the same number of channels and of features.
-    config : ForecastingConfig
-        `num_outputs` and `future_size` must be the numbers of levels and of features. With `bounded_channels`, the
-        bounds are the range of the series; of several, that of all in their scaled units.
-    training : ForecasterTraining
-    levels : sequence of float
-        Quantiles to learn, increasing, with the median.
-    scalings : sequence of Scaling, optional
-        One a series; by default each series is scaled by itself.
-    start : FittedForecaster, optional
-        Go on from a copy of this network instead of a new one; it keeps its scaling of the features.
-    seed : int
-        Two runs on the CPU with the same seed and number of threads agree to the bit. The global generators are left
-        as they were.
-    progress : callable, optional
-        Told the steps done and the last loss.
-
-    Raises
-    ------
-    ValueError
-        Series, levels or features do not fit the configuration, or there is nothing to learn from.
-    FloatingPointError
-        Training diverged, see `train`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig, Series, fit_forecaster
-    >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
-    >>> config = ForecastingConfig(12, 48, num_outputs=len(LEVELS))
-    >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))
-    >>> fitted.predict(series).shape
-    (12, 1, 9)
-    """
-    levels = checked_levels(levels)
-    _check(series, config, levels)
-    if start is not None and (start.config != config or start.levels != levels):
-        raise ValueError("start must have the same config and levels")
-    scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
-    feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
-    windows = series_windows(
-        series,
-        scalings,
-        lookback=config.lookback,
-        horizon=config.horizon,
-        feature_scaling=feature_scaling,
-        validation_fraction=training.validation_fraction,
-    )
-    trained = training.steps or training.epochs
-    if not training.validation_fraction:
-        del windows["validation"]
-    for part, chosen in windows.items():
-        if trained and not len(chosen):
-            rows = [len(one.values) for one in series]
-            raise ValueError(f"series ({rows} rows) leave no {_PARTS[part]} window with an observed target")
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        torch.manual_seed(seed)
-        if start is None:
-            network = ForecastingNetwork(config)
-            start_in_order(network.linear, torch.tensor(levels))
-        else:
-            network = copy.deepcopy(start.network)
-        if config.bounded_channels is not None:
-            network.set_bounds(*_range(series, scalings))
-        if trained:
-            training = training if start is None else replace(training, ridge=None)
-            parts = {part: chosen.to(device) for part, chosen in windows.items()}
-            train(network.to(device), parts, training, seed=seed, levels=levels, progress=progress)
-            network.to("cpu")
-    return FittedForecaster(network.eval(), levels, feature_scaling)
-
-
-def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
-    if not series:
-        raise ValueError("series must hold at least one series, got none")
-    channels = {one.values.shape[1] for one in series}
-    if len(channels) > 1:
-        raise ValueError(f"series must have one number of channels, got {sorted(channels)}")
-    sizes = {0 if one.features is None else one.features.shape[1] for one in series}
-    if sizes != {config.future_size}:
-        raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
-    if config.num_outputs != len(levels):
-        raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
-
-
-def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
-    features = [one.features for one in series if one.features is not None]
-    return Scaling.of(np.concatenate(features)) if features else None
-
-
-def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:
-    """Smallest and largest scaled value of each channel in all series, [C] each."""
-    values = [scaling.apply(one.values) for one, scaling in zip(series, scalings, strict=True)]
-    stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
-    return observed_range(stacked.nan_to_num(0.0), ~stacked.isnan())

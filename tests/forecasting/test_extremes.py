@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from mvpa_ts.forecasting import ForecastingConfig
-from mvpa_ts.forecasting.training import ForecasterTraining, fit_forecaster, train
+from mvpa_ts.forecasting.fitted import fit_forecaster
+from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.windows import Scaling, Series, Windows
 
 CONFIG = ForecastingConfig(6, 24, patch_length=8, patch_stride=8, dim=8, mlp_dim=8, num_outputs=3)

@@ -10,7 +10,8 @@ from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, m
 from mvpa_ts.forecasting import mixing
 from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing
-from mvpa_ts.forecasting.network import ForecastingNetwork, location_scale
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.patches import location_scale
 
 
 def filled(outputs: int = 6, lookback: int = 10, **options: object) -> ChannelMixing:

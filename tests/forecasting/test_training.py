@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.fitted import FittedForecaster
-from mvpa_ts.forecasting.training import LEVELS, ForecasterTraining, fit_forecaster
+from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
+from mvpa_ts.forecasting.quantiles import LEVELS
+from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series
 
 L, H = 8, 3
