@@ -41,11 +41,12 @@ FLOORS = (
 )
 # Both stand on the core, side by side.
 WINGS = {"adapters", "ieeg"}
-# A class and the file that its method hands over to, in one room each: Recording.from_raw and MVPFormer.embed.
+# A class and the file that its method hands over to, in one room each: Recording.from_raw, MVPFormer.embed, .generate.
 ALLOWED_CIRCLES = frozenset(
     {
         ("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.raw"),
         ("mvpa_ts.ieeg.model.mvpformer", "mvpa_ts.ieeg.model.embedding"),
+        ("mvpa_ts.ieeg.model.mvpformer", "mvpa_ts.ieeg.model.generation"),
     }
 )
 

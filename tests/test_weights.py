@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def test_round_trip(changes, tmp_path):
     model = make_model(**changes)
     model.save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     loaded = MVPFormer.from_pretrained(tmp_path)
     assert loaded.config == model.config
     assert not loaded.training
@@ -201,7 +201,7 @@ def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
 
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
     assert make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model") == "address"
-    assert sent == {"repo_id": "me/model", "files": ["config.json", "model.safetensors"]}
+    assert sent == {"repo_id": "me/model", "files": ["README.md", "config.json", "model.safetensors"]}
 
 
 class TestBuiltFor:

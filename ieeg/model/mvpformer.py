@@ -18,13 +18,14 @@ from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
-from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file
+from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file, write_card
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
 from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
 from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.embedding import Embeddings
+    from mvpa_ts.ieeg.model.generation import Generated
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
     from mvpa_ts.ieeg.recordings.reading import AnyRecording
 
@@ -281,6 +282,33 @@ class MVPFormer(  # type: ignore[call-arg]
         features, valid = (torch.stack(part) for part in zip(*rows, strict=True))
         return Embeddings(features, valid, segments.starts, segments.channel_names)
 
+    def generate(
+        self,
+        recording: AnyRecording,
+        steps: int,
+        *,
+        preprocessing: Preprocessing | None = None,
+        channels: Sequence[str] | None = None,
+        context: int | None = None,
+        past: int = 360,
+    ) -> Generated:
+        """Embeddings of the `steps` segments of 5 s after a recording's end, and a waveform to look at.
+
+        Each predicted embedding is taken for the segment itself and the next one is predicted from it, see
+        `mvpa_ts.ieeg.model.generation.roll_out`. The waveform is put together from the recording's last `past` segments
+        (default: half an hour). The other parameters are those of `embed`.
+
+        Raises
+        ------
+        ValueError
+            The recording holds less than 10 s, or the model has no prediction head.
+        """
+        from mvpa_ts.ieeg.model.generation import generate
+        from mvpa_ts.ieeg.recordings.reading import as_recording
+
+        options: dict[str, Any] = {"preprocessing": preprocessing, "channels": channels, "context": context}
+        return generate(self, as_recording(recording), steps, past=past, **options)
+
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Trade time for memory in training: keep one activation per block and compute the others again."""
         self.stack.gradient_checkpointing = enabled
@@ -288,19 +316,18 @@ class MVPFormer(  # type: ignore[call-arg]
     def save_pretrained(
         self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any
     ) -> str | None:
-        """Write config.json and model.safetensors; an interrupted or failed write leaves older files whole.
+        """Write config.json, model.safetensors and a card, README.md, unless a card of your own is there.
 
-        With ``push_to_hub=True`` the model also goes to the Hugging Face hub as `repo_id` (default: the folder's
-        name); `options` are those of `huggingface_hub.ModelHubMixin.push_to_hub`. Raises OSError where writing fails.
+        A failed write leaves older files whole. With ``push_to_hub=True`` the model also goes to the Hugging Face hub
+        as `repo_id` (default: the folder's name); `options` are those of `huggingface_hub.ModelHubMixin.push_to_hub`.
+        Raises OSError where writing fails.
         """
-        options.pop("config", None)
-        options.pop("model_card_kwargs", None)
+        options = {name: value for name, value in options.items() if name not in ("config", "model_card_kwargs")}
         save_model(self, self.config.to_dict(), save_directory)
-        if push_to_hub:
-            return self.push_to_hub(  # type: ignore[operator]
-                repo_id=repo_id or Path(save_directory).name, **options
-            )
-        return None
+        write_card(self.config, sum(parameter.numel() for parameter in self.parameters()), save_directory)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id=repo_id or Path(save_directory).name, **options)  # type: ignore[operator]
 
     @classmethod
     def from_pretrained(
@@ -328,13 +355,8 @@ class MVPFormer(  # type: ignore[call-arg]
         ValueError
             A file is damaged, or the weights do not fit the configuration; the message says which.
         """
-        options = {
-            "force_download": force_download,
-            "token": token,
-            "cache_dir": cache_dir,
-            "local_files_only": local_files_only,
-            "revision": revision,
-        }
+        options: dict[str, Any] = {"force_download": force_download, "token": token, "cache_dir": cache_dir}
+        options |= {"local_files_only": local_files_only, "revision": revision}
         config = pretrained_config(pretrained_model_name_or_path, changes, **options)
         weights = pretrained_file(pretrained_model_name_or_path, WEIGHTS_NAME, **options)
         with torch.device("meta"):  # no memory and no random numbers for weights that come from the file

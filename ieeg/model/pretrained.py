@@ -6,13 +6,83 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mvpa_ts.files import read_config
-from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
+from mvpa_ts.files import read_config, write_text
+from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
+CARD_NAME = "README.md"
 HUB_SECONDS = 5.0
 """How long the Hugging Face hub may take to answer whether it has a model."""
+
+_CARD_MARK = "<!-- Written by save_pretrained, which replaces this file as long as this line is in it. -->"
+_CARD = """---
+library_name: mvpa-ts
+tags:
+- iEEG
+- time-series
+---
+{mark}
+
+# MVPFormer, {weights:,} weights
+
+{kind} for intracranial EEG, made with [mvpa-ts](https://pypi.org/project/mvpa-ts/). For research use; not a medical
+device.
+
+| | |
+|---|---|
+| input | µV at {rate:g} Hz, segments of {seconds:g} s, up to {channels} channels and {segments} segments |
+| trained with | windows of {context} segments |
+| width, layers, heads | {dim}, {layers}, {heads} ({kv_heads} for keys and values) |
+| attention | {attention} |
+| amplitude in the embedding | {amplitude} |
+| outputs | {outputs} |
+
+    from mvpa_ts.ieeg import MVPFormer
+    model = MVPFormer.from_pretrained("OWNER/NAME")  # or the folder
+{detect}
+**Before you share it, say here** what it was trained on, how well it does on subjects that it never saw, and under which
+licence it may be used. Its weights may tell something of the recordings that trained it.
+"""
+
+
+def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> None:
+    """Write the model card README.md of a model with so many weights, unless the folder has a card of somebody's own.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mvpa_ts.ieeg import mvpformer_tiny
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_card(mvpformer_tiny(), 278_642, folder)
+    ...     (Path(folder) / "README.md").read_text().splitlines()[8]
+    '# MVPFormer, 278,642 weights'
+    """
+    path = Path(folder) / CARD_NAME
+    if path.exists() and _CARD_MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        return
+    heads = {"features of each segment and channel": True, "the next segment's embedding": config.prediction_head}
+    heads["probabilities of classes, last segment"] = config.num_classes > 0
+    detect = f'\n    mvpformer detect patient.edf --model "{HUB_PREFIX}OWNER/NAME" -o results\n'
+    text = _CARD.format(
+        mark=_CARD_MARK,
+        weights=weights,
+        kind="A seizure detector" if config.num_classes == 2 else "A foundation model",
+        rate=SAMPLING_RATE,
+        seconds=SEGMENT_SECONDS,
+        channels=config.channel_rows,
+        segments=config.time_rows,
+        context=config.context,
+        dim=config.dim,
+        layers=config.num_layers,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        attention="MVPA" if config.attention == "mvpa" else "ordinary, rotary positions (MV-Llama)",
+        amplitude="log power of the wavelet bands" if config.amplitude == "bands" else "none",
+        outputs="; ".join(name for name, there in heads.items() if there),
+        detect=detect if config.num_classes == 2 else "",
+    )
+    write_text(path, text)
 
 
 def pretrained_config(

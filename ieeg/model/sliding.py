@@ -51,7 +51,7 @@ def sliding_features(
     context = model.config.context if context is None else context
     if not 1 <= context <= model.config.time_rows:
         raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
-    embeddings, valid, past = _encoded_past(model, segments, first, context - 1, batch_size)
+    embeddings, valid, past = encoded_past(model, segments, first, context - 1, batch_size)
     for batch in _batches(first, segments.num_segments, batch_size):
         new_embeddings, new_valid, past = _encoded(model, segments, batch, past)
         embeddings, valid = torch.cat([embeddings, new_embeddings]), torch.cat([valid, new_valid])
@@ -63,7 +63,7 @@ def sliding_features(
         embeddings, valid = embeddings[len(batch) :], valid[len(batch) :]
 
 
-def _encoded_past(
+def encoded_past(
     model: MVPFormer, segments: Segments, first: int, length: int, batch_size: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Embeddings [length, C, D] and validity [length, C] of what precedes a segment; masked before the recording.

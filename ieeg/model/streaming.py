@@ -95,21 +95,40 @@ class StreamingMVPFormer(SampleFeed):
         expected = (self.num_channels, SEGMENT_SAMPLES)
         if tuple(signal.shape) != expected:
             raise ValueError(f"signal must be one segment, of shape {expected}, got {tuple(signal.shape)}")
+        channel_mask = self._checked_mask(channel_mask)
+        segment = signal.to(channel_mask.device)[None]
+        embeddings, self._past = self.model.encode_onward(segment, channel_mask[None, None], self._past)
+        return self._advance(embeddings[0, 0], channel_mask)
+
+    @torch.inference_mode()
+    def step_embeddings(self, embeddings: Tensor, channel_mask: Tensor | None = None) -> Tensor:
+        """Features [C, D] of the next segment from its embeddings [C, D], as `MVPFormer.encode` gives them.
+
+        For embeddings that no signal belongs to, such as predictions that are fed back.
+        """
+        expected = (self.num_channels, self.model.config.dim)
+        if tuple(embeddings.shape) != expected:
+            raise ValueError(f"embeddings must be those of one segment, of shape {expected}, got {(*embeddings.shape,)}")
+        return self._advance(embeddings, self._checked_mask(channel_mask))
+
+    def _checked_mask(self, channel_mask: Tensor | None) -> Tensor:
+        """The mask [C] on the model's device; all channels without one."""
+        device = next(self.model.parameters()).device
         if channel_mask is None:
-            channel_mask = torch.ones(self.num_channels, dtype=torch.bool)
-        elif channel_mask.dtype != torch.bool or channel_mask.shape != (self.num_channels,):
+            return torch.ones(self.num_channels, dtype=torch.bool, device=device)
+        if channel_mask.dtype != torch.bool or channel_mask.shape != (self.num_channels,):
             raise ValueError(
                 f"channel_mask must be a bool tensor of shape ({self.num_channels},), "
                 f"got {channel_mask.dtype} of {tuple(channel_mask.shape)}"
             )
-        weight = next(self.model.parameters())
-        channel_mask = channel_mask.to(weight.device)
-        segment = signal.to(weight.device)[None]
+        return channel_mask.to(device)
 
+    def _advance(self, embeddings: Tensor, channel_mask: Tensor) -> Tensor:
+        """One step through the blocks: features [C, D], keys and values into the cache."""
         self.num_segments += 1
+        embeddings = embeddings.masked_fill(~channel_mask[:, None], 0.0)
         # The first row becomes the output; the second, where there is one, goes on into the cache.
-        embeddings, self._past = self.model.encode_onward(segment, channel_mask[None, None], self._past)
-        x = embeddings[0].expand(2 if self._twice else 1, -1, -1)
+        x = embeddings.expand(2 if self._twice else 1, -1, -1)
         for block, cache in self._layers:
             cache.advance(channel_mask)
             x = block.step(x, cache)

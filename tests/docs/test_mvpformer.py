@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "mvpformer.md"
 def test_the_page_runs_as_printed(capsys):
     pytest.importorskip("peft")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names: dict[str, Any] = {"__name__": "docs"}
     expected = []
     with torch.random.fork_rng(devices=[]):
@@ -23,5 +23,5 @@ def test_the_page_runs_as_printed(capsys):
             expected += re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
             exec(compile(block, str(PAGE), "exec"), names)
     printed = capsys.readouterr().out.splitlines()
-    assert len(expected) == 6
+    assert len(expected) == 7
     assert [line for line in expected if line not in printed] == []

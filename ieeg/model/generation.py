@@ -1,0 +1,233 @@
+"""Generation: embeddings of segments that have not come yet, one after the other, and a waveform to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.model.sliding import encoded_past
+from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+    from mvpa_ts.ieeg.recordings.recording import Recording
+
+FADE_SECONDS = 0.5
+"""Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What `MVPFormer.generate` returns.
+
+    Attributes
+    ----------
+    embeddings : Tensor, shape (steps, C, D)
+        Of the segments after the recording's end; zero for channels without a signal in its last 5 s.
+    valid : bool Tensor, shape (C,)
+        Channels that had a signal in the recording's last 5 s.
+    start : float
+        Seconds of the recording at which the first of these segments begins: its end, to within two samples.
+    waveform : ndarray of float32, shape (C, steps·2560)
+        µV. Pieces of the recording's own past whose embeddings are most like the generated ones, all channels of a
+        piece from the same time, with cross-faded joints. The model gives embeddings, no samples: this is for looking
+        at, nothing to measure on.
+    sources : ndarray of float64, shape (steps,)
+        Seconds of the recording at which the pieces begin.
+    sfreq : float
+        Of the waveform: 512 Hz.
+    channel_names : tuple of str
+    """
+
+    embeddings: Tensor
+    valid: Tensor
+    start: float
+    waveform: NDArray[np.float32]
+    sources: NDArray[np.float64]
+    sfreq: float
+    channel_names: tuple[str, ...]
+
+
+@torch.no_grad()
+def roll_out(
+    model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *, context: int | None = None
+) -> Tensor:
+    """Predict the embedding of the next segment, take it for the segment itself, and go on.
+
+    Training compares directions only, so each prediction gets the length that embeddings of its channel have: the
+    median of those before. Keys and values of the past are cached, see `StreamingMVPFormer`; MV-Llama, whose positions
+    move with time, has no cache and a full pass for each step.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        With a prediction head; used in evaluation mode.
+    embeddings : Tensor, shape (T, C, D)
+        Of the segments so far, of which the last `context` are read; what lies under `valid` does not matter.
+    valid : bool Tensor, shape (T, C)
+    steps : int
+        Segments to generate.
+    context : int, optional
+        Segments that a prediction is made from; default ``model.config.context``.
+
+    Returns
+    -------
+    Tensor, shape (steps, C, D)
+        Zero for channels that are not valid in the last segment.
+
+    Raises
+    ------
+    ValueError
+        `steps` or `context` is out of range, or the model has no prediction head.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+    >>> model = MVPFormer(mvpformer_tiny())
+    >>> roll_out(model, torch.randn(6, 3, 64), torch.ones(6, 3, dtype=torch.bool), steps=4).shape
+    torch.Size([4, 3, 64])
+    """
+    context = model.config.context if context is None else context
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    if not 1 <= context <= model.config.time_rows:
+        raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
+    lengths = embeddings.norm(dim=-1).masked_fill(~valid, torch.nan).nanmedian(dim=0).values  # [C]
+    embeddings, valid = embeddings[-context:], valid[-context:]
+    real = valid[-1]
+    training = model.training
+    try:
+        kind = _Cached if model.config.attention == "mvpa" else _Whole
+        following = kind(model.eval(), embeddings, valid, context)
+        generated = []
+        for step in range(steps):
+            direction = F.normalize(model.predict(following.features), dim=-1)
+            new = (direction * lengths[:, None]).masked_fill(~real[:, None], 0.0)
+            generated.append(new)
+            if step + 1 < steps:
+                following.take(new, real)
+    finally:
+        model.train(training)
+    return torch.stack(generated)
+
+
+class _Cached:
+    """Features of the newest segment from cached keys and values."""
+
+    def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
+        self._stream = StreamingMVPFormer(model, embeddings.shape[1], context)
+        for row, mask in zip(embeddings, valid, strict=True):
+            self.take(row, mask)
+
+    def take(self, embeddings: Tensor, valid: Tensor) -> None:
+        self.features = self._stream.step_embeddings(embeddings, valid)
+
+
+class _Whole:
+    """The same from a full pass over the newest segments."""
+
+    def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
+        self._model, self._context = model, context
+        self._embeddings, self._valid = embeddings[:0], valid[:0]
+        self._extend(embeddings, valid)
+
+    def take(self, embeddings: Tensor, valid: Tensor) -> None:
+        self._extend(embeddings[None], valid[None])
+
+    def _extend(self, embeddings: Tensor, valid: Tensor) -> None:
+        self._embeddings = torch.cat([self._embeddings, embeddings])[-self._context :]
+        self._valid = torch.cat([self._valid, valid])[-self._context :]
+        self.features = self._model.decode(self._embeddings[None], token_mask=self._valid[None])[0, -1]
+
+
+def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:
+    """For each generated segment the one of the past that is most like it in all channels together.
+
+    Parameters
+    ----------
+    generated : Tensor, shape (S, C, D)
+    past : Tensor, shape (P, C, D)
+    valid : bool Tensor, shape (P, C)
+        A channel without a signal counts as a cosine of 0.
+
+    Returns
+    -------
+    int64 Tensor, shape (S,)
+        Rows of `past` with the highest mean cosine over channels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> past = torch.eye(3)[:, None]  # three segments of one channel
+    >>> nearest_segments(past[[2, 0]] * 5, past, torch.ones(3, 1, dtype=torch.bool))
+    tensor([2, 0])
+    """
+    unit = F.normalize(past.float(), dim=-1).masked_fill(~valid[..., None], 0.0)
+    return torch.einsum("scd,pcd->sp", F.normalize(generated.float(), dim=-1), unit).argmax(1)
+
+
+def generate(
+    model: MVPFormer,
+    recording: Recording,
+    steps: int,
+    *,
+    preprocessing: Preprocessing | None = None,
+    channels: Sequence[str] | None = None,
+    context: int | None = None,
+    past: int = 360,
+) -> Generated:
+    """See `MVPFormer.generate`."""
+    model.predict(next(model.parameters()).new_zeros(model.config.dim))  # refused before hours are read
+    # The grid of segments ends where the recording ends; two samples more, as the new rate's grid is another.
+    whole = int(recording.duration / SEGMENT_SECONDS + 1e-9)
+    first = max(0.0, recording.duration - whole * SEGMENT_SECONDS - 2 / recording.sfreq)
+    segments = Segments(recording.crop(first, recording.duration), preprocessing, channels)
+    count = segments.num_samples // segments.segment_samples
+    if past < 2 or count < 2:
+        raise ValueError(
+            f"generation needs a past of two segments (10 s) or more: past is {past}, and {recording.name} holds {count}"
+        )
+    length = min(past, count)
+    embeddings, valid, _ = encoded_past(model, segments, count, length, batch_size=8)
+    generated = roll_out(model, embeddings, valid, steps, context=context)
+    # Without the last segment, so that each piece goes on into the next one's beginning.
+    rows = nearest_segments(generated, embeddings[:-1], valid[:-1]).cpu().numpy() + count - length
+    offset = round(first * recording.sfreq) / recording.sfreq
+    return Generated(
+        generated.cpu(),
+        valid[-1].cpu(),
+        offset + count * SEGMENT_SECONDS,
+        _faded(segments, rows),
+        offset + segments.starts[rows],
+        segments.preprocessing.sfreq,
+        segments.channel_names,
+    )
+
+
+def _faded(segments: Segments, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Segments one after the other; what follows a piece in the recording is faded into the beginning of the next."""
+    size = segments.segment_samples
+    fade = round(FADE_SECONDS * segments.preprocessing.sfreq)
+    rising = (0.5 - 0.5 * np.cos(np.pi * (np.arange(fade) + 0.5) / fade)).astype(np.float32)
+    out = np.empty((len(segments.channel_names), len(rows) * size), np.float32)
+    following: NDArray[np.float32] | None = None
+    for step, row in enumerate(rows):
+        signal, _ = segments.read(int(row), int(row) + 2)
+        piece = out[:, step * size : (step + 1) * size]
+        piece[:] = signal[:, :size]
+        if following is not None:
+            piece[:, :fade] = rising * piece[:, :fade] + (1 - rising) * following
+        following = signal[:, size : size + fade].copy()
+    return out
