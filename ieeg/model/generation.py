@@ -60,9 +60,7 @@ class Generated:
 
 
 @torch.no_grad()
-def roll_out(
-    model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *, context: int | None = None
-) -> Tensor:
+def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *, context: int | None = None) -> Tensor:
     """Predict the embedding of the next segment, take it for the segment itself, and go on.
 
     Training compares directions only, so each prediction gets the length that embeddings of its channel have: the

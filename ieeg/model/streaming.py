@@ -108,7 +108,9 @@ class StreamingMVPFormer(SampleFeed):
         """
         expected = (self.num_channels, self.model.config.dim)
         if tuple(embeddings.shape) != expected:
-            raise ValueError(f"embeddings must be those of one segment, of shape {expected}, got {(*embeddings.shape,)}")
+            raise ValueError(
+                f"embeddings must be those of one segment, of shape {expected}, got {(*embeddings.shape,)}"
+            )
         return self._advance(embeddings, self._checked_mask(channel_mask))
 
     def _checked_mask(self, channel_mask: Tensor | None) -> Tensor:

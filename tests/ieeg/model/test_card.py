@@ -43,6 +43,6 @@ def test_a_model_that_diverged_has_no_card(tmp_path):
     model = MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1))
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    with pytest.raises(ValueError, match="not finite|NaN|diverged"):
+    with pytest.raises(ValueError, match=r"not finite|NaN|diverged"):
         model.save_pretrained(tmp_path)
     assert not (tmp_path / "README.md").exists()
