@@ -1,8 +1,8 @@
 """How like the true future generated embeddings are, 5 to 60 s ahead, beside persistence and the channel's mean.
 
 Tiny models are pretrained on simulated subjects and roll out the embeddings of the minute after a moment of other
-subjects' recordings, of which they get what lies before that moment alone (the filters see no future either). The cosine with
-the embeddings of the true future is compared with that of two references that need no model: the last true embedding
+subjects' recordings. They get what lies before that moment alone; the filters see no future either. The cosine with the
+embeddings of the true future is compared with that of two references that need no model: the last true embedding
 (persistence), and the mean direction of the same channel over the context.
 
     python experiments/generation.py            # three models, three seeds; results/detection/generation.*; goes on
@@ -162,10 +162,10 @@ def report(rows: pd.DataFrame) -> str:
             {"embeddings of": name, "": "subjects in whom generated is best", "seeds": group["seed"].nunique()}
             | {f"{5 * ahead} s": f"{int(better.loc[5 * ahead].sum())} of {better.shape[1]}" for ahead in SHOWN}
         )
-    first = rows.iloc[0]
+    first, subjects = rows.iloc[0], rows["subject"].nunique()
     return (
-        f"Cosine of embeddings with those of the true future, by horizon. Simulated subjects that training did not see "
-        f"({rows['subject'].nunique()}, {first['moments']} moments each), models pretrained for {first['steps']} steps. "
+        "Cosine of embeddings with those of the true future, by horizon. Simulated subjects that training did not see "
+        f"({subjects}, {first['moments']} moments each), models pretrained for {first['steps']} steps. "
         "Each model has an embedding space of its own, so compare rows of one model. Generated: rolled out from the "
         "signal before the moment. Persistence: the last true embedding. Mean: the channel's mean direction over the "
         f"context.\n\n{markdown_table(pd.DataFrame(lines))}\n"
@@ -176,9 +176,9 @@ def report(rows: pd.DataFrame) -> str:
 
 def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Path) -> None:
     """Similarity by horizon for each model, and a generated waveform beside the true one."""
-    names = [*rows["model"].unique()]
-    shown, axes = plt.subplots(2, max(len(names), 1), figsize=(4 * max(len(names), 2), 7), squeeze=False)
-    for axis, name in zip(axes[0], names, strict=True):
+    models = [*rows["model"].unique()]
+    shown, axes = plt.subplots(2, len(models), figsize=(4 * max(len(models), 2), 7), squeeze=False)
+    for axis, name in zip(axes[0], models, strict=True):
         group = rows[rows["model"] == name].groupby("seconds")[list(KINDS)].mean()
         for kind, style in zip(KINDS, ("-o", "--", ":"), strict=True):
             axis.plot(group.index, group[kind], style, label=kind, markersize=4)
@@ -193,15 +193,15 @@ def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Pat
     true, _ = segments.read(moment - 4, moment + 4)
     step = 6 * float(np.std(true))
     times = np.arange(true.shape[1]) / generated.sfreq - 20.0
-    for channel, name in enumerate(generated.channel_names[:4]):
+    names = generated.channel_names[:4]
+    for channel in range(len(names)):
         label = "true" if channel == 0 else None
         traces.plot(times, true[channel] - step * channel, color="0.6", linewidth=0.4, label=label)
         label = "pieces of the past, chosen by generated embeddings" if channel == 0 else None
         waveform = generated.waveform[channel] - step * channel - 0.45 * step
         traces.plot(times[-len(waveform) :], waveform, color="tab:red", linewidth=0.4, label=label)
     traces.axvline(0.0, color="black", linewidth=0.6)
-    shown_names = generated.channel_names[:4]
-    traces.set_yticks(-step * np.arange(len(shown_names)), shown_names)
+    traces.set_yticks(-step * np.arange(len(names)), names)
     traces.set(xlabel="seconds; a simulated recording", ylabel="channel")
     traces.legend(loc="upper left")
     shown.tight_layout()

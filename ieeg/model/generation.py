@@ -195,7 +195,7 @@ def generate(
     count = segments.num_samples // segments.segment_samples
     if past < 2 or count < 2:
         raise ValueError(
-            f"generation needs a past of two segments (10 s) or more: past is {past}, and {recording.name} holds {count}"
+            f"generation needs a past of two segments (10 s): past is {past}, and {recording.name} holds {count}"
         )
     length = min(past, count)
     embeddings, valid, _ = encoded_past(model, segments, count, length, batch_size=8)

@@ -41,8 +41,8 @@ device.
     from mvpa_ts.ieeg import MVPFormer
     model = MVPFormer.from_pretrained("OWNER/NAME")  # or the folder
 {detect}
-**Before you share it, say here** what it was trained on, how well it does on subjects that it never saw, and under which
-licence it may be used. Its weights may tell something of the recordings that trained it.
+**Before you share it, say here** what it was trained on, how well it does on subjects that it never saw, and under
+which licence it may be used. Its weights may tell something of the recordings that trained it.
 """
 
 
