@@ -12,7 +12,7 @@ import torch
 from mvpa_ts import ForecastingConfig
 from mvpa_ts.forecasting.fitted import fit_forecaster
 from mvpa_ts.forecasting.training import ForecasterTraining
-from mvpa_ts.forecasting.windows import Series
+from mvpa_ts.windows import Series
 
 torch.manual_seed(0)
 steps = torch.arange(1000.0)
