@@ -109,17 +109,18 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         "",
         f"Compare others with the row **{CHOSEN}**.",
         "",
-        "- ETTh2 and Weather: the best settings of a search with Optuna on the validation part. The bounds of Weather's "
-        "forecasts come from blocked cross-validation.",
-        "- ETTh1: the winner of the same search with fewer epochs. Blocked cross-validation asked for fewer, after the "
-        "winner's test error was known. The winner itself stands under *best of the search*.",
-        "- The row *MVPA*, and the ablation below it, are optimistic on ETT: test errors were known when their settings "
-        "were picked.",
-        "- *Best of the search*: what Optuna ranked first, used without a change. *Best of a search in blocks*: the same in "
-        "blocked cross-validation. *Best of a search for each horizon*: one search for each of the four horizons.",
+        "- ETTh2 and Weather: the best settings of a search with Optuna on the validation part. "
+        "The bounds of Weather's forecasts come from blocked cross-validation.",
+        "- ETTh1: the winner of the same search with fewer epochs. Blocked cross-validation asked for fewer, after "
+        "the winner's test error was known. The winner itself stands under *best of the search*.",
+        "- The row *MVPA*, and the ablation below it, are optimistic on ETT: test errors were known when their "
+        "settings were picked.",
+        "- *Best of the search*: what Optuna ranked first, used without a change. *Best of a search in blocks*: the "
+        "same in blocked cross-validation. *Best of a search for each horizon*: one search for each of the four "
+        "horizons.",
         "- 35, 27 and 25 configurations of MVPA were tested on ETTh1, ETTh2 and Weather.",
-        "- Peers minimise squared errors and see no calendar, as published. MVPA minimises absolute errors and knows the "
-        "hour of the day.",
+        "- Peers minimise squared errors and see no calendar, as published. MVPA minimises absolute errors and "
+        "knows the hour of the day.",
         "",
     ]
     return "\n".join(lines)
