@@ -74,9 +74,10 @@ COLUMNS = {
     "event_f1": "episodic F1",
     "event_sensitivity": "sensitivity",
     "false_positives_per_hour": "false detections/h",
-    "kappa": "kappa",
-    "kappa_stratified": "kappa, stratified",
-    "kappa_whole": "kappa, whole",
+    "kappa_episodic": "kappa, post-processed",
+    "kappa": "kappa, raw",
+    "kappa_stratified": "kappa, raw, stratified",
+    "kappa_whole": "kappa, raw, whole",
     "trained_share": "share trained",
 }
 
@@ -161,7 +162,7 @@ def ablations(
         row, _ = study.line_length() if configuration is None else study.run(configuration)
         rows.append(row | {"rules": rules, "hardware": hardware()})
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
-        print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
+        print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, raw kappa {row['kappa']:.3f}", flush=True)
     write_table(rows, path.with_suffix(".md"))
 
 
@@ -169,7 +170,8 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
     keys = ["row", "rules"]
-    numbers = [name for name in COLUMNS if name not in keys]
+    # Rows of before lack the kappa of post-processed decisions.
+    numbers = [name for name in COLUMNS if name not in keys and name in frame]
     lines = []
     for key, group in frame.groupby(keys, sort=False):
         mean, deviation = group[numbers].mean(), group[numbers].std()
@@ -185,8 +187,9 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         spent = f"{cpu:.0f} s of processor time, {wall:.0f} s by the clock (load {os.getloadavg()[0]:.0f})"
     text = (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
-        "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappa is the mean over subjects "
-        f"of 250 draws of 300 segments.\n\n{table}\n"
+        "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
+        "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments."
+        f"\n\n{table}\n"
         f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)

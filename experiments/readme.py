@@ -161,8 +161,10 @@ def detection_summary(rows: pd.DataFrame) -> str:
         "event_f1": "episodic F1",
         "event_sensitivity": "sensitivity",
         "false_positives_per_hour": "false detections/h",
-        "kappa": "kappa",
+        "kappa_episodic": "kappa, post-processed",
+        "kappa": "kappa, raw",
     }
+    columns = {name: title for name, title in columns.items() if name in rows}
     lines = [f"| simulated, unseen subjects | {' | '.join(columns.values())} |", "|---|" + "---|" * len(columns)]
     for name, own in rows.groupby("row", sort=False):
         spread = own[[*columns]].std()

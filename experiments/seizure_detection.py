@@ -31,7 +31,7 @@ import torch
 from harness.detection import interictal, paper_rows
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
-from harness.detection.simulated import simulated_swec, write_nejedly
+from harness.detection.simulated import QUICK, SIMULATED, simulated_swec, write_nejedly
 from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.files import write_text
@@ -77,22 +77,6 @@ CONFIGURATIONS = (
 NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
 """Configurations that are also run on MAYO and FNUSA."""
 
-SIMULATED = Effort(
-    context=4,
-    pretraining_steps=60,
-    finetuning_steps=200,
-    pretraining_rate=5e-4,
-    finetuning_rate=5e-3,
-    full_rate=3e-3,
-    batch_size=8,
-    recipe="small",
-    copies=6,
-    model={"dropout": 0.0},
-    accelerator="cpu",
-    precision="32-true",
-    rules="paper",
-)
-QUICK = replace(SIMULATED, pretraining_steps=2, finetuning_steps=2, batch_size=2, copies=1)
 QUICK_NAMES = ("mvpformer-s", "58-last10")
 
 
@@ -128,7 +112,8 @@ def main() -> None:
             if not has(table, configuration, seed):
                 row, _ = study.run(configuration)
                 append_row(table, {**row, "hardware": hardware()})
-                print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, kappa {row['kappa']:.3f}", flush=True)
+                kappas = f"kappa {row['kappa_episodic']:.3f} post-processed, {row['kappa']:.3f} raw"
+                print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, {kappas}", flush=True)
             if configuration.name in NEJEDLY and not has(others, configuration, seed):
                 scores = interictal.run(study, configuration, [data / name for name in DATA_SETS])
                 if scores:

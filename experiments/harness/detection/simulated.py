@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from harness.detection.settings import Cohort
+from harness.detection.settings import Cohort, Effort
 from scipy.io import savemat
 
 from mvpa_ts.ieeg import Recording, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 
 CHANNELS, SELECTED = (8, 12), 6
+SIMULATED = Effort(
+    context=4,
+    pretraining_steps=100,
+    finetuning_steps=400,
+    pretraining_rate=5e-4,
+    finetuning_rate=5e-3,
+    full_rate=3e-3,
+    batch_size=8,
+    recipe="small",
+    copies=6,
+    model={"dropout": 0.0},
+    accelerator="cpu",
+    precision="32-true",
+    rules="paper",
+)
+QUICK = replace(SIMULATED, pretraining_steps=2, finetuning_steps=2, batch_size=2, copies=1)
 
 
 def simulated_swec(quick: bool = False) -> Cohort:
