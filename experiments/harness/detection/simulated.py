@@ -16,8 +16,8 @@ from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 CHANNELS, SELECTED = (8, 12), 6
 SIMULATED = Effort(
     context=4,
-    pretraining_steps=100,
-    finetuning_steps=400,
+    pretraining_steps=60,
+    finetuning_steps=200,
     pretraining_rate=5e-4,
     finetuning_rate=5e-3,
     full_rate=3e-3,
