@@ -69,7 +69,7 @@ warnings.filterwarnings("ignore")
 
 def setup(app: Any) -> None:
     """Name the scripts and tables that links lead to outside of these pages: the site does not hold them."""
-    outside = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:experiments|CONTRIBUTING|SECURITY|README)[^)]*)\)")
+    outside = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|CONTRIBUTING|SECURITY|README)[^)]*)\)")
 
     def name_files(_: Any, __: str, source: list[str]) -> None:
         source[0] = outside.sub(r"\1 (`\2`)", source[0])

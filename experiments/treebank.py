@@ -1,16 +1,18 @@
 """Brain TreeBank: four decoding tasks, three protocols, two splits, and a sweep over 10 to 50 channels.
 
-Trials are looked for in ``MVPA_TS_DATA/braintreebank`` (``sub_X_trialYYY.h5`` with the data set's lists); words in
-``subjectX_trialY_words_df.csv`` and ``…_nonverbal_df.csv`` beside them, or in
-``transcripts/sub_X_trialYYY/features.csv`` with ``subject_timings/sub_X_trialYYY_timings.csv``. A task whose columns
-the tables lack is named and left out. Where there is no trial, or with ``--simulated``, a made-up one shows that
-everything works and not how well.
+As in the paper, one model is finetuned for each subject, on a part of all of the subject's trials, and tested on the
+rest; tables show averages over subjects. Trials are looked for in ``MVPA_TS_DATA/braintreebank``
+(``sub_X_trialYYY.h5`` with the data set's lists); words in ``subjectX_trialY_words_df.csv`` and ``…_nonverbal_df.csv``
+beside them, or in ``transcripts/sub_X_trialYYY/features.csv`` with ``subject_timings/sub_X_trialYYY_timings.csv``. A
+task whose columns the tables lack is named and left out. Where there is no trial, or with ``--simulated``, three
+made-up ones of two subjects show that everything works and not how well.
 
 Every row has ROC-AUC and balanced accuracy. The random split is the published one, in which a test window overlaps
 training windows; the blocked split does not leak.
 
     python experiments/treebank.py --model runs/s/model                      # LoRA at 10 to 50 channels, as the paper
     python experiments/treebank.py --model runs/s/model --finetuning probe   # a linear probe on frozen features
+    python experiments/treebank.py --simulated --protocols popt --steps 60   # made-up trials, minutes on one core
     python experiments/treebank.py --simulated --quick            # a smoke run, written elsewhere
 """
 
@@ -21,6 +23,7 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +33,28 @@ import pandas as pd
 import torch
 from harness.detection.training import Training, finetune_on_trials
 from harness.paper import tables as paper
-from harness.tables import results_folder
+from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
 
-from mvpa_ts.files import write_text
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny, simulate_recording
+from mvpa_ts.files import replaced, write_text
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
 from mvpa_ts.ieeg.datasets.treebank import read_treebank, read_words
-from mvpa_ts.ieeg.datasets.treebank_tasks import PROTOCOLS, TASKS, read_examples, split_examples, treebank_examples
+from mvpa_ts.ieeg.datasets.treebank_tasks import (
+    PROTOCOLS,
+    TASKS,
+    Examples,
+    ExampleSplit,
+    read_examples,
+    split_examples,
+    treebank_examples,
+)
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.scoring.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 
 SPLITS = ("random", "blocked")
-KEY = ["model", "trial", "task", "protocol", "split", "channels"]
+SIMULATED = ((1, 1), (1, 2), (2, 1))
+"""Subject and trial of the made-up ones."""
 
 
 def main() -> None:
@@ -53,56 +65,78 @@ def main() -> None:
     output = results if arguments.quick else arguments.output
     root = Path(os.environ.get("MVPA_TS_DATA", "data")) / "braintreebank"
     trials = [] if arguments.simulated or not root.is_dir() else sorted(root.glob("sub_*_trial*.h5"))
-    if not trials:
+    simulated = not trials
+    if simulated:
         root = output / "simulated"
-        trials = [simulate_trial(root, 300.0 if arguments.quick else 900.0)]
-        print(f"no trial in MVPA_TS_DATA: a made-up one in {root}", flush=True)
+        size, keys = ((300.0, 16), SIMULATED[:1]) if arguments.quick else ((600.0, 72), SIMULATED)
+        trials = [simulate_trial(root, *key, *size) for key in keys]
+        print(f"no trial in MVPA_TS_DATA: made-up ones in {root}", flush=True)
+    subjects: dict[str, list[Path]] = {}
+    for path in trials:
+        subjects.setdefault(path.stem.split("_trial")[0], []).append(path)
     name, model = load_model(arguments.model)
-    protocols, splits = (PROTOCOLS[:1], SPLITS[1:]) if arguments.quick else (PROTOCOLS, SPLITS)
-    table = results / "treebank.csv"
-    rows: list[dict[str, Any]] = pd.read_csv(table).to_dict("records") if table.is_file() else []
-    done = {(row["model"], row["trial"], row["task"], row["protocol"]) for row in rows}
+    protocols, splits = (arguments.protocols[:1], SPLITS[1:]) if arguments.quick else (arguments.protocols, SPLITS)
+    table = results / f"treebank{'_simulated' if simulated else ''}.csv"
+    rows: list[dict[str, Any]] = read_rows(table).to_dict("records")
+    done = {(row["model"], row["subject"], row["task"], row["protocol"]) for row in rows}
     label = f"{name}, {arguments.finetuning}"
-    for path, task, protocol in itertools.product(trials, arguments.tasks, protocols):
-        if (label, path.stem, task, protocol) in done:
+    for (subject, paths), task, protocol in itertools.product(subjects.items(), arguments.tasks, protocols):
+        if (label, subject, task, protocol) in done:
             continue
-        try:
-            signals, examples = load_task(root, path, task, protocol, arguments.most)
-        except (KeyError, ValueError, FileNotFoundError) as error:
-            # A published table need not have every column; the row is missing, and why is said.
-            print(f"{path.stem}, {task}, {protocol}: not run: {error}", flush=True)
+        loaded = []
+        for path in paths:
+            try:
+                loaded.append(load_task(root, path, task, protocol, arguments.most))
+            except (KeyError, ValueError, FileNotFoundError) as error:
+                # A published table need not have every column; the trial is missing, and why is said.
+                print(f"{path.stem}, {task}, {protocol}: not run: {error}", flush=True)
+        if not loaded:
             continue
+        signals = np.concatenate([signal for signal, _ in loaded])
+        labels = np.concatenate([examples.labels for _, examples in loaded])
         features = trial_features(model, signals)
         for how in splits:
             try:
-                split = split_examples(examples, how)
+                split = split_trials([examples for _, examples in loaded], how)
             except ValueError as error:
-                print(f"{path.stem}, {task}, {protocol}, {how}: not run: {error}", flush=True)
+                print(f"{subject}, {task}, {protocol}, {how}: not run: {error}", flush=True)
                 continue
-            known = {"model": label, "trial": path.stem, "task": task, "protocol": protocol, "split": how}
+            known = {"model": label, "subject": subject, "task": task, "protocol": protocol, "split": how}
+            known |= {"recordings": len(loaded), "hardware": hardware()}
             if arguments.finetuning == "probe":
-                probes = channel_sweep(features, examples.labels, split, CHANNEL_COUNTS)
+                probes = channel_sweep(features, labels, split, CHANNEL_COUNTS)
                 if probes[-1].channels < features.shape[1]:
-                    probes.append(decode(features, examples.labels, split))
+                    probes.append(decode(features, labels, split))
                 rows += [{**known, "channels": scores.channels, **_scores(scores)} for scores in probes]
                 continue
-            ranked = rank_by_decoding(features, examples.labels, split)
+            ranked = rank_by_decoding(features, labels, split)
             counts = sorted({min(count, len(ranked)) for count in CHANNEL_COUNTS})
             for count in counts[:1] if arguments.quick else counts:
                 best = sorted(ranked[:count])
-                parts = (path.stem, task, protocol, how, str(arguments.most), str(count))
+                parts = (subject, task, protocol, how, str(arguments.most), str(count))
                 folder = output / "finetuned" / "-".join(parts)
                 trainer = {"accelerator": "auto", "devices": 1}
                 steps = 2 if arguments.quick else arguments.steps
                 training = Training(steps, arguments.rate, 16, 1, folder, 0, trainer)
-                chosen, labels = signals[:, best], examples.labels
-                found = finetuned_scores(model, chosen, labels, split, arguments.finetuning, training)
-                rows.append({**known, "channels": count, **found})
-        print(f"{path.stem}, {task}, {protocol}: {len(examples)} windows, {signals.shape[1]} channels", flush=True)
+                found = finetuned_scores(model, signals[:, best], labels, split, arguments.finetuning, training)
+                rows.append({**known, "channels": count, "steps": steps, **found})
+        print(f"{subject}, {task}, {protocol}: {len(labels)} windows, {signals.shape[1]} channels", flush=True)
         if rows:
             write_text(table, pd.DataFrame(rows).to_csv(index=False))
-        write_text(results / "treebank.md", report(rows))
-    print(report(rows))
+        write_text(table.with_suffix(".md"), report(rows, simulated=simulated))
+    print(report(rows, simulated=simulated))
+
+
+def split_trials(trials: Sequence[Examples], how: Any) -> ExampleSplit:
+    """Split each trial for itself, and join the parts: a subject's trials are in all of them."""
+    starts = np.cumsum([0, *(len(examples) for examples in trials)])
+    splits = [split_examples(examples, how) for examples in trials]
+    names = ("train", "validation", "test", "removed")
+    joined = {
+        name: np.concatenate([getattr(split, name) + start for split, start in zip(splits, starts, strict=False)])
+        for name in names
+    }
+    return ExampleSplit(**joined)
 
 
 def load_model(folder: Path | None) -> tuple[str, MVPFormer]:
@@ -190,16 +224,33 @@ def _scores(scores: Any) -> dict[str, Any]:
     return {name: getattr(scores, name) for name in names}
 
 
-def report(rows: list[dict[str, Any]]) -> str:
-    """Means over trials, with every channel count."""
+def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
+    """Averages over subjects, a column for each number of channels, and the paper's numbers."""
     if not rows:
         return "No task could be run.\n"
     frame = pd.DataFrame(rows)
-    shown = ["model", "task", "protocol", "split", "channels"]
-    numbers = frame.groupby(shown)[["roc_auc", "balanced_accuracy"]].mean()
-    counts = frame.groupby(shown)["trial"].nunique().rename("recordings")
-    table = markdown_table(numbers.join(counts).reset_index())
-    return f"{table}\n{cited()}"
+    keys = ["model", "task", "protocol", "split"]
+    lines = []
+    for key, part in frame.groupby(keys, sort=False):
+        for measure, title in (("roc_auc", "ROC-AUC"), ("balanced_accuracy", "balanced accuracy")):
+            means = part.groupby("channels")[measure].mean()
+            lines.append(dict(zip(keys, key, strict=True)) | {"": title} | {f"{c} ch.": v for c, v in means.items()})
+    table = pd.DataFrame(lines)
+    counts = sorted((name for name in table if name.endswith(" ch.")), key=lambda name: int(name.split()[0]))
+    subjects, windows = frame["subject"].nunique(), frame["trials"]
+    lead = (
+        f"Averages over {subjects} subject(s), for each of whom one model is trained on all trials; "
+        f"{windows.min()} to {windows.max()} test windows a subject. Chance is 0.5. The random split is the published "
+        "one, in which test windows overlap training windows; the blocked split does not leak."
+    )
+    if simulated:
+        lead += (
+            " The trials are made up: this shows that everything runs, and is nothing to compare with the paper's "
+            "accuracies."
+        )
+    shown = table[[*keys, "", *counts]]
+    machines = ", ".join(frame["hardware"].unique())
+    return f"{lead}\n\n{markdown_table(shown)}\n{cited()}\nMeasured on {machines}; one thread.\n"
 
 
 def cited() -> str:
@@ -212,20 +263,24 @@ def cited() -> str:
     return "\n".join(lines) + "\n"
 
 
-def simulate_trial(root: Path, seconds: float) -> Path:
+def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int) -> Path:
     """A made-up trial of the data set's layout, in which words leave a deflection on some electrodes."""
-    path = root / "sub_1_trial001.h5"
+    path = root / f"sub_{subject}_trial{trial:03d}.h5"
     if path.is_file():
         return path
-    labels = [f"{wire}{contact}" for wire in ("A", "B") for contact in range(1, 9)]
-    (root / "electrode_labels" / "sub_1").mkdir(parents=True, exist_ok=True)
-    (root / "electrode_labels" / "sub_1" / "electrode_labels.json").write_text(json.dumps(labels))
-    (root / "corrupted_elec.json").write_text(json.dumps({"sub_1": []}))
-    (root / "clean_laplacian.json").write_text(json.dumps({"sub_1": labels}))
-    generator = np.random.default_rng(0)
-    recording = simulate_recording("T01", num_channels=len(labels), duration=seconds, sfreq=2048.0, num_seizures=0)
-    signal = recording.read(0, recording.num_samples)
-    times = np.arange(6.0, seconds - 8.0, 2.0) + generator.uniform(-0.3, 0.3, len(np.arange(6.0, seconds - 8.0, 2.0)))
+    labels = [f"{chr(65 + index // 8)}{index % 8 + 1}" for index in range(contacts)]
+    folder = root / "electrode_labels" / f"sub_{subject}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "electrode_labels.json").write_text(json.dumps(labels))
+    people = sorted({person for person, _ in SIMULATED})
+    (root / "corrupted_elec.json").write_text(json.dumps({f"sub_{person}": [] for person in people}))
+    (root / "clean_laplacian.json").write_text(json.dumps({f"sub_{person}": labels for person in people}))
+    generator = np.random.default_rng((subject, trial))
+    signal = generator.standard_normal((contacts, round(seconds * 2048)), np.float32)
+    slow = np.cumsum(signal, axis=1)
+    signal = 5.0 * signal + 0.5 * (slow - slow.mean(1, keepdims=True))
+    times = np.arange(6.0, seconds - 8.0, 1.0)
+    times += generator.uniform(-0.3, 0.3, len(times))
     spoken = (times // 20) % 2 == 0
     loud = generator.normal(0, 1, len(times))
     for time, strength in zip(times[spoken], loud[spoken], strict=True):
@@ -236,11 +291,12 @@ def simulate_trial(root: Path, seconds: float) -> Path:
     )
     words["is_onset"] = (np.arange(len(words)) % 3 == 0).astype(int)
     silent = np.round(times[~spoken] * 2048)
-    words.to_csv(root / "subject1_trial1_words_df.csv", index=False)
+    stem = f"subject{subject}_trial{trial}"
+    words.to_csv(root / f"{stem}_words_df.csv", index=False)
     pd.DataFrame({"est_idx": silent, "est_end_idx": silent + 2048}).to_csv(
-        root / "subject1_trial1_nonverbal_df.csv", index=False
+        root / f"{stem}_nonverbal_df.csv", index=False
     )
-    with h5py.File(path, "w") as file:
+    with replaced(path) as temporary, h5py.File(temporary, "w") as file:
         for index, row in enumerate(signal):
             file[f"data/electrode_{index}"] = row
     return path
@@ -255,6 +311,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=500, help="of finetuning")
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of finetuning")
+    parser.add_argument("--protocols", nargs="+", default=list(PROTOCOLS), choices=PROTOCOLS)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--most", type=int, default=4000, help="windows of a task at most, drawn at random")
     parser.add_argument("--simulated", action="store_true", help="a made-up trial even where there are others")

@@ -115,3 +115,12 @@ def test_all_ten_classification_sets_are_cited() -> None:
     assert "| 50.0 |" in lines[2]
     assert "| 40.0 |" in lines[3]
     assert lines[-1] == "| *TimesFM, paper* | 29 | 68 | 23 | 71 | 93 | 84 | 83 | 52 | 99 | 82 |"
+
+
+def test_figures_are_small_and_shown() -> None:
+    figures = sorted((RESULTS / "figures").glob("*.png"))
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
+    assert len(figures) >= 4
+    for figure in figures:
+        assert figure.stat().st_size < 150_000, figure.name
+        assert f"results/figures/{figure.name})" in pages, figure.name

@@ -293,13 +293,22 @@ def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     treebank.main()
-    rows = pd.read_csv(tmp_path / "treebank.csv")
+    rows = pd.read_csv(tmp_path / "treebank_simulated.csv")
     assert set(rows["task"]) == {"speech", "volume"}
     assert set(rows["channels"]) == {10, 12}
     assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
     assert "| *PopT* | 0.62 | 0.76 | 0.81 | 0.83 |" in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
-    assert len(pd.read_csv(tmp_path / "treebank.csv")) == len(rows)
+    assert len(pd.read_csv(tmp_path / "treebank_simulated.csv")) == len(rows)
+
+
+def test_a_subjects_trials_are_split_each_and_joined():
+    trials = [Examples(np.arange(n) * 12_000, 10240, np.arange(n) % 2 == 0) for n in (30, 50)]
+    split = treebank.split_trials(trials, "blocked")
+    alone = [treebank.split_examples(examples, "blocked") for examples in trials]
+    np.testing.assert_array_equal(split.test, np.concatenate([alone[0].test, alone[1].test + 30]))
+    parts = np.concatenate([split.train, split.validation, split.test, split.removed])
+    np.testing.assert_array_equal(np.sort(parts), np.arange(80))
 
 
 @pytest.mark.parametrize(("channels", "probed"), [(10, [10]), (11, [10, 11])])
@@ -308,7 +317,7 @@ def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, mo
         signals = np.random.default_rng(0).normal(0, 50, (60, channels, 2560)).astype(np.float32)
         return signals, Examples(np.arange(60) * 12_000, 10240, np.arange(60) % 2 == 0)
 
-    monkeypatch.setattr(treebank, "simulate_trial", lambda root, seconds: root / "sub_1_trial001.h5")
+    monkeypatch.setattr(treebank, "simulate_trial", lambda root, *_: root / "sub_1_trial001.h5")
     monkeypatch.setattr(treebank, "load_task", load_task)
     monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
@@ -316,7 +325,7 @@ def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, mo
     for options in (["--finetuning", "probe"], []):
         monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
         treebank.main()
-    rows = pd.read_csv(tmp_path / "treebank.csv").set_index("model")
+    rows = pd.read_csv(tmp_path / "treebank_simulated.csv").set_index("model")
     assert rows.loc[["random weights, probe"], "channels"].tolist() == probed
     assert rows.loc[["random weights, lora"], "roc_auc"].tolist() == [0.25]
     assert rows.loc[["random weights, lora"], "channels"].tolist() == [10]  # the first of the counts in a quick run
@@ -339,8 +348,8 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
         treebank.main()
         text = capsys.readouterr().out
         assert "speech, popt, blocked: not run: the split's" in text
-        assert (tmp_path / "treebank.csv").is_file() == bool(expected)
-    assert set(pd.read_csv(tmp_path / "treebank.csv")["task"]) == expected
+        assert (tmp_path / "treebank_simulated.csv").is_file() == bool(expected)
+    assert set(pd.read_csv(tmp_path / "treebank_simulated.csv")["task"]) == expected
 
 
 def test_demo_table_shows_means_and_spread(tmp_path):

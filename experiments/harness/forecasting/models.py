@@ -18,6 +18,7 @@ from harness.forecasting.settings import (
     nearest_horizon,
     peer_settings,
 )
+from harness.forecasting.transformer import MixingTransformer
 from torch import Tensor, nn
 
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
@@ -35,6 +36,25 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA linear path alone": {"num_layers": 0},
     "MVPA, default network": {"default_network": True},
 }
+# The paper's question of the terms, with four patches and the same settings for all; each also without the linear path,
+# so that the attention has to forecast alone. The settings were not chosen by any error.
+FOUR_PATCHES: dict[str, Any] = {
+    "patch_length": 24, "patch_stride": 24, "cycle_length": None, "phase_weights": False,
+    "dropout": 0.1, "attention_dropout": 0.0, "head_dropout": 0.1,
+    "training": {"learning_rate": 2e-3, "linear_rate": 1.0, "batch_size": 256, "epochs": 5, "frequency_weight": 0.0,
+                 "weight_averaging": 0.99, "keep": "best"},
+}  # fmt: skip
+TERMS: dict[str, tuple[str, ...]] = {
+    "all terms": ("content", "time", "channel"), "content": ("content",), "time": ("time",), "channel": ("channel",),
+    "no term": (),
+}  # fmt: skip
+TERM_MODELS: dict[str, dict[str, Any]] = {
+    f"MVPA, 4 patches, {name}{suffix}": {**FOUR_PATCHES, "components": terms, "linear_path": path}
+    for path, suffix in ((True, ""), (False, ", no linear path"))
+    for name, terms in TERMS.items()
+}
+# The benchmarks' Transformer at their size, and one that a CPU can train.
+TRANSFORMERS: dict[str, dict[str, int]] = {"Transformer": {}, "Transformer, 64 wide": {"width": 64, "inner": 256}}
 # The network that the settings of each data set change, as it was before it had heads in the linear path, and what the
 # default of today decides instead in the row "MVPA, default network".
 FIRST: dict[str, Any] = {
@@ -62,7 +82,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "MVPA, best of a search in blocks": SETTINGS_OF_BLOCKS,
     SEARCHED_EACH: SETTINGS_OF_A_HORIZON,
 }
-MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *PEER_SETTINGS)
+MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *TRANSFORMERS, *PEER_SETTINGS, *TERM_MODELS)
 
 
 class Mean(nn.Module):
@@ -132,8 +152,11 @@ def build(
             horizon, lookback, **FIRST, num_layers=0, **_cycle(dataset, channels, "cycle" in name)
         )
         return ForecastingNetwork(config), replace(MVPA_TRAINING, learning_rate=2e-2), asdict(config)
-    if name in MVPA_MODELS:
-        return mvpa(dataset, horizon, channels, MVPA_MODELS[name], lookback)
+    if name in MVPA_MODELS or name in TERM_MODELS:
+        return mvpa(dataset, horizon, channels, {**MVPA_MODELS, **TERM_MODELS}[name], lookback)
+    if name in TRANSFORMERS:
+        model = MixingTransformer(dataset, channels, lookback, horizon, **TRANSFORMERS[name])
+        return model, SCRIPT, {"horizon": horizon, "lookback": lookback, **TRANSFORMERS[name]}
     if name in SEARCHES:
         if dataset not in SEARCHES[name]:
             raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
@@ -171,6 +194,7 @@ def configured(
 ) -> tuple[nn.Module, ForecasterTraining, dict[str, Any]]:
     """MVPA with settings written as in `MVPA_SETTINGS`."""
     settings = dict(settings)
+    alone = not settings.pop("linear_path", True)
     changed = dict(settings.pop("training", {}))
     share = changed.pop("linear_rate", 1.0)
     rate = changed.get("learning_rate", MVPA_TRAINING.learning_rate)
@@ -184,7 +208,22 @@ def configured(
     else:
         settings = {**FIRST, **settings}
     config = ForecastingConfig(horizon, lookback, **settings)
-    return ForecastingNetwork(config), training, asdict(config)
+    network = ForecastingNetwork(config)
+    if alone:
+        network.linear = NoLinearPath(horizon * config.num_outputs)  # type: ignore[assignment]
+    return network, training, asdict(config) | ({"linear_path": False} if alone else {})
+
+
+class NoLinearPath(nn.Module):
+    """In place of the linear path: zero, which is the window's mean."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., L] to zeros [..., outputs]."""
+        return x.new_zeros(*x.shape[:-1], self.outputs)
 
 
 def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:

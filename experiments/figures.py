@@ -1,0 +1,64 @@
+"""Our counterparts of the paper's figures, in one style.
+
+Drawings need no data. Similarities and attention terms are of an MVPFormer-tiny that is pretrained here for some
+hundred steps on simulated subjects and measured on others; kappas and scores of subjects are of the simulated study of
+seizure_detection.py, whose models are used again where they lie in ``--output``. None of them says anything about
+patients.
+
+    python experiments/figures.py                         # results/figures/, minutes on one core
+    python experiments/figures.py attention seizures      # some of them
+    python experiments/figures.py --quick                 # a few steps, written elsewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from harness.figures import drawings, style
+from harness.figures.detected import Detected
+from harness.figures.predicted import Predicted
+from harness.quiet import silence
+from harness.tables import results_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def main() -> None:
+    """Draw what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="figures; all by default")
+    parser.add_argument("--quick", action="store_true", help="a few steps, written to a temporary folder")
+    parser.add_argument(
+        "--output", type=Path, default=Path("seizure_detection_output"), help="folder of the detection study"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    silence()
+    style.apply()
+    folder = results_folder("figures", quick=arguments.quick)
+    predicted = Predicted(quick=arguments.quick)
+    detected = Detected(folder if arguments.quick else arguments.output, quick=arguments.quick)
+    figures: dict[str, Callable[[], Figure]] = {
+        "attention": drawings.attention,
+        "architecture": drawings.architecture,
+        "structured_dropout": drawings.structured_dropout,
+        "seizures": drawings.seizures,
+        "similarity": predicted.similarity,
+        "similarity_by_state": predicted.by_state,
+        "components": predicted.components,
+        "kappa_convergence": detected.convergence,
+        "scores_by_subject": detected.scores,
+    }
+    if unknown := set(arguments.names) - set(figures):
+        parser.error(f"unknown figures {', '.join(sorted(unknown))}: choose of {', '.join(figures)}")
+    for name in arguments.names or figures:
+        print(style.save(figures[name](), folder, name), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Figures of a pretrained model: how near its predictions are to what came, and what its attention looks at."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import lightning.pytorch as pl
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from harness.figures.style import REFERENCE_COLOURS
+
+from mvpa_ts.ieeg import MVPFormer, Segments, mvpformer_tiny
+from mvpa_ts.ieeg.model.component_maps import ComponentMaps, component_maps
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
+from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
+from mvpa_ts.ieeg.training.similarity import REFERENCES, STATES, Similarity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LABELS = {"true": "next segment", "two_step": "the one after", "random": "random later one"}
+
+
+class Predicted:
+    """An MVPFormer-tiny before and after pretraining on simulated subjects, and its predictions on others."""
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self.quick = quick
+
+    @cached_property
+    def data(self) -> RecordingDataModule:
+        """Simulated subjects, the last of them for measuring."""
+        size = {"subjects": 4, "hours": 0.07, "seizures": 1} if self.quick else {"subjects": 12, "hours": 0.3}
+        count = size["subjects"]
+        simulation = Simulation(**{"channels": (8,), "seizures": 3, "seed": 0, **size})
+        measured = tuple(f"S{number:02d}" for number in range(count // 2 + 1, count + 1))
+        data = RecordingDataModule(
+            simulation=simulation, validation_subjects=measured, context=self.context, in_memory=True, seed=1
+        )
+        data.setup()
+        return data
+
+    @property
+    def context(self) -> int:
+        """Segments of a window."""
+        return 6 if self.quick else 20
+
+    @cached_property
+    def models(self) -> tuple[MVPFormer, MVPFormer]:
+        """Before and after."""
+        steps = 4 if self.quick else 200
+        config = mvpformer_tiny(context=self.context)
+        before, after = (PretrainingModule(config, learning_rate=1e-3, warmup_steps=2, seed=1) for _ in range(2))
+        trainer = pl.Trainer(
+            max_steps=steps,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            use_distributed_sampler=False,
+            limit_val_batches=0,
+            gradient_clip_val=1.0,
+        )
+        trainer.fit(after, self.data)
+        return before.model.eval(), after.model.eval()
+
+    @cached_property
+    def similarities(self) -> Similarity:
+        """Of subjects that training did not see."""
+        return measure_similarity(self.models[1], self.data.val_dataloader(), seed=1)
+
+    def similarity(self) -> Figure:
+        """Distributions over all segments, and over those of the best, the median and the worst subject."""
+        segments = self.similarities.segments
+        order = segments.groupby("subject")["true"].mean().sort_values(ascending=False)
+        chosen = {
+            "best subject": order.index[0],
+            "median subject": order.index[(len(order) - 1) // 2],
+            "worst subject": order.index[-1],
+        }
+        figure, axes = plt.subplots(1, 4, figsize=(10, 2.8), sharex=True, layout="constrained")
+        parts = {f"all {len(order)} subjects": segments}
+        parts |= {f"{title} ({name})": segments[segments["subject"] == name] for title, name in chosen.items()}
+        for axis, (title, part) in zip(axes, parts.items(), strict=True):
+            for reference in REFERENCES:
+                axis.hist(
+                    part[reference], bins=np.linspace(-0.6, 1.0, 41), density=True, alpha=0.65,
+                    color=REFERENCE_COLOURS[reference], label=LABELS[reference],
+                )  # fmt: skip
+            axis.set(title=title, xlabel="cosine similarity", yticks=[])
+            axis.spines["left"].set_visible(False)
+        axes[0].legend(loc="upper right", fontsize=7)
+        return figure
+
+    def by_state(self) -> Figure:
+        """Each subject's segments between seizures, at their edges and within them: mean, spread and maximum."""
+        segments = self.similarities.segments
+        names = sorted(segments["subject"].unique())
+        figure, axes = plt.subplots(3, 1, figsize=(10, 5.4), sharex=True, sharey=True, layout="constrained")
+        for axis, state in zip(axes, STATES, strict=True):
+            part = segments[segments["state"] == state]
+            for shift, reference in zip((-0.22, 0.0, 0.22), REFERENCES, strict=True):
+                values = [part.loc[part["subject"] == name, reference].to_numpy() for name in names]
+                _boxes(axis, values, np.arange(len(names)) + shift, REFERENCE_COLOURS[reference], LABELS[reference])
+            axis.set(title=f"{state}: {len(part)} segments", ylabel="cosine")
+        axes[0].legend(ncols=4, loc="upper left", bbox_to_anchor=(0.55, 1.25))
+        axes[-1].set_xticks(range(len(names)), names)
+        return figure
+
+    def components(self) -> Figure:
+        """Time and channel term before and after training, mean over heads of each layer."""
+        before, after = (self._maps(model) for model in self.models)
+        layers = len(after.time)
+        figure, axes = plt.subplots(2, 2 * layers, figsize=(2.3 * 2 * layers + 0.8, 4.6), layout="constrained")
+        for row, (when, maps) in enumerate((("before", before), ("after", after))):
+            for layer in range(layers):
+                for column, (term, values) in enumerate((("channel", maps.channel), ("time", maps.time))):
+                    axis = axes[row, column * layers + layer]
+                    mean = _centred(values[layer].mean(0))
+                    # One scale for before and after, so that growth is seen.
+                    limit = np.nanmax(np.abs(_centred(getattr(after, term)[layer].mean(0))))
+                    image = axis.imshow(mean, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+                    label = "segment" if term == "time" else "channel"
+                    axis.set(title=f"{term} term, layer {layer + 1},\n{when} training", xlabel=f"{label} of the key")
+                    axis.spines[:].set_visible(False)
+                    if row:
+                        figure.colorbar(image, ax=axes[:, column * layers + layer], shrink=0.5, location="bottom")
+            axes[row, 0].set_ylabel("channel of the query")
+        return figure
+
+    def _maps(self, model: MVPFormer) -> ComponentMaps:
+        recordings = {segments.recording.subject: segments for segments in self.data.validation.segments}
+        signals = []
+        for segments in list(recordings.values())[:4]:
+            signals.append(torch.from_numpy(_first(segments, self.context))[None])
+        return component_maps(model, signals)
+
+
+def _first(segments: Segments, count: int) -> np.ndarray:
+    return segments.read(0, count)[0].astype(np.float32)
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    """Less the mean of each row: what is alike for all keys of a query changes no weight."""
+    return values - np.nanmean(values, axis=1, keepdims=True)
+
+
+def _boxes(axis: Axes, values: list[np.ndarray], places: np.ndarray, colour: str, label: str) -> None:
+    """Quartiles, whiskers from the 5th to the 95th percentile, mean as a dot, maximum as a cross."""
+    there = [(place, part) for place, part in zip(places, values, strict=True) if len(part)]
+    if not there:
+        return
+    axis.boxplot(
+        [part for _, part in there], positions=[place for place, _ in there], widths=0.16, whis=(5, 95),
+        showfliers=False, manage_ticks=False, medianprops={"color": colour}, boxprops={"color": colour},
+        whiskerprops={"color": colour}, capprops={"color": colour},
+    )  # fmt: skip
+    at = [place for place, _ in there]
+    axis.plot(at, [part.mean() for _, part in there], ".", color=colour, label=label)
+    axis.plot(at, [part.max() for _, part in there], "x", color=colour, markersize=4)
