@@ -25,7 +25,7 @@ _MOVED = {
     "mvpa_ts.uea": "mvpa_ts.datasets.uea",
     "mvpa_ts.adapters.neuralforecast.averaging": "mvpa_ts.adapters.neuralforecast.mixins",
     "mvpa_ts.adapters.neuralforecast.linear_rate": "mvpa_ts.adapters.neuralforecast.mixins",
-    "mvpa_ts.adapters.neuralforecast.masked_windows": "mvpa_ts.adapters.neuralforecast.mixins",
+    "mvpa_ts.adapters.neuralforecast.masked_windows": "mvpa_ts.adapters.neuralforecast.host_overrides",
     "mvpa_ts.adapters.sktime.timeline": "mvpa_ts.adapters.sktime.frames",
     "mvpa_ts.classification.fitting": "mvpa_ts.classification.training",
     "mvpa_ts.ieeg.agreement": "mvpa_ts.ieeg.scoring.kappa",

@@ -24,6 +24,7 @@ from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+from mvpa_ts.adapters.neuralforecast.series import checked_positions
 from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors, opened_database
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ _SPACE: dict[str, list[Any] | _Range] = {
     "learning_rate": _Range(1e-4, 1e-2, log=True),
     "linear_learning_rate": _Range(1e-3, 5e-2, log=True),
     "weight_averaging": [None, 0.9, 0.99],
+    "channel_vectors": [False, True],
+    "channel_order": [None, "correlation"],
     "windows_batch_size": [32, 64, 128],
     "max_steps": [500, 1000, 2000],
     "random_seed": list(range(1, 11)),
@@ -257,9 +260,13 @@ def _check_outcome(study: optuna.Study) -> None:
 
 
 def _with_series(config: Any, n_series: int) -> Any:
-    if callable(config):
-        return lambda trial: {**config(trial), "n_series": n_series}
-    return {**config, "n_series": n_series}
+    def completed(chosen: dict[str, Any]) -> dict[str, Any]:
+        positions = chosen.get("channel_positions")
+        # Keys of a dict would become strings in the database.
+        known = {} if positions is None else {"channel_positions": checked_positions(positions)}
+        return {**chosen, **known, "n_series": n_series}
+
+    return (lambda trial: completed(config(trial))) if callable(config) else completed(config)
 
 
 def _fingerprint(dataset: Any, val_size: int, test_size: int) -> str:

@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from numbers import Integral
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
-from neuralforecast.losses.pytorch import MAE, HuberIQLoss, IQLoss
+from neuralforecast.losses.pytorch import MAE
 from torch import Tensor, nn
 
-from mvpa_ts.adapters import host_words
-from mvpa_ts.adapters.neuralforecast import losses, panel
+from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast.configuration import (
+    DEFAULT,
+    check_units,
+    check_whole,
+    check_window,
+    network_config,
+)
 from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, MaskedWindows, PathRates, WeightAveraging
-from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
+from mvpa_ts.adapters.neuralforecast.fitting import Fitting
+from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, MaskedWindows
+from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, PathRates, WeightAveraging
+from mvpa_ts.adapters.neuralforecast.series import checked_order, checked_positions
+from mvpa_ts.forecasting.configuration import BEFORE
 from mvpa_ts.forecasting.network import ForecastingNetwork
-from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
+from mvpa_ts.forecasting.training import ForecasterTraining
 
-_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _TRAINING = ForecasterTraining()
-_HOST_NAMES = {  # of ForecastingConfig's fields
-    "horizon": "h",
-    "lookback": "input_size",
-    "patch_length": "patch_len",
-    "patch_stride": "stride",
-    "dim": "hidden_size",
-    "num_heads": "n_heads",
-    "mlp_dim": "linear_hidden_size",
-    "num_layers": "encoder_layers",
-    "attention_dropout": "attn_dropout",
-}
 
 
-class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
+class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, HostOverrides, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
-    All series of the panel are the channels of one window; they are ordered by name unless `channel_order` says
-    otherwise. The model forecasts any number of series once it is fitted.
+    All series of the panel are the channels of one window; they are ordered by name unless `channel_order` or
+    `channel_positions` say otherwise. The model forecasts any number of series once it is fitted.
 
     Parameters
     ----------
@@ -93,8 +87,21 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         Keep the forecasts of each series, and their quantiles, between the smallest and the largest value that it had
         in training. For series that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
         grow. The panel then keeps its number of series, and their order.
-    channel_order : list, optional
-        All ids of the panel in the order that attention shall see them in.
+    channel_order : list or "correlation", optional
+        All ids of the panel in the order that attention shall see them in. "correlation" finds one in the training
+        rows, where neighbours are alike; a panel of other series than those of the fit gets an order of its own rows.
+    channel_positions : dict or table, optional
+        Where each series lies: ids with one or more coordinates (a place along a shaft, kilometres, latitude and
+        longitude), or a table with a column "unique_id" and one for each coordinate. The linear path then reads other
+        series by where they lie, in units of the distance to the nearest one; with one coordinate, attention also
+        sees the series in its order. May hold more series than the panel: every series that is ever forecast needs
+        one, here or by `finetune`.
+    channel_vectors : bool
+        Learn for each series a vector that says which others it reads in the linear path. For panels whose order tells
+        little. Series that were not there in training have none and are read by their distance.
+    channel_levels : bool
+        Let the linear path read how far the level of a series differs from its mean in training. For series whose mean
+        does not drift.
     shuffle_channels : bool
         Train on random channel orders.
     ridge : float, optional
@@ -160,37 +167,40 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         categorical_cardinalities: dict[str, int] | None = None,
         cat_emb_dim: str | int = "fastai",
         exclude_insample_y: bool = False,
-        hidden_size: int = _DEFAULT["dim"],
-        n_heads: int = _DEFAULT["num_heads"],
-        encoder_layers: int = _DEFAULT["num_layers"],
-        linear_hidden_size: int = _DEFAULT["mlp_dim"],
-        dropout: float = _DEFAULT["dropout"],
-        attn_dropout: float = _DEFAULT["attention_dropout"],
-        head_dropout: float = _DEFAULT["head_dropout"],
+        hidden_size: int = DEFAULT["dim"],
+        n_heads: int = DEFAULT["num_heads"],
+        encoder_layers: int = DEFAULT["num_layers"],
+        linear_hidden_size: int = DEFAULT["mlp_dim"],
+        dropout: float = DEFAULT["dropout"],
+        attn_dropout: float = DEFAULT["attention_dropout"],
+        head_dropout: float = DEFAULT["head_dropout"],
         patch_len: int | None = None,
         stride: int | None = None,
-        components: Sequence[str] = _DEFAULT["components"],
-        channel_distance: str = _DEFAULT["channel_distance"],
-        max_channels: int = _DEFAULT["max_channels"],
-        mixing_heads: int = _DEFAULT["mixing_heads"],
-        covariate_maps: bool = _DEFAULT["covariate_maps"],
-        channel_window: int | None = _DEFAULT["channel_window"],
-        cycle_length: int | None = _DEFAULT["cycle_length"],
+        components: Sequence[str] = DEFAULT["components"],
+        channel_distance: str = DEFAULT["channel_distance"],
+        max_channels: int = DEFAULT["max_channels"],
+        mixing_heads: int = DEFAULT["mixing_heads"],
+        covariate_maps: bool = DEFAULT["covariate_maps"],
+        channel_window: int | None = DEFAULT["channel_window"],
+        cycle_length: int | None = DEFAULT["cycle_length"],
         cycle_column: str | None = None,
         cycle_per_series: bool = False,
-        phase_weights: bool = _DEFAULT["phase_weights"],
+        phase_weights: bool = DEFAULT["phase_weights"],
         individual: bool = False,
-        level_reversion: bool = _DEFAULT["level_reversion"],
+        level_reversion: bool = DEFAULT["level_reversion"],
         bounded: bool = False,
-        channel_order: Sequence[Any] | None = None,
-        shuffle_channels: bool = _DEFAULT["shuffle_channels"],
+        channel_order: Sequence[Any] | str | None = None,
+        channel_positions: Any = None,
+        channel_vectors: bool = False,
+        channel_levels: bool = DEFAULT["channel_levels"],
+        shuffle_channels: bool = DEFAULT["shuffle_channels"],
         ridge: float | None = None,
         cycle_strength: float = _TRAINING.cycle_strength,
         reversion_strength: float = _TRAINING.reversion_strength,
         frequency_weight: float = _TRAINING.frequency_weight,
         weight_averaging: float | None = _TRAINING.weight_averaging,
         linear_learning_rate: float | None = None,
-        use_norm: bool = _DEFAULT["normalise"],
+        use_norm: bool = DEFAULT["normalise"],
         loss: nn.Module | None = None,
         valid_loss: nn.Module | None = None,
         max_steps: int = 1000,
@@ -217,7 +227,7 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         dataloader_kwargs: dict[str, Any] | None = None,
         **trainer_kwargs: Any,
     ) -> None:
-        _check_whole(h=h, input_size=input_size, n_series=n_series)
+        check_whole(h=h, input_size=input_size, n_series=n_series)
         training = ForecasterTraining(
             linear_learning_rate=linear_learning_rate,
             weight_averaging=weight_averaging,
@@ -226,68 +236,33 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
             cycle_strength=cycle_strength,
             reversion_strength=reversion_strength,
         )
-        if patch_len is None:
-            patch_len = min(_DEFAULT["patch_length"], input_size)
-        if stride is None:
-            stride = max(1, patch_len * _DEFAULT["patch_stride"] // _DEFAULT["patch_length"])
-        if channel_order is not None and len(set(channel_order)) != n_series:
-            raise ValueError(
-                f"channel_order must name each of the {n_series} series (n_series) once, got {list(channel_order)}"
-            )
+        order, positions = checked_order(channel_order, n_series), checked_positions(channel_positions)
         check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
-        for name, wanted in (
-            ("bounded", bounded),
-            ("level_reversion", level_reversion),
-            ("ridge", ridge is not None),
-            ("frequency_weight", frequency_weight > 0.0),
-        ):
-            if wanted and (host_scales or scaler != "identity"):
-                raise ValueError(
-                    f"{name} needs windows in the units of the series: leave out scaler_type and exclude_insample_y, "
-                    f"and take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
-                    f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
-                )
+        if host_scales or scaler != "identity":
+            wanted = {
+                "bounded": bounded, "level_reversion": level_reversion, "ridge": ridge is not None,
+                "frequency_weight": frequency_weight > 0.0, "channel_levels": channel_levels,
+            }  # fmt: skip
+            check_units(wanted, loss, scaler_type, exclude_insample_y)
 
         super().__init__(
-            h=h,
-            input_size=input_size,
-            n_series=n_series,
-            futr_exog_list=futr_exog_list,
-            hist_exog_list=hist_exog_list,
-            stat_exog_list=stat_exog_list,
-            cat_exog_list=cat_exog_list,
-            categorical_cardinalities=categorical_cardinalities,
-            cat_emb_dim=cat_emb_dim,
-            exclude_insample_y=exclude_insample_y,
-            loss=loss,
-            valid_loss=valid_loss,
-            max_steps=max_steps,
-            learning_rate=learning_rate,
-            num_lr_decays=num_lr_decays,
-            early_stop_patience_steps=early_stop_patience_steps,
-            val_monitor=val_monitor,
-            val_check_steps=val_check_steps,
-            batch_size=batch_size,
-            valid_batch_size=valid_batch_size,
-            windows_batch_size=windows_batch_size,
-            inference_windows_batch_size=inference_windows_batch_size,
+            h=h, input_size=input_size, n_series=n_series, futr_exog_list=futr_exog_list,
+            hist_exog_list=hist_exog_list, stat_exog_list=stat_exog_list, cat_exog_list=cat_exog_list,
+            categorical_cardinalities=categorical_cardinalities, cat_emb_dim=cat_emb_dim,
+            exclude_insample_y=exclude_insample_y, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
+            learning_rate=learning_rate, num_lr_decays=num_lr_decays,
+            early_stop_patience_steps=early_stop_patience_steps, val_monitor=val_monitor,
+            val_check_steps=val_check_steps, batch_size=batch_size, valid_batch_size=valid_batch_size,
+            windows_batch_size=windows_batch_size, inference_windows_batch_size=inference_windows_batch_size,
             start_padding_enabled=start_padding_enabled,
-            training_data_availability_threshold=training_data_availability_threshold,
-            step_size=step_size,
-            scaler_type=scaler,
-            random_seed=random_seed,
-            drop_last_loader=drop_last_loader,
-            alias=alias,
-            optimizer=optimizer,
-            optimizer_kwargs=optimizer_kwargs,
-            lr_scheduler=lr_scheduler,
-            lr_scheduler_kwargs=lr_scheduler_kwargs,
-            dataloader_kwargs=dataloader_kwargs,
-            **trainer_kwargs,
-        )
+            training_data_availability_threshold=training_data_availability_threshold, step_size=step_size,
+            scaler_type=scaler, random_seed=random_seed, drop_last_loader=drop_last_loader, alias=alias,
+            optimizer=optimizer, optimizer_kwargs=optimizer_kwargs, lr_scheduler=lr_scheduler,
+            lr_scheduler_kwargs=lr_scheduler_kwargs, dataloader_kwargs=dataloader_kwargs, **trainer_kwargs,
+        )  # fmt: skip
         self.weight_averaging = weight_averaging
         self.linear_learning_rate = linear_learning_rate
         self.cycle_column = cycle_column
@@ -296,51 +271,29 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         self.bounded = bounded
         self.frequency_weight = frequency_weight
         self._training = training
-        self.channel_order = None
-        if channel_order is not None:  # plain values, of whatever array they come in, for they are saved
-            self.channel_order = [name.item() if isinstance(name, np.generic) else name for name in channel_order]
-            self.hparams["channel_order"] = self.channel_order
+        self.channel_order = self.hparams["channel_order"] = order  # as plain values, for they are saved
+        self.channel_positions = self.hparams["channel_positions"] = positions
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        if channel_window is not None and n_series is not None and channel_window >= n_series:
-            raise ValueError(
-                f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {channel_window}"
-            )
-        with host_words(_HOST_NAMES):
-            config = ForecastingConfig(
-                horizon=h,
-                lookback=input_size,
-                patch_length=patch_len,
-                patch_stride=stride,
-                dim=hidden_size,
-                num_heads=n_heads,
-                mlp_dim=linear_hidden_size,
-                num_layers=encoder_layers,
-                components=components,  # type: ignore[arg-type]
-                channel_distance=channel_distance,  # type: ignore[arg-type]
-                max_channels=max_channels,
-                mixing_heads=mixing_heads,
-                covariate_maps=covariate_maps,
-                channel_window=channel_window,
-                dropout=dropout,
-                attention_dropout=attn_dropout,
-                head_dropout=head_dropout,
-                num_outputs=self.loss.outputsize_multiplier,
-                cycle_length=cycle_length,
-                cycle_channels=n_series if cycle_per_series else None,
-                phase_weights=phase_weights,
-                individual_channels=n_series if individual else None,
-                level_reversion=level_reversion,
-                bounded_channels=n_series if bounded else None,
-                future_size=self.futr_exog_size - (cycle_column is not None),
-                historic_size=self.hist_exog_size,
-                static_size=self.stat_exog_size,
-                normalise=use_norm and not host_scales,
-                shuffle_channels=shuffle_channels,
-                location_outputs=losses.location_outputs(self.loss),
-            )
+        check_window(channel_window, n_series)  # type: ignore[arg-type]
+        config = network_config(
+            horizon=h, lookback=input_size, patch_length=patch_len, patch_stride=stride, dim=hidden_size,
+            num_heads=n_heads, mlp_dim=linear_hidden_size, num_layers=encoder_layers, components=components,
+            channel_distance=channel_distance, max_channels=max_channels, mixing_heads=mixing_heads,
+            covariate_maps=covariate_maps, channel_window=channel_window,
+            channel_vectors=n_series if channel_vectors else None, channel_levels=channel_levels,
+            position_size=len(positions[0][1]) if positions else 0, dropout=dropout, attention_dropout=attn_dropout,
+            head_dropout=head_dropout, num_outputs=self.loss.outputsize_multiplier, cycle_length=cycle_length,
+            cycle_channels=n_series if cycle_per_series else None, phase_weights=phase_weights,
+            individual_channels=n_series if individual else None, level_reversion=level_reversion,
+            bounded_channels=n_series if bounded else None,
+            future_size=self.futr_exog_size - (cycle_column is not None), historic_size=self.hist_exog_size,
+            static_size=self.stat_exog_size, normalise=use_norm and not host_scales,
+            shuffle_channels=shuffle_channels, location_outputs=losses.location_outputs(self.loss),
+        )  # fmt: skip
+        self._reads_units = config.mixing_heads > 0 and config.normalise and scaler == "identity"
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
 
@@ -363,142 +316,9 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
         # By its registered name: that class is a subclass of this one.
         return MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
 
-    def finetune(
-        self, *, n_series: int | None = None, max_steps: int | None = None, learning_rate: float | None = None
-    ) -> MVPA:
-        """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
-
-        Parameters
-        ----------
-        n_series : int, optional
-            Series in that panel.
-        max_steps : int, optional
-            Steps of that training.
-        learning_rate : float, optional
-            Of that training; the rate of the linear path keeps its ratio. A tenth of the first rate is a good start.
-
-        Returns
-        -------
-        MVPA
-            The model itself. What is set here is saved with it.
-
-        Raises
-        ------
-        ValueError
-            The model has parameters of single series, which another number of series would not have, or a number is
-            out of range.
-
-        Examples
-        --------
-        >>> from neuralforecast import NeuralForecast
-        >>> from neuralforecast.utils import AirPassengersPanel
-        >>> from mvpa_ts.adapters.neuralforecast import MVPA
-        >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-        >>> forecaster = NeuralForecast([MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)], freq="ME")
-        >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
-        >>> forecaster.fit(panel)
-        >>> _ = forecaster.models[0].finetune(n_series=1, max_steps=2)
-        >>> forecaster.fit(panel[panel["unique_id"] == "Airline1"])
-        >>> forecaster.predict().shape
-        (12, 3)
-        """
-        changes: dict[str, Any] = {}
-        if n_series is not None and n_series != self.n_series:
-            _check_whole(n_series=n_series)
-            if own := [name for name in ("cycle_per_series", "individual", "bounded") if getattr(self, name)]:
-                raise ValueError(
-                    f"{own[0]} keeps the model to its {self.n_series} series (n_series), got {n_series}: make a model "
-                    "without it to train on other panels"
-                )
-            if self.channel_order is not None:
-                raise ValueError("channel_order names the series of the first panel: make a model without it")
-            changes["n_series"] = n_series
-        if max_steps is not None:
-            _check_whole(max_steps=max_steps)
-            changes["max_steps"] = max_steps
-            self.trainer_kwargs["max_steps"] = max_steps
-        if learning_rate is not None:
-            if not learning_rate > 0.0:
-                raise ValueError(f"learning_rate must be positive, got {learning_rate}")
-            changes["learning_rate"] = learning_rate
-            if self.linear_learning_rate is not None:
-                changes["linear_learning_rate"] = self.linear_learning_rate * learning_rate / self.learning_rate
-        for name, value in changes.items():
-            setattr(self, name, value)
-            self.hparams[name] = value
-        return self
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         register(cls.__name__, cls)
-
-    def fit(
-        self,
-        dataset: Any,
-        val_size: int = 0,
-        test_size: int = 0,
-        random_seed: int | None = None,
-        distributed_config: Any = None,
-    ) -> MVPA:
-        """Check the panel and train; called by `NeuralForecast.fit`.
-
-        Raises
-        ------
-        ValueError
-            The panel does not fit the model.
-        FloatingPointError
-            Training diverged: a weight or the last loss is no finite number.
-        """
-        self._check_panel(dataset, distributed_config)
-        panel.check_series(dataset, self.n_series)
-        panel.check_dates(dataset)
-        order, _ = self._order(torch.device("cpu"))
-        if self.bounded:
-            lower, upper = panel.value_range(dataset, val_size + test_size)
-            self.network.set_bounds(lower[order], upper[order])
-        if self._training.ridge is not None:
-            windows = panel.windows(
-                dataset, val_size + test_size, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
-            )
-            start_in_closed_form(self.network, windows.channels(order), self._training)
-        if isinstance(self.loss, (IQLoss, HuberIQLoss)):
-            self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
-        try:
-            super().fit(dataset, val_size, test_size, random_seed, distributed_config)
-        except Exception as error:  # the host raises this very type
-            if not str(error).startswith("Loss is NaN"):
-                raise
-            raise FloatingPointError(self._diverged("its loss became NaN")) from error
-        if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
-            self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
-        self._check_training()
-        return self
-
-    def _check_training(self) -> None:
-        # A diverged model of the host forecasts NaN without a word.
-        broken = [name for name, weight in self.network.named_parameters() if not weight.isfinite().all()]
-        loss = self.metrics.get("train_loss")
-        if broken or (loss is not None and not math.isfinite(loss)):
-            raise FloatingPointError(
-                self._diverged(f"its last loss is {loss}, and {len(broken)} of its tensors are not finite")
-            )
-
-    def _diverged(self, reason: str) -> str:
-        return (
-            f"training of {self} diverged within max_steps={self.max_steps}, {reason}: lower learning_rate "
-            f"({self.learning_rate})"
-        )
-
-    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the panel and forecast; called by `NeuralForecast.predict`."""
-        self._check_panel(dataset)
-        panel.check_ends(dataset)
-        for option in ("cycle_per_series", "individual", "bounded"):
-            if getattr(self, option) and len(dataset) != self.n_series:
-                raise ValueError(
-                    f"{option} keeps the model to the {self.n_series} series (n_series) of its fit, got {len(dataset)}"
-                )
-        return super().predict(dataset, *args, **kwargs)
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
@@ -519,7 +339,8 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         static = windows_batch["stat_exog"]
 
-        order, rank = self._order(observed.device)
+        shown = self.shown(x.shape[-1], observed.device)
+        order = shown.order
         output = self.network(
             x[..., order],
             observed[..., order],
@@ -527,7 +348,8 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
             historic=None if historic is None else historic[:, :, order],
             future=None if future is None else future[:, :, order],
             static=None if static is None else static[order],
-        )[:, :, rank]
+            **shown.inputs,
+        )[:, :, order.argsort()]
         output = losses.sorted_quantiles(output, self.loss)
         self._forecast = output if self.training and self.frequency_weight else None
         return losses.flattened(output, self.loss)
@@ -543,49 +365,9 @@ class MVPA(WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, BaseModel):
                 stride = max(1, patch // 2) if self.hparams["stride"] is None else config.patch_stride
                 config = replace(config, patch_length=patch, patch_stride=stride)
             self.network = ForecastingNetwork(config)
+        state_dict = {**state_dict}
+        state_dict.setdefault("_extra_state", torch.tensor(list(b"null"), dtype=torch.uint8))  # not in older files
         return super().load_state_dict(state_dict, *args, **kwargs)
-
-    def _order(self, device: torch.device) -> tuple[Any, Any]:
-        """Indices that put the host's series into the wanted order and back."""
-        if self.channel_order is None:
-            return slice(None), slice(None)
-        by_name = {name: i for i, name in enumerate(sorted(self.channel_order))}  # as the host sorts them
-        order = torch.tensor([by_name[name] for name in self.channel_order], device=device)
-        return order, order.argsort()
-
-    def _check_panel(self, dataset: Any, distributed_config: Any = None) -> None:
-        panel.check_local(dataset, distributed_config)
-        self._check_exog(dataset)
-        panel.check_values(dataset, self.cycle_column)
-        panel.check_order(dataset, self.channel_order)
-        # The host cuts more series than this into separate batches and then mixes up their rows.
-        self.batch_size = self.valid_batch_size = len(dataset)
-
-    # The rest overrides private methods of the host; tests/adapters/test_host_api.py watches them.
-
-    def _fit(self, *args: Any, **kwargs: Any) -> Any:
-        return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # the host would shuffle the series
-
-    def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
-        # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.
-        return sorted(set(super()._get_temporal_exogenous_cols(temporal_cols)) - {self.cycle_column})
-
-    def _get_loc_scale(self, y_idx: int, add_channel_dim: bool = False) -> tuple[Tensor, Tensor]:
-        location, scale = super()._get_loc_scale(y_idx, add_channel_dim)
-        return losses.count_location_scale(self.loss, location, scale) if self._anchors_counts else (location, scale)
-
-    def _inv_normalization(self, y_hat: Tensor, y_idx: int) -> Tensor:
-        if not self.loss.is_distribution_output:
-            return super()._inv_normalization(y_hat, y_idx)
-        # Here the host scales the look-back back, not a distribution.
-        location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)
-        return self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
-
-
-def _check_whole(**numbers: Any) -> None:
-    for name, number in numbers.items():
-        if not isinstance(number, Integral) or number < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
 
 
 def register(name: str, model: type[MVPA]) -> None:

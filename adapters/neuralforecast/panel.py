@@ -40,8 +40,11 @@ def check_series(dataset: BaseTimeSeriesDataset, n_series: int) -> None:
         raise ValueError(f"n_series ({n_series}) must be the number of series in df, got {len(dataset)} there")
 
 
-def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None) -> None:
-    """Raise ValueError for a series without a value and for a cycle column without whole numbers."""
+def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None, ahead: int) -> None:
+    """Raise ValueError for a series without a value, for infinite ones, and for a cycle without whole numbers.
+
+    The last `ahead` rows of each series may lack their target.
+    """
     if not hasattr(dataset, "temporal"):
         return  # parquet files are read series by series
     columns = dataset.temporal_cols
@@ -50,6 +53,13 @@ def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None) -> No
     empty = np.flatnonzero(np.bincount(owner[available], minlength=dataset.n_groups) == 0)
     if len(empty):
         raise ValueError(f"df must hold a value of every series, got none of series {_names(dataset, empty)}")
+    known = np.arange(len(owner)) < (dataset.indptr[1:] - ahead)[owner]
+    for number, column in enumerate(columns):
+        values = dataset.temporal[:, number].numpy()
+        lost = np.isnan(values) & known if number == dataset.y_idx else False
+        broken = np.flatnonzero(available & (np.isinf(values) | lost))
+        if len(broken):
+            raise ValueError(_infinite(dataset, column, values[broken[0]], broken[0], owner[broken[0]]))
     if cycle_column is not None:
         phase = dataset.temporal[:, columns.get_loc(cycle_column)].numpy()[available]
         if not np.array_equal(phase, np.rint(phase)):
@@ -57,6 +67,20 @@ def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None) -> No
                 f"cycle_column={cycle_column!r} must hold whole numbers, the position in the cycle, unscaled: "
                 "local_scaler_type of NeuralForecast scales it, use the model's scaler_type instead"
             )
+
+
+def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: int, owner: int) -> str:
+    series = _names(dataset, np.array([owner]))
+    advice = "mark the row as missing (available_mask = 0) or mend it"
+    if np.isnan(value):
+        return (
+            f"df must hold finite numbers, got inf or NaN in column {column!r} of series {series}, which "
+            f"local_scaler_type spreads over all its rows: {advice}"
+        )
+    host = _fitting(dataset)
+    step = row - int(dataset.indptr[owner])
+    where = f"in its row {step}" if host is None else f"at {np.asarray(host.ds)[row]}"
+    return f"df must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
 
 
 def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, Tensor]:
@@ -79,20 +103,43 @@ def windows(
     """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends."""
     if not hasattr(dataset, "temporal"):
         raise ValueError("ridge needs df in memory: parquet files are read series by series")
-    columns, temporal = dataset.temporal_cols, dataset.temporal.numpy()
-    lengths = np.diff(dataset.indptr)
-    values = np.full((lengths.max(), dataset.n_groups), np.nan)
-    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
-        y = temporal[start:stop, dataset.y_idx].astype(float)
-        missing = temporal[start:stop, columns.get_loc("available_mask")] == 0
-        values[len(values) - len(y) :, series] = np.where(missing, np.nan, y)
     position = 0
     if cycle_column is not None:
-        longest = dataset.indptr[lengths.argmax()]
-        position = round(float(temporal[longest, columns.get_loc(cycle_column)]))
-    rows = Series(values[: len(values) - held_out], position=position)
+        longest = dataset.indptr[np.diff(dataset.indptr).argmax()]
+        position = round(float(dataset.temporal[longest, dataset.temporal_cols.get_loc(cycle_column)]))
     unscaled = Scaling(np.zeros(dataset.n_groups), np.ones(dataset.n_groups))
-    return series_windows([rows], [unscaled], lookback=lookback, horizon=horizon)["train"]
+    series = [Series(rows(dataset, held_out), position=position)]
+    return series_windows(series, [unscaled], lookback=lookback, horizon=horizon)["train"]
+
+
+def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False) -> np.ndarray:
+    """Values of all rows but the last, [rows, N], counted from the series' ends; NaN is missing.
+
+    Rows whose sample weight is 0 count as missing if `weighed`.
+    """
+    temporal, columns = dataset.temporal.numpy(), dataset.temporal_cols
+    missing = temporal[:, columns.get_loc("available_mask")] == 0
+    if weighed and "sample_weight" in columns:
+        missing = missing | ~(temporal[:, columns.get_loc("sample_weight")] > 0)
+    values = np.full((np.diff(dataset.indptr).max(), dataset.n_groups), np.nan)
+    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
+        y = temporal[start:stop, dataset.y_idx].astype(float)
+        values[len(values) - len(y) :, series] = np.where(missing[start:stop], np.nan, y)
+    return values[: max(0, len(values) - held_out)]
+
+
+def units(dataset: BaseTimeSeriesDataset, held_out: int) -> np.ndarray:
+    """Mean and deviation of each series but for its last rows, [N, 2]; NaN for a constant series or one in a file."""
+    if not hasattr(dataset, "temporal"):
+        return np.full((len(dataset), 2), np.nan)
+    values = rows(dataset, held_out, weighed=True)
+    observed = ~np.isnan(values)
+    count = observed.sum(0)
+    count = np.where(count > 1, count, np.nan)
+    mean = np.where(observed, values, 0.0).sum(0) / count
+    deviation = np.sqrt((np.where(observed, values - mean, 0.0) ** 2).sum(0) / count)
+    varies = deviation > 1e-12 * np.abs(mean)
+    return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
 
 
 def check_dates(dataset: BaseTimeSeriesDataset) -> None:
@@ -101,9 +148,9 @@ def check_dates(dataset: BaseTimeSeriesDataset) -> None:
     The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
     beside the wrong steps of the others.
     """
-    host = next((host for host, _ in _callers() if getattr(host, "dataset", None) is dataset), None)
-    if host is None or len(host.ds) != int(dataset.indptr[-1]):
-        return  # called without NeuralForecast, or with validation rows of their own: no dates to see
+    host = _fitting(dataset)
+    if host is None:
+        return
     dates = np.asarray(host.ds)
     grid = np.unique(dates)
     unaligned = []
@@ -115,7 +162,7 @@ def check_dates(dataset: BaseTimeSeriesDataset) -> None:
             unaligned.append(repr(name))
     if unaligned:
         warnings.warn(
-            f"series {_listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of "
+            f"series {listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of "
             f"each series, so MVPA sees them beside the wrong steps. {_MEND}",
             stacklevel=2,
         )
@@ -129,31 +176,40 @@ def check_ends(dataset: BaseTimeSeriesDataset) -> None:
             ends = np.asarray(dates)
             if early := [repr(name) for name, end in zip(variables["uids"], ends, strict=True) if end != ends.max()]:
                 warnings.warn(
-                    f"series {_listed(early)} end before {ends.max()}, so their forecasts begin at other dates, and "
+                    f"series {listed(early)} end before {ends.max()}, so their forecasts begin at other dates, and "
                     f"MVPA sees them beside the wrong steps. {_MEND}",
                     stacklevel=2,
                 )
             return
 
 
-def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | None) -> None:
-    """Raise ValueError if `channel_order` does not hold the panel's ids."""
-    if channel_order is None:
+def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | str | None) -> None:
+    """Raise ValueError if a list of ids does not hold those of the panel."""
+    if channel_order is None or isinstance(channel_order, str):
         return
     if len(dataset) != len(channel_order):
         raise ValueError(f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}")
-    ids = _ids(dataset)
-    if ids is not None and set(ids) != set(channel_order):
-        strange = sorted(repr(name) for name in set(channel_order) ^ set(ids))
-        raise ValueError(f"channel_order must hold the ids of the panel; not in both: {_listed(strange)}")
-    if ids is not None and ids != sorted(ids):
+    found = ids(dataset)
+    if found is not None and set(found) != set(channel_order):
+        strange = sorted(repr(name) for name in set(channel_order) ^ set(found))
+        raise ValueError(f"channel_order must hold the ids of the panel; not in both: {listed(strange)}")
+    if found is not None and found != sorted(found):
         raise ValueError(
             f"channel_order needs a unique_id that sorts by name, got categories in the order "
-            f"{_listed([repr(name) for name in ids])}: make unique_id a column of strings"
+            f"{listed([repr(name) for name in found])}: make unique_id a column of strings"
         )
 
 
-def _ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:
+def _fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
+    """The NeuralForecast object that fits models to the dataset, where it knows the dates of all rows.
+
+    None where a model is called without NeuralForecast, or with validation rows of their own.
+    """
+    host = next((host for host, _ in _callers() if getattr(host, "dataset", None) is dataset), None)
+    return None if host is None or len(host.ds) != int(dataset.indptr[-1]) else host
+
+
+def ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:
     """The panel's ids: no dataset holds them, the NeuralForecast object that is calling the model does."""
     for host, variables in _callers():
         if variables.get("dataset") is dataset and "uids" in variables:  # predict
@@ -173,10 +229,11 @@ def _callers() -> Iterator[tuple[NeuralForecast, dict[str, Any]]]:
 
 
 def _names(dataset: BaseTimeSeriesDataset, positions: np.ndarray) -> str:
-    ids = _ids(dataset)
-    return _listed([f"number {i} by name" if ids is None else repr(ids[i]) for i in positions.tolist()])
+    names = ids(dataset)
+    return listed([f"number {i} by name" if names is None else repr(names[i]) for i in positions.tolist()])
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first five of many."""
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

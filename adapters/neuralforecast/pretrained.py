@@ -12,7 +12,8 @@ from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
-               "exclude_insample_y", "scaler_type", "linear_learning_rate")  # fmt: skip
+               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions", "channel_vectors",
+               "channel_levels")  # fmt: skip
 
 
 class PretrainedMVPA(MVPA):
@@ -103,7 +104,7 @@ class PretrainedMVPA(MVPA):
         self.n_series = self.hparams["n_series"] = len(dataset)
         if self.max_steps:
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
-        self._check_panel(dataset, distributed_config)
+        self._check_panel(dataset, 0, distributed_config)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 

@@ -189,7 +189,6 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     long = rows.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
     model = MVPA(
         h=h, input_size=L, n_series=3, hidden_size=8, n_heads=2, linear_hidden_size=8, max_steps=3, accelerator="cpu",
-        mixing_heads=0,
         enable_progress_bar=False, logger=False, enable_model_summary=False,
     )  # fmt: skip
     host = NeuralForecast(models=[model], freq="h")
@@ -201,6 +200,11 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     values = torch.tensor(rows[["a", "b", "c"]].to_numpy(), dtype=torch.float32)
     first = len(values) - (L + h + count - 1)
     windows = Windows(values, torch.arange(first, first + count), L, h)
+    # The heads read channels in units of their training rows, which the harness has as 0 and 1: it scales the data.
+    trained = values[: len(values) - (h + count - 1)].double()
+    units = torch.stack([trained.mean(0), trained.std(0, correction=0)], dim=1).float()
+    forward = fitted.network.forward
+    fitted.network.forward = lambda x, **inputs: forward(x, **{**inputs, "units": units})
     assert evaluate(fitted.network, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from harness.forecasting.models import CYCLES, FIRST, LOOKBACK, MVPA_TRAINING
+from harness.forecasting.models import CYCLES, FIRST, LOOKBACK, MVPA_TRAINING, NETWORK
 from harness.forecasting.settings import MVPA_SETTINGS
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
 CYCLE_COLUMN = "step"
-_WORDS = {
+WORDS = {
     "patch_length": "patch_len",
     "patch_stride": "stride",
     "dim": "hidden_size",
@@ -28,7 +28,11 @@ def host_model(
     dataset: str, horizon: int, channels: int, settings: dict[str, Any], *, lookback: int = LOOKBACK, **options: Any
 ) -> MVPA:
     """A model with settings written as in `MVPA_SETTINGS`; `options` are the host's, and win."""
-    settings = {**FIRST, **settings}
+    settings = dict(settings)
+    if settings.pop("default_network", False):
+        settings = {name: value for name, value in settings.items() if name not in NETWORK} | {"channel_vectors": True}
+    else:
+        settings = {**FIRST, **settings}
     training = dict(settings.pop("training", {}))
     rate = training.get("learning_rate", MVPA_TRAINING.learning_rate)
     chosen: dict[str, Any] = {
@@ -51,7 +55,7 @@ def host_model(
             "cycle_per_series": True,
             "futr_exog_list": [CYCLE_COLUMN],
         }
-    chosen |= {_WORDS.get(name, name): value for name, value in settings.items()}
+    chosen |= {WORDS.get(name, name): value for name, value in settings.items()}
     return MVPA(h=horizon, input_size=lookback, n_series=channels, **{**chosen, **options})
 
 

@@ -46,9 +46,9 @@ def test_the_rate_of_the_linear_path_keeps_its_ratio():
 
 
 def test_what_cannot_be_continued():
-    with pytest.raises(ValueError, match="individual keeps the model to its 2 series"):
+    with pytest.raises(ValueError, match="individual keeps the model to the 2 series"):
         MVPA(6, 12, 2, individual=True).finetune(n_series=3)
-    with pytest.raises(ValueError, match="channel_order names the series of the first panel"):
+    with pytest.raises(ValueError, match="channel_order names the series of the first panel: give finetune"):
         MVPA(6, 12, 2, channel_order=["a", "b"]).finetune(n_series=3)
     with pytest.raises(ValueError, match="max_steps must be a whole number of at least 1, got 0"):
         MVPA(6, 12, 2).finetune(max_steps=0)

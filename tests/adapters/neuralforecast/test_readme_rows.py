@@ -11,18 +11,22 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from harness.forecasting.host import host_model, long_frame
-from harness.forecasting.models import MVPA_SETTINGS, configured
+from harness.forecasting.host import WORDS, host_model, long_frame
+from harness.forecasting.models import MVPA_MODELS, MVPA_SETTINGS, configured
+from harness.structure.models import ARMS, TRAINING
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MAE, MQLoss
+from neuralforecast.losses.pytorch import MAE, MSE, MQLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork, mixing
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
 ROWS, L, H, CHANNELS, STEPS = 700, 96, 24, 3, 6
 # A loader of the host draws windows at random; all of them in each step, and no dropout, make steps comparable.
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+STILL_IN_HOST = {**QUIET, "dropout": 0.0, "attn_dropout": 0.0, "head_dropout": 0.0}
 
 
 def values() -> np.ndarray:
@@ -30,21 +34,22 @@ def values() -> np.ndarray:
     hours = np.arange(ROWS)[:, None]
     waves = np.sin(2 * np.pi * hours / 24 + np.arange(CHANNELS)) + 0.3 * generator.standard_normal((ROWS, CHANNELS))
     waves[:, -1] = np.maximum(waves[:, -1], 0.0)
-    return waves.astype(np.float32)
+    return ((waves - waves.mean(0)) / waves.std(0)).astype(np.float32)
 
 
-@pytest.mark.parametrize("dataset", MVPA_SETTINGS)
-def test_first_steps_are_those_of_the_harness(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = {"train": Windows(torch.from_numpy(values()), torch.arange(ROWS - L - H + 1), L, H)}
-    settings = {**MVPA_SETTINGS[dataset], **STILL}
-    torch.manual_seed(1)
-    network, training, _ = configured(dataset, H, CHANNELS, settings)
-    model = host_model(
-        dataset, H, CHANNELS, settings, max_steps=STEPS, windows_batch_size=None, random_seed=1,
-        enable_progress_bar=False, enable_model_summary=False, logger=False, accelerator="cpu",
-    )  # fmt: skip
+def compare_first_steps(
+    network: ForecastingNetwork,
+    training: ForecasterTraining,
+    model: MVPA,
+    frame: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The losses of the first steps from the same weights, of all windows in one batch, agree."""
+    monkeypatch.setattr(mixing, "_WITHOUT_VECTORS", 0.0)  # drawn at random
     assert model.network.config == network.config
     model.network.load_state_dict(network.state_dict())
+    data = torch.from_numpy(frame.pivot(index="ds", columns="unique_id", values="y").to_numpy())
+    windows = {"train": Windows(data, torch.arange(ROWS - L - H + 1), L, H)}
     expected: list[float] = []
     training = replace(training, epochs=None, patience=None, steps=STEPS, batch_size=ROWS)
     train(network, windows, training, seed=1, progress=lambda step, loss: expected.append(loss))
@@ -57,8 +62,39 @@ def test_first_steps_are_those_of_the_harness(dataset: str, monkeypatch: pytest.
         return loss
 
     monkeypatch.setattr(MVPA, "training_step", noted)
-    NeuralForecast(models=[model], freq="h").fit(long_frame(pd.DataFrame(values(), columns=list("abc")), dataset))
+    NeuralForecast(models=[model], freq="h").fit(frame)
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("row", ["MVPA", "MVPA, default network"])
+@pytest.mark.parametrize("dataset", MVPA_SETTINGS)
+def test_first_steps_are_those_of_the_harness(dataset: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**MVPA_SETTINGS[dataset], **MVPA_MODELS[row]}
+    torch.manual_seed(1)
+    network, training, _ = configured(dataset, H, CHANNELS, settings)
+    network = ForecastingNetwork(replace(network.config, **STILL))
+    model = host_model(
+        dataset, H, CHANNELS, settings, max_steps=STEPS, windows_batch_size=None, random_seed=1, **STILL_IN_HOST
+    )
+    frame = long_frame(pd.DataFrame(values(), columns=list("abc")), dataset)
+    compare_first_steps(network, training, model, frame, monkeypatch)
+
+
+@pytest.mark.parametrize("row", [row for row in ARMS if row != "MVPA, own channel only"])
+def test_first_steps_are_those_of_the_tasks_with_structure(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows but that whose channels are samples of one channel, which is no panel."""
+    options = {**ARMS[row], **STILL}
+    torch.manual_seed(1)
+    network = ForecastingNetwork(ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **options}))
+    options["channel_vectors"] = options.get("channel_vectors", CHANNELS) is not None
+    model = MVPA(
+        H, L, CHANNELS, loss=MSE(), learning_rate=TRAINING.learning_rate, weight_averaging=TRAINING.weight_averaging,
+        linear_learning_rate=TRAINING.learning_rate, gradient_clip_val=TRAINING.clip, max_steps=STEPS,
+        windows_batch_size=None, training_data_availability_threshold=1.0,
+        **{WORDS.get(name, name): value for name, value in options.items()}, **QUIET,
+    )  # fmt: skip
+    frame = long_frame(pd.DataFrame(values(), columns=list("abc")))
+    compare_first_steps(network, TRAINING, model, frame, monkeypatch)
 
 
 @pytest.mark.parametrize("option", ["ridge", "frequency_weight", "level_reversion"])

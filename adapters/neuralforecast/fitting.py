@@ -1,0 +1,204 @@
+"""Fitting of MVPA by the host, continued training on other panels, and forecasts: checks come first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
+from torch import Tensor
+
+from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast.configuration import check_whole
+from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
+from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
+
+# Options with parameters of single series, which no other series has.
+_OF_SINGLE_SERIES = ("cycle_per_series", "individual", "bounded")
+
+
+class Fitting(SeriesKnowledge):
+    """Mix-in for a model of the host: `fit`, `predict` and `finetune`."""
+
+    n_series: int
+    h: int
+    input_size: int
+    max_steps: int
+    learning_rate: float
+    linear_learning_rate: float | None
+    cycle_column: str | None
+    bounded: bool
+    batch_size: int
+    valid_batch_size: int
+    loss: Any
+    metrics: Any
+    hparams: Any
+    trainer_kwargs: dict[str, Any]
+    _training: ForecasterTraining
+
+    def finetune(
+        self,
+        *,
+        n_series: int | None = None,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        channel_order: Sequence[Any] | str | None = None,
+        channel_positions: Any = None,
+    ) -> Any:
+        """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
+
+        Series of the next panel that were in the last one keep their vectors (`channel_vectors`); others get new ones.
+
+        Parameters
+        ----------
+        n_series : int, optional
+            Series in that panel.
+        max_steps : int, optional
+            Steps of that training.
+        learning_rate : float, optional
+            Of that training; the rate of the linear path keeps its ratio. A tenth of the first rate is a good start.
+        channel_order, channel_positions : optional
+            Of that panel, as in `MVPA`. Enough for `predict` too: no training is needed in between.
+
+        Returns
+        -------
+        MVPA
+            The model itself. What is set here is saved with it.
+
+        Raises
+        ------
+        ValueError
+            The model has parameters of single series, which another number of series would not have, or an argument is
+            out of range.
+
+        Examples
+        --------
+        >>> from neuralforecast import NeuralForecast
+        >>> from neuralforecast.utils import AirPassengersPanel
+        >>> from mvpa_ts.adapters.neuralforecast import MVPA
+        >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        >>> forecaster = NeuralForecast([MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)], freq="ME")
+        >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+        >>> forecaster.fit(panel)
+        >>> _ = forecaster.models[0].finetune(n_series=1, max_steps=2)
+        >>> forecaster.fit(panel[panel["unique_id"] == "Airline1"])
+        >>> forecaster.predict().shape
+        (12, 3)
+        """
+        changes: dict[str, Any] = {}
+        if n_series is not None and n_series != self.n_series:
+            check_whole(n_series=n_series)
+            self._check_shared(n_series, "make a model without it to train on other panels")
+            if isinstance(self.channel_order, list) and channel_order is None:
+                raise ValueError(
+                    "channel_order names the series of the first panel: give finetune the channel_order of the next one"
+                )
+            changes["n_series"] = n_series
+        if max_steps is not None:
+            check_whole(max_steps=max_steps)
+            changes["max_steps"] = max_steps
+        if learning_rate is not None:
+            if not learning_rate > 0.0:
+                raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+            changes["learning_rate"] = learning_rate
+            if self.linear_learning_rate is not None:
+                changes["linear_learning_rate"] = self.linear_learning_rate * learning_rate / self.learning_rate
+        if channel_order is not None:
+            changes["channel_order"] = checked_order(channel_order, n_series or self.n_series)
+        if channel_positions is not None:
+            changes["channel_positions"] = positions = checked_positions(channel_positions)
+            size, wanted = len(positions[0][1]) if positions else 0, self.network.config.position_size
+            if size != wanted:
+                raise ValueError(f"channel_positions must have {wanted} coordinates as those of the model, got {size}")
+        if max_steps is not None:
+            self.trainer_kwargs["max_steps"] = max_steps
+        for name, value in changes.items():
+            setattr(self, name, value)
+            self.hparams[name] = value
+        return self
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> Any:
+        """Check the panel and train; called by `NeuralForecast.fit`.
+
+        Raises
+        ------
+        ValueError
+            The panel does not fit the model.
+        FloatingPointError
+            Training diverged: a weight or the last loss is no finite number.
+        """
+        self._check_panel(dataset, 0, distributed_config)
+        panel.check_series(dataset, self.n_series)
+        panel.check_dates(dataset)
+        held_out = val_size + test_size
+        self.learn_series(dataset, held_out)
+        order = self.shown(len(dataset), torch.device("cpu")).order
+        if self.bounded:
+            lower, upper = panel.value_range(dataset, held_out)
+            self.network.set_bounds(lower[order], upper[order])
+        if self._training.ridge is not None:
+            windows = panel.windows(
+                dataset, held_out, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
+            )
+            start_in_closed_form(self.network, windows.channels(order), self._training)
+        if isinstance(self.loss, (IQLoss, HuberIQLoss)):
+            self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
+        try:
+            super().fit(dataset, val_size, test_size, random_seed, distributed_config)  # type: ignore[misc]
+        except Exception as error:  # the host raises this very type
+            if not str(error).startswith("Loss is NaN"):
+                raise
+            raise FloatingPointError(self._diverged("its loss became NaN")) from error
+        if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
+            self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
+        self._check_training()
+        return self
+
+    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the panel and forecast; called by `NeuralForecast.predict`."""
+        self._check_panel(dataset, self.test_size)
+        panel.check_ends(dataset)
+        if len(dataset) != self.n_series:
+            self._check_shared(len(dataset), "fit another model to forecast others")
+        self.show_series(dataset)
+        return super().predict(dataset, *args, **kwargs)  # type: ignore[misc]
+
+    def _check_shared(self, n_series: int, advice: str) -> None:
+        for option in _OF_SINGLE_SERIES:
+            if getattr(self, option):
+                raise ValueError(
+                    f"{option} keeps the model to the {self.n_series} series (n_series) of its fit, got {n_series}: "
+                    f"{advice}"
+                )
+
+    def _check_panel(self, dataset: Any, ahead: int, distributed_config: Any = None) -> None:
+        panel.check_local(dataset, distributed_config)
+        self._check_exog(dataset)  # type: ignore[attr-defined]
+        panel.check_values(dataset, self.cycle_column, ahead)
+        panel.check_order(dataset, self.channel_order)
+        # The host cuts more series than this into separate batches and then mixes up their rows.
+        self.batch_size = self.valid_batch_size = len(dataset)
+
+    def _check_training(self) -> None:
+        # A diverged model of the host forecasts NaN without a word.
+        broken = [name for name, weight in self.network.named_parameters() if not weight.isfinite().all()]
+        loss = self.metrics.get("train_loss")
+        if broken or (loss is not None and not math.isfinite(loss)):
+            raise FloatingPointError(
+                self._diverged(f"its last loss is {loss}, and {len(broken)} of its tensors are not finite")
+            )
+
+    def _diverged(self, reason: str) -> str:
+        return (
+            f"training of {self} diverged within max_steps={self.max_steps}, {reason}: lower learning_rate "
+            f"({self.learning_rate})"
+        )

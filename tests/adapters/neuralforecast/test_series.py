@@ -1,0 +1,262 @@
+"""What a model knows of single series: positions, order, vectors and units, by name, on other panels, after loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("neuralforecast")
+from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import DistributionLoss
+
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.neuralforecast.series import checked_positions
+from mvpa_ts.forecasting.channel_order import correlation_order
+
+NAMES = ["d", "a", "c", "b"]  # along a shaft, 1 mm apart
+
+
+def shaft(names: list[Any] = NAMES, spacing: float = 1.0) -> dict[Any, float]:
+    return {name: spacing * place for place, name in enumerate(names)}
+
+
+def told(model: MVPA) -> list[dict[str, torch.Tensor]]:
+    """Notes what the network is told of series in each call."""
+    calls: list[dict[str, torch.Tensor]] = []
+    forward = model.network.forward
+
+    def noted(x: torch.Tensor, *rest: Any, **inputs: Any) -> torch.Tensor:
+        calls.append({"x": x, **inputs})
+        output: torch.Tensor = forward(x, *rest, **inputs)
+        return output
+
+    model.network.forward = noted  # type: ignore[method-assign]
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["dict", "pandas", "polars", "two coordinates"])
+def test_positions_of_any_kind_reach_the_series_they_name(
+    kind: str, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    given: Any = shaft()
+    if kind == "pandas":
+        given = pd.DataFrame({"unique_id": NAMES, "mm": range(4)})
+    elif kind == "polars":
+        given = pytest.importorskip("polars").DataFrame({"mm": range(4), "unique_id": NAMES})
+    elif kind == "two coordinates":
+        given = {name: (place, 10.0 * place) for place, name in enumerate(NAMES)}
+    fitted = forecaster(tiny(channel_positions=given))
+    calls = told(fitted.models[0])
+    fitted.fit(panel(4, names=NAMES))
+    levels = calls[-1]["x"].mean((0, 1))  # series i of the panel lies at 100·(i + 1), and at place i
+    places = calls[-1]["positions"][:, 0]
+    np.testing.assert_allclose((levels - 100) / 100, places - places.min(), atol=0.1)
+    if kind != "two coordinates":
+        assert (places.diff() > 0).all()  # one coordinate orders the series for attention too
+
+
+def test_positions_are_saved_and_another_panel_gets_its_own(
+    tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
+):
+    fitted = forecaster(tiny(channel_positions=shaft()))
+    fitted.fit(panel(4, names=NAMES))
+    awaken(fitted.models[0], 0.3)
+    fitted.save(str(tmp_path / "saved"), save_dataset=False)
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    here = panel(4, names=NAMES)
+    pd.testing.assert_frame_equal(loaded.predict(here), fitted.predict(here))
+
+    other = panel(3, names=["x", "y", "z"])
+    with pytest.raises(ValueError, match=r"channel_positions must hold every series of df, got none of 'x', 'y', 'z'"):
+        loaded.predict(other)
+    with pytest.raises(ValueError, match="channel_positions must have 1 coordinates as those of the model, got 2"):
+        loaded.models[0].finetune(channel_positions={"x": [1, 2]})
+    forecasts = []
+    for spacing in (1.0, 1000.0):  # places count in distances to the nearest
+        loaded.models[0].finetune(channel_positions=shaft(["x", "y", "z"], spacing))
+        forecasts.append(loaded.predict(other)["MVPA"].to_numpy())
+    np.testing.assert_allclose(*forecasts, rtol=1e-4)
+    loaded.models[0].finetune(channel_positions=shaft(["y", "x", "z"]))
+    assert not np.allclose(loaded.predict(other)["MVPA"], forecasts[0], rtol=1e-4)
+
+    loaded.models[0].finetune(n_series=3, max_steps=1)
+    loaded.fit(other)
+    loaded.save(str(tmp_path / "next"), save_dataset=False)
+    again = NeuralForecast.load(str(tmp_path / "next"))
+    pd.testing.assert_frame_equal(again.predict(other), loaded.predict(other))
+
+
+def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(2, channel_positions={**shaft(), 5: 9.0}))
+    fitted.fit(panel(2, names=["a", "b"]))
+    assert len(fitted.predict(panel(4, names=NAMES))) == 24
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of series 'b'"),
+        ({"a": [0.0, 1.0], "b": [1.0]}, r"of all as many, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
+        ({}, "channel_positions must hold one or more coordinates of each series, of all as many, got no series"),
+        ({"a": [], "b": []}, r"of all as many, got shape \(0,\)"),
+        (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
+        (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
+    ],
+    ids=["NaN", "lengths", "empty", "no coordinates", "twice", "no ids"],
+)
+def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
+    with pytest.raises(ValueError, match=message):
+        tiny(2, channel_positions=positions)
+
+
+def test_options_need_the_heads_of_the_linear_path(tiny: Callable):
+    for option in ({"channel_positions": shaft()}, {"channel_vectors": True}, {"channel_levels": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(option))} needs mixing_heads of at least 1"):
+            tiny(mixing_heads=0, **option)
+    with pytest.raises(ValueError, match="channel_levels needs windows in the units of the series"):
+        tiny(channel_levels=True, loss=DistributionLoss("Normal"))
+
+
+def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.DataFrame:
+    """A walk passes along series whose order by name is not the order of their places."""
+    source = np.random.default_rng(0).standard_normal(rows + 3 * count).cumsum()
+    places = np.random.default_rng(1).permutation(count)
+    dates = pd.date_range("2024-01-01", periods=rows, freq="h")
+    return pd.concat(
+        pd.DataFrame({"unique_id": f"{prefix}{i:02d}", "ds": dates, "y": source[3 * place : 3 * place + rows]})
+        for i, place in enumerate(places)
+    ).reset_index(drop=True)
+
+
+def test_order_by_correlation_is_that_of_the_training_rows(
+    tiny: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
+):
+    frame = shuffled_waves()
+    values = frame.pivot(index="ds", columns="unique_id", values="y")
+    expected = correlation_order(values.iloc[:-12].to_numpy())
+    assert expected != correlation_order(values.iloc[-30:].to_numpy())  # which the look-back alone would give
+    spoilt = frame.assign(y=frame["y"].mask(frame["ds"] >= values.index[-12], 1e3 * np.arange(len(frame)) % 7919))
+    fitted = forecaster(tiny(6, channel_order="correlation"))
+    fitted.fit(spoilt, val_size=12)  # the held-out rows do not count
+    model = awaken(fitted.models[0], 0.3)
+    assert model._fitted_series.order == expected
+    fitted.save(str(tmp_path / "saved"), save_dataset=False)
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    last = frame[frame["ds"] >= values.index[-30]]
+    calls = told(loaded.models[0])
+    pd.testing.assert_frame_equal(loaded.predict(last), fitted.predict(last))
+    first = calls[-1]["x"][0]
+    np.testing.assert_allclose(first, values.to_numpy()[-12:, expected], rtol=1e-5)
+
+    other = shuffled_waves(5, prefix="t")  # unseen series have the order of their own rows
+    loaded.predict(other)
+    own = other.pivot(index="ds", columns="unique_id", values="y").to_numpy()
+    np.testing.assert_allclose(calls[-1]["x"][0], own[-12:, correlation_order(own)], rtol=1e-5)
+
+
+def test_order_that_is_wrong(tiny: Callable):
+    with pytest.raises(
+        ValueError, match=r'channel_order must be None, "correlation" or a list of all ids, got "?\'?corr'
+    ):
+        tiny(channel_order="corr")
+    with pytest.raises(ValueError, match="channel_order must name each of the 2 series"):
+        tiny(2, channel_order=["a", "a"])
+    model = tiny(2, channel_order=["a", "b"])
+    with pytest.raises(ValueError, match=r"channel_order must name each of the 3 series \(n_series\) once, got 2"):
+        model.finetune(n_series=3, channel_order=["a", "b"])
+    assert model.finetune(n_series=3, channel_order=["a", "c", "b"]).hparams["channel_order"] == ["a", "c", "b"]
+
+
+def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path):
+    fitted = forecaster(tiny(3, channel_vectors=True))
+    frame = panel(3, names=["a", "b", "c"])
+    fitted.fit(frame)
+    model = awaken(fitted.models[0], 0.3)
+    fitted.save(str(tmp_path / "saved"), save_dataset=False)
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    pd.testing.assert_frame_equal(loaded.predict(frame), fitted.predict(frame))
+    calls = told(loaded.models[0])
+    loaded.predict(panel(4, names=["0", "c", "a", "z"]))
+    assert calls[-1]["series"].tolist() == [-1, 0, 2, -1]  # the host sorts: 0, a, c, z
+    loaded.predict(panel(3, names=["x", "y", "z"]))
+    assert calls[-1]["series"].tolist() == [-1, -1, -1]
+
+    before = model.network.mixing.channel_query.detach().clone()
+    maps = model.network.mixing.maps.detach().clone()
+    model.finetune(n_series=4, max_steps=1, learning_rate=1e-12)
+    fitted.fit(panel(4, names=["0", "c", "a", "z"]))
+    after = model.network.mixing.channel_query.detach()
+    assert after.shape[0] == model.network.config.channel_vectors == 4
+    torch.testing.assert_close(after[[1, 2]], before[[0, 2]])
+    torch.testing.assert_close(model.network.mixing.maps.detach(), maps)
+    fitted.save(str(tmp_path / "next"), save_dataset=False)
+    again = NeuralForecast.load(str(tmp_path / "next"))
+    other = panel(4, names=["0", "c", "a", "z"])
+    pd.testing.assert_frame_equal(again.predict(other), fitted.predict(other))
+
+
+@pytest.mark.parametrize("host_scaled", [False, True])
+def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(3)
+    frame.loc[frame["ds"] >= frame["ds"].unique()[-12], "y"] += 500.0
+    options = {"local_scaler_type": "standard"} if host_scaled else {}
+    fitted = forecaster(tiny(3), **options)
+    calls = told(fitted.models[0])
+    fitted.fit(frame, val_size=12)
+    seen = frame[frame["ds"] < frame["ds"].unique()[-12]].groupby("unique_id")["y"]
+    expected = np.stack([seen.mean(), seen.std(ddof=0)], axis=1)
+    if not host_scaled:
+        np.testing.assert_allclose(calls[-1]["units"], expected, rtol=1e-4)
+        fitted.predict(panel(2, names=["s01", "new"]))
+        rows = panel(2, names=["s01", "new"]).query("unique_id == 'new'")["y"]
+        np.testing.assert_allclose(calls[-1]["units"], [[rows.mean(), rows.std(ddof=0)], expected[1]], rtol=1e-4)
+    else:
+        assert 0.0 < calls[-1]["units"][:, 1].max() < 1.0
+
+
+def test_scaled_windows_have_units_of_their_own(tiny: Callable, panel: Callable, forecaster: Callable):
+    for options in ({"scaler_type": "standard"}, {"loss": DistributionLoss("Normal")}, {"mixing_heads": 0}):
+        fitted = forecaster(tiny(3, **options))
+        calls = told(fitted.models[0])
+        fitted.fit(panel(3))
+        assert "units" not in calls[-1]
+
+
+def test_constant_and_short_series_have_units_of_their_windows(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(3)
+    frame.loc[frame["unique_id"] == "s01", "y"] = 7.0
+    fitted = forecaster(tiny(3))
+    calls = told(fitted.models[0])
+    fitted.fit(frame)
+    assert calls[-1]["units"].isnan().any(1).tolist() == [False, True, False]
+    assert np.isfinite(fitted.predict()["MVPA"]).all()
+
+
+def test_a_damaged_file_is_named(tiny: Callable):
+    model = tiny()
+    for text in (b"[1]", b"{", b'{"names": null}'):
+        with pytest.raises(ValueError, match="series of the last fit"):
+            model.load_state_dict({**model.state_dict(), "_extra_state": torch.tensor(list(text), dtype=torch.uint8)})
+
+
+def test_searches_take_positions_with_any_ids(tmp_path: Path, panel: Callable, forecaster: Callable):
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    names = [10, 9, 11]
+    model = AutoMVPA(
+        6, 3, num_samples=1, storage=f"sqlite:///{tmp_path}/sweep.sqlite",
+        config=lambda trial: {"input_size": 12, "max_steps": 1, "channel_positions": shaft(names), **quiet},
+    )  # fmt: skip
+    fitted = forecaster(model)
+    fitted.fit(panel(3, names=names), val_size=6)
+    assert fitted.models[0].model.channel_positions == [[10, [0.0]], [9, [1.0]], [11, [2.0]]]
+
+
+def test_positions_of_arrays_are_plain():
+    given = {np.str_("a"): np.array([1, 2], dtype=np.float32), np.int64(3): (0, 1)}
+    assert checked_positions(given) == [["a", [1.0, 2.0]], [3, [0.0, 1.0]]]
