@@ -25,9 +25,13 @@ from torch import nn
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
+from mvpa_ts.adapters.neuralforecast.trials import TimeIsUpError, TrialWatch
 from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors, opened_database
 
 _log = logging.getLogger(__name__)
+
+
+_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class _Range(NamedTuple):
@@ -83,15 +87,23 @@ class AutoMVPA(BaseAuto):
     search_alg : optuna.samplers.BaseSampler or a searcher of Ray, optional
         A fixed seed would make workers that share a search try the same.
     num_samples : int
-        Finished trials that the search shall have, earlier ones and those of other workers included.
+        Finished trials that the search shall have, earlier ones, pruned ones and those of other workers included.
+    time_budget : float, optional
+        Seconds of this call, after which no trial begins. One that is under way ends at its next validation and is
+        marked as failed, unless the search has no finished trial yet. The best so far is then fitted as ever.
+    pruner : optuna.pruners.BasePruner, optional
+        Ends trials that do worse than others did at the same share of their training, such as
+        ``optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=30)``; its steps are percent of `max_steps`.
+        Needs several validations a trial: `val_check_steps` in `config` well below `max_steps`. None prunes nothing.
+        Optuna only.
     storage : str or None
         URL of the database; Optuna only. Default: the file ``automvpa.db`` in the working directory. None keeps
         trials in memory.
     study_name : str, optional
         Search within the database. By default a name made of the horizon, the loss, the fixed arguments and the data,
         so that only the same search is ever resumed.
-    loss, valid_loss, time_budget, refit_with_val, verbose, alias, backend, callbacks, ray_options, optuna_options
-        As in every automatic model of the host.
+    loss, valid_loss, refit_with_val, verbose, alias, backend, callbacks, ray_options, optuna_options
+        As in every automatic model of the host; `ray_options` holds the CPUs and GPUs of a trial.
 
     Examples
     --------
@@ -117,6 +129,7 @@ class AutoMVPA(BaseAuto):
     default_config = _for_ray(_SPACE)
     optuna_options: Any
     callbacks: Any
+    _watch: TrialWatch | None = None
 
     def __init__(
         self,
@@ -137,8 +150,7 @@ class AutoMVPA(BaseAuto):
         optuna_options: OptunaOptions | None = None,
         storage: str | None = "sqlite:///automvpa.db",
         study_name: str | None = None,
-        cpus: int | None = None,
-        gpus: int | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
         if config is None:
             config = self.get_default_config(h=h, backend=backend, n_series=n_series)
@@ -158,9 +170,8 @@ class AutoMVPA(BaseAuto):
             callbacks=callbacks,
             ray_options=ray_options,
             optuna_options=optuna_options,
-            cpus=cpus,
-            gpus=gpus,
         )
+        self.pruner = pruner
         self.n_series = n_series
         self.storage = storage
         self.study_name = study_name
@@ -208,6 +219,7 @@ class AutoMVPA(BaseAuto):
             "storage": self.storage,
             "study_name": self.study_name or self._study_name(facts),
             "load_if_exists": True,
+            "pruner": self.pruner or optuna.pruners.NopPruner(),
             **(self.optuna_options.create_study_kwargs or {}),
         }
         storage = chosen["storage"]
@@ -221,21 +233,37 @@ class AutoMVPA(BaseAuto):
                     "finished",
                     stacklevel=2,
                 )
-            finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+            finished = len(study.get_trials(deepcopy=False, states=_FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
             options, callbacks = self.optuna_options, self.callbacks
             # A trial whose training diverges has failed; the search goes on.
-            optimize = {"catch": (FloatingPointError,), **(options.study_kwargs or {})}
+            optimize = {"catch": (FloatingPointError, TimeIsUpError), **(options.study_kwargs or {})}
             self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
-            self.callbacks = [*(callbacks or []), MaxTrialsCallback(search["num_samples"])]  # of all workers
+            self.callbacks = [
+                *(callbacks or []),
+                MaxTrialsCallback(search["num_samples"], states=_FINISHED),
+            ]  # of all workers
+            self._watch = TrialWatch(search["time_budget"])
+            watched = {"config": self._watch.noting(search["config"])}
             try:
                 missing = max(0, search["num_samples"] - finished)
-                study = super()._optuna_tune_model(**{**search, "num_samples": missing})
+                study = super()._optuna_tune_model(**{**search, **watched, "num_samples": missing})
             finally:
-                self.optuna_options, self.callbacks = options, callbacks
+                self.optuna_options, self.callbacks, self._watch = options, callbacks, None
         _check_outcome(study)
         return study
+
+    def _fit_model(
+        self, cls_model: Any, config: Any, dataset: Any, val_size: int, test_size: int, distributed_config: Any = None
+    ) -> Any:
+        """As the host; within a search, the trial is told of each validation."""
+        model = cls_model(**config)
+        if self._watch is not None:
+            model.validated = self._watch.reporting(model)
+        fitted = model.fit(dataset, val_size=val_size, test_size=test_size, distributed_config=distributed_config)
+        fitted.validated = None
+        return fitted
 
     def _study_name(self, facts: str) -> str:
         fixed = {

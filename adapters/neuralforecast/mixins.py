@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -26,6 +27,8 @@ class WeightAveraging:
     """
 
     weight_averaging: float | None
+    validated: Callable[[int, float], None] | None = None
+    """Called after each validation with the steps done and the loss; what it raises ends the training."""
     _average: WeightAverage | None = None
     _averaged_steps: int = 0
 
@@ -51,6 +54,9 @@ class WeightAveraging:
     def on_validation_end(self) -> None:
         """Go on training the weights."""
         self._exchange()
+        trainer: Any = self.trainer  # type: ignore[attr-defined]
+        if self.validated is not None and not trainer.sanity_checking and "ptl/val_loss" in trainer.callback_metrics:
+            self.validated(trainer.global_step, float(trainer.callback_metrics["ptl/val_loss"]))
 
     def on_train_end(self) -> None:
         """Keep the average."""
