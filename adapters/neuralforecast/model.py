@@ -273,6 +273,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         self._training = training
         self.channel_order = self.hparams["channel_order"] = order  # as plain values, for they are saved
         self.channel_positions = self.hparams["channel_positions"] = positions
+        self.channel_vectors = channel_vectors
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})

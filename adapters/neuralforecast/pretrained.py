@@ -90,6 +90,7 @@ class PretrainedMVPA(MVPA):
                 f"loss must be one of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
                 f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
             )
+        self._reads_units = False  # it standardises every series itself
         self.network: Any = _Quantiles(network, h, levels, ordered)
 
     def fit(

@@ -74,6 +74,7 @@ class SeriesKnowledge:
 
     channel_order: list[Any] | str | None
     channel_positions: Positions | None
+    channel_vectors: bool
     network: ForecastingNetwork
     test_size: int
     _reads_units: bool
@@ -101,7 +102,7 @@ class SeriesKnowledge:
         else:
             order = self._order(names, count, dataset, ahead)
         vectors, units = None, None
-        if self.network.config.channel_vectors is not None:
+        if self.channel_vectors:
             vectors = torch.tensor(rows)[order]
         if self._reads_units and fitted is not None:
             here = panel.units(dataset, ahead).tolist() if -1 in rows else []
@@ -164,8 +165,10 @@ class SeriesKnowledge:
 
     def _keep_vectors(self, rows: list[int] | None, count: int) -> None:
         """Give the vectors of the last fit to the series that had them, new ones to the others."""
+        if not self.channel_vectors or rows is None:
+            return
         config = self.network.config
-        if config.channel_vectors is None or rows is None or rows == list(range(config.channel_vectors)):
+        if rows == list(range(config.channel_vectors or 0)):
             return
         state = self.network.state_dict()
         self.network = ForecastingNetwork(replace(config, channel_vectors=count)).to(next(iter(state.values())).device)

@@ -1,0 +1,95 @@
+"""Panels of 1, 2, 64 and 300 series, in pandas and in polars, and beside models that cannot take NaN."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("neuralforecast")
+from neuralforecast import NeuralForecast
+from neuralforecast.models import NHITS
+from utilsforecast.preprocessing import fill_gaps
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("count", [1, 2, 64, 300])
+def test_every_series_is_forecast_at_its_level(
+    count: int, library: str, tiny: Callable, panel: Callable, tmp_path: Any
+):
+    frame = panel(count, rows=40, names=[f"s{i:03d}" for i in range(count)])
+    freq: Any = "h"
+    if library == "polars":
+        polars = pytest.importorskip("polars")
+        frame, freq = polars.from_pandas(frame), "1h"
+    fitted = NeuralForecast([tiny(count, max_steps=1, channel_vectors=count == 64)], freq=freq)
+    fitted.fit(frame, val_size=6)
+    forecast = fitted.predict()
+    assert type(forecast).__module__.startswith(library)
+    levels = np.asarray(forecast["MVPA"]).reshape(count, 6).mean(1)
+    np.testing.assert_allclose(levels, 100.0 * np.arange(1, count + 1), rtol=0.1)
+    fitted.save(str(tmp_path / "saved"))
+    again = np.asarray(NeuralForecast.load(str(tmp_path / "saved")).predict()["MVPA"])
+    np.testing.assert_allclose(again, np.asarray(forecast["MVPA"]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_printed_lines_fill_gaps_for_all_models(library: str, tiny: Callable, panel: Callable):
+    """A row in the middle, and the last rows of a series, are absent."""
+    frame = panel(3)
+    row = frame.groupby("unique_id").cumcount()
+    frame = frame[(frame["unique_id"] != "s01") | ((row != 30) & (row < 57))]
+    other = NHITS(h=6, input_size=12, max_steps=2, scaler_type="standard", **QUIET)
+    if library == "polars":
+        polars = pytest.importorskip("polars")
+        filled = fill_gaps(polars.from_pandas(frame), freq="1h", end="global")
+        filled = filled.with_columns(available_mask=filled["y"].is_not_null().cast(float), y=filled["y"].fill_null(0.0))
+    else:
+        filled = fill_gaps(frame, freq="h", end="global")
+        filled["available_mask"] = filled["y"].notna().astype(float)
+        filled["y"] = filled["y"].fillna(0.0)
+    fitted = NeuralForecast([tiny(3, max_steps=5), other], freq="1h" if library == "polars" else "h")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec|writable|log_every).*")
+        fitted.fit(filled)
+        forecast = fitted.predict()
+    assert len(set(forecast["ds"])) == 6
+    for name in ("MVPA", "NHITS"):
+        assert np.isfinite(np.asarray(forecast[name])).all()
+    levels = np.asarray(forecast["MVPA"]).reshape(3, 6).mean(1)
+    np.testing.assert_allclose(levels, [100.0, 200.0, 300.0], rtol=0.1)
+
+
+@pytest.mark.parametrize("scaler", [None, "standard"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_values_are_named(value: float, scaler: str | None, tiny: Callable, panel: Callable):
+    frame = panel(3)
+    frame.loc[(frame["unique_id"] == "s01") & (frame["ds"] == "2024-01-02 03:00"), "y"] = value
+    message = rf"got {value} in column 'y' of series 's01' at 2024-01-02T03:00"
+    if scaler is not None:
+        message = "got inf or NaN in column 'y' of series 's01', which local_scaler_type spreads"
+    fitted = NeuralForecast([tiny(3)], freq="h", local_scaler_type=scaler)
+    with pytest.raises(ValueError, match=message):
+        fitted.fit(frame)
+    if scaler is None:
+        fitted.fit(panel(3))
+        with pytest.raises(ValueError, match=r"got -?inf in column 'y' of series 's01' in its row 27"):
+            fitted.predict(frame)
+        frame["available_mask"] = np.isfinite(frame["y"]).astype(float)  # as the message says
+        fitted.fit(frame)
+        assert np.isfinite(fitted.predict()["MVPA"]).all()
+
+
+def test_infinite_columns_are_named(tiny: Callable, panel: Callable):
+    frame = panel(2).assign(z=1.0)
+    frame.loc[70, "z"] = np.inf
+    with pytest.raises(ValueError, match=r"got inf in column 'z' of series 's01' at 2024-01-01T10:00"):
+        NeuralForecast([tiny(2, hist_exog_list=["z"])], freq="h").fit(frame)
+    assert pd.notna(frame["y"]).all()
