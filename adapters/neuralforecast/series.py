@@ -150,7 +150,7 @@ class SeriesKnowledge:
     def _positions(self, names: list[Any] | None, count: int) -> Tensor:
         """Coordinates of the host's series, [N, k], counted from their middle."""
         assert self.channel_positions is not None
-        known: dict[Any, list[float]] = dict(self.channel_positions)  # type: ignore[arg-type]
+        known: dict[Any, list[float]] = {name: place for name, place in self.channel_positions}  # noqa: C416
         names = sorted(known) if names is None else names
         if missing := [repr(name) for name in names if name not in known]:
             raise ValueError(
