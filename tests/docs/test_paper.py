@@ -117,6 +117,16 @@ def test_all_ten_classification_sets_are_cited() -> None:
     assert lines[-1] == "| *TimesFM, paper* | 29 | 68 | 23 | 71 | 93 | 84 | 83 | 52 | 99 | 82 |"
 
 
+def test_every_row_says_whether_it_is_done() -> None:
+    rows = [line.split(" | ") for line in TEXT.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
+    rows = [row for row in rows if row[0] != "| of the paper"]
+    assert len(rows) > 40
+    for row in rows:
+        state = re.match(r"\*\*(done|differs|not here)\*\*(.*)\|", row[2])
+        assert state, row[0]
+        assert state[1] == "done" or len(state[2]) > 20, f"no reason: {row[0]}"
+
+
 def test_figures_are_small_and_shown() -> None:
     figures = sorted((RESULTS / "figures").glob("*.png"))
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
