@@ -1,9 +1,8 @@
 """Our counterparts of the paper's figures, in one style.
 
 Drawings need no data. Similarities and attention terms are of an MVPFormer-tiny that is pretrained here for some
-hundred steps on simulated subjects and measured on others; kappas and scores of subjects are of the simulated study of
-seizure_detection.py, whose models are used again where they lie in ``--output``. None of them says anything about
-patients.
+hundred steps on simulated subjects and measured on others; kappas and scores are of the small detector in the box, on
+simulated subjects that it never saw. None of them says anything about patients.
 
     python experiments/figures.py                         # results/figures/, minutes on one core
     python experiments/figures.py attention seizures      # some of them
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,16 +31,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="figures; all by default")
     parser.add_argument("--quick", action="store_true", help="a few steps, written to a temporary folder")
-    parser.add_argument(
-        "--output", type=Path, default=Path("seizure_detection_output"), help="folder of the detection study"
-    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     silence()
     style.apply()
     folder = results_folder("figures", quick=arguments.quick)
     predicted = Predicted(quick=arguments.quick)
-    detected = Detected(folder if arguments.quick else arguments.output, quick=arguments.quick)
+    detected = Detected(quick=arguments.quick)
     figures: dict[str, Callable[[], Figure]] = {
         "attention": drawings.attention,
         "architecture": drawings.architecture,

@@ -1,39 +1,50 @@
-"""Figures of the simulated detection study: how kappa converges over its draws, and the scores of each subject."""
+"""Figures of detections: how kappa converges over its draws, and the scores of each subject."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
-from harness.detection.pipeline import Study
-from harness.detection.settings import Configuration
-from harness.detection.simulated import QUICK, SIMULATED, simulated_swec
 from harness.figures.style import BLUE, GREEN, GREY, ORANGE, RED
 
+from mvpa_ts.ieeg import Detector, simulate_cohort
+from mvpa_ts.ieeg.scoring.cohort import CohortReport, cohort_report
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
+from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from mvpa_ts.ieeg.scoring.cohort import CohortReport
-
-CONFIGURATION = Configuration("full", "MVPFormer-tiny, all weights finetuned", size="tiny", finetuning="full")
-
 
 class Detected:
-    """Detections of MVPFormer-tiny, all weights finetuned, on simulated subjects that it never saw."""
+    """Detections of the small detector in the box in simulated subjects that it never saw."""
 
-    def __init__(self, folder: Path, *, quick: bool = False) -> None:
-        self.folder, self.quick = folder, quick
+    def __init__(self, *, quick: bool = False) -> None:
+        self.quick = quick
 
     @cached_property
     def report(self) -> CohortReport:
-        """Of the study, whose finished stages are used again."""
-        study = Study(simulated_swec(self.quick), QUICK if self.quick else SIMULATED, self.folder)
-        return study.run(CONFIGURATION)[1]
+        """By the paper's rules and scoring."""
+        count, size = (2, (300.0, 1)) if self.quick else (12, (1800.0, 2))
+        subjects = simulate_cohort(count, first_subject=101, num_channels=8, duration=size[0], num_seizures=size[1])
+        detector = Detector("demo", rules="paper", channels="all", batch_size=16)
+        results = []
+        for recording in subjects:
+            detection = detector.detect(recording)
+            result = RecordingResult(
+                recording.name,
+                str(recording.subject),
+                recording.duration,
+                detection.starts,
+                detection.probabilities,
+                [*recording.seizures],
+                detection.events,
+                detection.threshold,
+            )
+            results.append(SubjectResult(result.subject, [result], "paper"))
+        return cohort_report(results, seed=0)
 
     def convergence(self) -> Figure:
         """Change of the running kappa from draw to draw, mean and deviation over subjects, and the means themselves."""
@@ -78,7 +89,7 @@ class Detected:
             middle, low, high = (table[name].to_numpy(float) for name in (column, f"{column}_low", f"{column}_high"))
             error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
             axes[2].errorbar(places + shift, middle, error, fmt="o", ms=4, capsize=2, color=colour, label=label)
-        axes[2].axhline(EXPERT_KAPPA, color=GREY, ls="--", label=f"two experts, in the paper ({EXPERT_KAPPA})")
+        axes[2].axhline(EXPERT_KAPPA, color=GREY, ls="--", label=f"experts ({EXPERT_KAPPA})")
         axes[2].set_ylabel("Cohen's kappa")
         axes[2].legend(ncols=3, loc="upper left", bbox_to_anchor=(0, 1.3))
         axes[2].set_xticks(places, table["subject"])
