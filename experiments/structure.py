@@ -37,7 +37,7 @@ FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", 
 ONE_SEED = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
 ROADS = ("MVPA", "MVPA, no channel vectors", "MVPA, own channel only", "MVPA, before", "Linear", "TSMixer",
          "iTransformer", "PatchTST", "TimeXer")  # fmt: skip
-LONG_MODELS = ("MVPA", "MVPA, levels of channels", "Linear", "TSMixer", "iTransformer")
+LONG_MODELS = ("MVPA", "Linear", "TSMixer", "iTransformer")
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from mvpa_ts.checks import keep_shares, keep_whole
 BEFORE: dict[str, Any] = {
     "mixing_heads": 0,
     "channel_vectors": None,
-    "channel_levels": False,
     "position_size": 0,
     "covariate_maps": False,
 }
@@ -48,9 +47,6 @@ class ForecastingConfig:
     channel_vectors : int or None
         Number of channels, if each gets learnt vectors that say whom it reads in the linear path. For panels whose
         order tells little. Channels that were not there in training have none and are read by their distance.
-    channel_levels : bool
-        Let these heads read how far the level of a channel differs from that of the channel they write, in units of
-        the series. For standardised series whose levels are stationary; levels that drift, as on ETT, mislead it.
     position_size : int
         Coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward` then
         needs. The linear path reads by place instead of by order; 0 is none.
@@ -106,7 +102,6 @@ class ForecastingConfig:
     channel_window: int | None = None
     mixing_heads: int = 12
     channel_vectors: int | None = None
-    channel_levels: bool = False
     position_size: int = 0
     covariate_maps: bool = True
     dropout: float = 0.3
@@ -147,7 +142,7 @@ class ForecastingConfig:
         if self.num_layers and self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
-        for name in ("channel_vectors", "channel_levels", "position_size"):
+        for name in ("channel_vectors", "position_size"):
             if getattr(self, name) and not self.mixing_heads:
                 raise ValueError(f"{name} needs mixing_heads of at least 1: nothing else reads it")
         if self.cycle_channels is not None and self.cycle_length is None:

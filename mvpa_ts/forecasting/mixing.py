@@ -24,6 +24,8 @@ class ChannelMixing(nn.Module):
     The weight of channel c' for channel c is the softmax of what is left of the MVPA score when queries do not depend
     on the window: ``w·K[c − c']``, one number for each head and distance, plus ``q_c·k_c'`` with learnt vectors of
     the channels. A head's map has a column for every step of the look-back, so the lag needs no table of its own.
+    One more score a head stands for reading nothing, whose value is zero: at the end of a row of channels there is no
+    neighbour to read, and without it a head would have to read another channel in its place.
     Head 0 starts at a channel itself, heads 1, 2, 3, … at distances +1, −1, +2, …: starting all alike, or at random,
     leaves the heads of a short training blurred. The maps start at zero.
 
@@ -73,6 +75,7 @@ class ChannelMixing(nn.Module):
             starts = starts if self.signed else torch.arange(heads)
             scores = -(rows - starts[:, None]).square().clamp(max=4) + 0.1 * torch.randn(heads, len(rows))
             self.distance_score = nn.Parameter(scores / _SHARPNESS)
+        self.nothing_score = nn.Parameter(torch.zeros(heads))
         if channels is not None:
             self.channel_query = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE))
             self.channel_key = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE) * 0.3)
@@ -81,14 +84,13 @@ class ChannelMixing(nn.Module):
     def forward(
         self,
         x: Tensor,
-        level: Tensor,
         *,
         series: Tensor | None = None,
         positions: Tensor | None = None,
         distances: bool = True,
         vectors: bool = True,
     ) -> Tensor:
-        """Map look-backs [B, L, C] to [B, C, K]; each channel reads the others less its own level [B, C].
+        """Map look-backs [B, L, C] to [B, C, K].
 
         Parameters
         ----------
@@ -104,24 +106,19 @@ class ChannelMixing(nn.Module):
             self.reach.clamp_(min=C)
         near = self._identities(C, series) if vectors else None
         if near is None and positions is None and C / self.max_channels > _DENSE_LIMIT:
-            return self._linear(x, distances) - self._own(level)
+            return self._linear(x, distances)
         score = x.new_zeros(H, C, C)
         if distances:
             score = score + (self._distance_scores(C) if positions is None else self._position_scores(positions))
         if near is not None:
             score = score + near
-        weights = score.softmax(-1)
+        nothing = (_SHARPNESS * self.nothing_score)[:, None, None].expand(H, C, 1)
+        weights = torch.cat([score, nothing], dim=-1).softmax(-1)[..., :C]
         if K <= L:  # the smaller of the two is mixed
             mapped = torch.einsum("blc,hlk->bhck", x, self.maps)
-            mixed = weights.transpose(0, 1).reshape(C, H * C) @ mapped.reshape(B, H * C, K)
-        else:
-            gathered = torch.einsum("hce,ble->bchl", weights, x)
-            mixed = gathered.reshape(B, C, H * L) @ self.maps.reshape(H * L, K)
-        return mixed - self._own(level)
-
-    def _own(self, level: Tensor) -> Tensor:
-        """What all heads would write for look-backs that stand at a channel's level: weights sum to one."""
-        return level[..., None] * self.maps.sum((0, 1))
+            return weights.transpose(0, 1).reshape(C, H * C) @ mapped.reshape(B, H * C, K)
+        gathered = torch.einsum("hce,ble->bchl", weights, x)
+        return gathered.reshape(B, C, H * L) @ self.maps.reshape(H * L, K)
 
     def _rows(self, distance: Tensor) -> Tensor:
         trained = torch.where(self.reach > 0.0, self.reach.round(), float(self.max_channels))
@@ -161,7 +158,9 @@ class ChannelMixing(nn.Module):
         R = self.max_channels - 1
         offsets = torch.arange(R, -R - 1, -1, device=x.device)  # of the key, seen from the query: c − c'
         score = self.distance_score[:, self._rows(offsets)] * (_SHARPNESS if distances else 0.0)
-        weight = (score - score.amax(1, keepdim=True)).exp()  # [H, 2R + 1], of keys from c − R to c + R
+        nothing = _SHARPNESS * self.nothing_score[:, None]
+        largest = torch.maximum(score.amax(1, keepdim=True), nothing)
+        weight = (score - largest).exp()  # [H, 2R + 1], of keys from c − R to c + R
         mapped = torch.einsum("blc,hlk->bkhc", x, self.maps).reshape(B * K, H, C)
         values = torch.cat([mapped, x.new_ones(1, H, C)])
         near = F.conv1d(values, weight[:, None], padding=R, groups=H)
@@ -169,4 +168,5 @@ class ChannelMixing(nn.Module):
         after = F.pad(values.flip(-1).cumsum(-1).flip(-1)[..., R + 1 :], (0, R + 1))
         sums = near + weight[:, :1] * before + weight[:, -1:] * after
         mixed, total = sums.split([B * K, 1])
+        total = total + (nothing - largest).exp()
         return (mixed / total).reshape(B, K, H, C).sum(2).mT

@@ -203,7 +203,7 @@ class ForecastingNetwork(nn.Module):
         if cycle is not None:
             forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
         forecast = forecast * scale[..., None] + location[..., None]
-        others = self._from_others(x, location, scale, future, historic, series, positions, units)
+        others = self._from_others(x, scale, future, historic, series, positions, units)
         if others is not None:
             forecast = forecast + others
         if config.level_reversion:
@@ -230,7 +230,6 @@ class ForecastingNetwork(nn.Module):
     def _from_others(
         self,
         x: Tensor,
-        location: Tensor,
         window_scale: Tensor,
         future: Tensor | None,
         historic: Tensor | None,
@@ -240,17 +239,13 @@ class ForecastingNetwork(nn.Module):
     ) -> Tensor | None:
         """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
         config = self.config
-        level, scale = torch.zeros_like(location), window_scale
+        scale = window_scale
         if units is not None:
-            known, (mean, deviation) = ~units.isnan().any(1), units.unbind(1)
-            scale = torch.where(known, deviation, window_scale)
-            if config.channel_levels:
-                level = torch.where(known, (location - mean) / scale, 0.0)
+            scale = torch.where(~units.isnan().any(1), units[:, 1], window_scale)
         added = None
         if self.mixing is not None:
             added = self.mixing(
-                x * (window_scale / scale) + level,
-                level.expand_as(x[:, :1])[:, 0],
+                x * (window_scale / scale),
                 series=series,
                 positions=positions,
                 distances="channel" in config.components and not config.shuffle_channels,

@@ -22,16 +22,11 @@ def filled(outputs: int = 6, lookback: int = 10, **options: object) -> ChannelMi
     return heads
 
 
-def level(x: torch.Tensor) -> torch.Tensor:
-    return x.mean(1)
-
-
 def by_hand(heads: ChannelMixing, x: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Softmax over channels, weighted sums of look-backs, one map a head."""
-    weight = np.exp(score - score.max(-1, keepdims=True))
-    weight /= weight.sum(-1, keepdims=True)
-    read = x[:, :, None] - x.mean(1)[:, None, :, None]  # [B, L, c, c'], less the level of the channel that reads
-    return np.einsum("hce,blce,hlk->bck", weight, read, heads.maps.detach().numpy())
+    """Softmax over channels and over reading nothing, weighted sums of look-backs, one map a head."""
+    weight = np.exp(score)
+    weight /= weight.sum(-1, keepdims=True) + np.exp(3.0 * heads.nothing_score.detach().numpy())[:, None, None]
+    return np.einsum("hce,ble,hlk->bck", weight, x, heads.maps.detach().numpy())
 
 
 @pytest.mark.parametrize("outputs", [6, 13], ids=["maps first", "mixes first"])
@@ -47,7 +42,7 @@ def test_distances_against_numpy(outputs: int, distance: str, trained: int) -> N
         for key in range(8):
             apart = max(-furthest, min(furthest, c - key))
             score[:, c, key] = table[:, abs(apart) if distance == "absolute" else apart + 4]
-    np.testing.assert_allclose(heads(x, level(x)).detach(), by_hand(heads, x.numpy(), score), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(heads(x).detach(), by_hand(heads, x.numpy(), score), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("distance", ["absolute", "signed"])
@@ -58,10 +53,10 @@ def test_many_channels_give_the_same_by_running_sums(
     heads = filled(channel_distance=distance)
     heads.reach.fill_(trained)
     x = torch.randn(2, 10, 47, dtype=torch.float64, requires_grad=True)
-    found = heads(x, level(x))
+    found = heads(x)
     gradients = torch.autograd.grad(found.square().sum(), [x, *heads.parameters()])
     monkeypatch.setattr(mixing, "_DENSE_LIMIT", 1000)
-    expected = heads(x, level(x))
+    expected = heads(x)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
     for gradient, right in zip(
         gradients, torch.autograd.grad(expected.square().sum(), [x, *heads.parameters()]), strict=True
@@ -69,45 +64,54 @@ def test_many_channels_give_the_same_by_running_sums(
         torch.testing.assert_close(gradient, right, rtol=1e-10, atol=1e-9)
 
 
+@pytest.mark.parametrize("channels", [4, 47], ids=["matrix", "running sums"])
+def test_a_head_that_reads_nothing_is_silent(channels: int) -> None:
+    heads, x = filled(), torch.randn(2, 10, channels, dtype=torch.float64)
+    heads.nothing_score.data.fill_(100.0)
+    assert heads(x).abs().max() < 1e-20
+    heads.nothing_score.data.fill_(-100.0)  # always another channel, with weights that sum to one
+    level = heads(torch.ones_like(x))
+    torch.testing.assert_close(level, heads.maps.sum((0, 1)).expand_as(level))
+
+
 def test_vectors_of_series_that_were_not_there_are_left_out() -> None:
     heads = filled(channels=8)
     x = torch.randn(2, 10, 8, dtype=torch.float64)
-    everybody = heads(x, level(x))
-    assert torch.equal(everybody, heads(x, level(x), series=torch.arange(8)))
-    strangers = heads(x, level(x), series=torch.full((8,), -1))
+    everybody = heads(x)
+    assert torch.equal(everybody, heads(x, series=torch.arange(8)))
+    strangers = heads(x, series=torch.full((8,), -1))
     assert not torch.allclose(strangers, everybody)
-    torch.testing.assert_close(strangers, heads(x, level(x), vectors=False))
+    torch.testing.assert_close(strangers, heads(x, vectors=False))
     # Another number of channels without names: all are new.
-    assert heads(x[:, :, :6], level(x[:, :, :6])).shape == (2, 6, 6)
+    assert heads(x[:, :, :6]).shape == (2, 6, 6)
 
 
 def test_vectors_go_with_their_series() -> None:
     """Without distances, the order of channels makes no difference as long as vectors go along."""
     heads, order = filled(channels=8), torch.randperm(8)
     x = torch.randn(2, 10, 8, dtype=torch.float64)
-    expected = heads(x, level(x), distances=False)[:, order]
-    torch.testing.assert_close(heads(x[:, :, order], level(x[:, :, order]), series=order, distances=False), expected)
+    expected = heads(x, distances=False)[:, order]
+    torch.testing.assert_close(heads(x[:, :, order], series=order, distances=False), expected)
 
 
 def test_positions_are_read_by_place_not_by_order() -> None:
     heads, order = filled(coordinates=2), torch.randperm(7)
     x, places = torch.randn(2, 10, 7, dtype=torch.float64), torch.randn(7, 2, dtype=torch.float64)
-    found = heads(x, level(x), positions=places)
-    torch.testing.assert_close(heads(x[:, :, order], level(x[:, :, order]), positions=places[order]), found[:, order])
-    torch.testing.assert_close(heads(x, level(x), positions=100.0 * places + 3.0), found)
+    found = heads(x, positions=places)
+    torch.testing.assert_close(heads(x[:, :, order], positions=places[order]), found[:, order])
+    torch.testing.assert_close(heads(x, positions=100.0 * places + 3.0), found)
 
 
 def test_training_remembers_how_far_it_saw() -> None:
     heads = filled()
-    heads.train()(torch.randn(1, 10, 3).double(), torch.zeros(1, 3))
+    heads.train()(torch.randn(1, 10, 3).double())
     assert heads.reach == 3
-    heads.eval()(torch.randn(1, 10, 4).double(), torch.zeros(1, 4))
+    heads.eval()(torch.randn(1, 10, 4).double())
     assert heads.reach == 3
 
 
-@pytest.mark.parametrize("levels", [False, True])
-def test_units_decide_how_channels_are_compared(levels: bool) -> None:
-    network, x = make_network(channel_levels=levels), 100.0 * make_windows()
+def test_units_decide_how_channels_are_compared() -> None:
+    network, x = make_network(), 100.0 * make_windows()
     own = network(x)
     unknown = torch.full((CHANNELS, 2), torch.nan)
     torch.testing.assert_close(network(x, units=unknown), own)
@@ -123,10 +127,8 @@ def test_units_decide_how_channels_are_compared(levels: bool) -> None:
     # The heads read and write in these units.
     alone = make_network(mixing_heads=0)
     alone.load_state_dict({name: value for name, value in network.state_dict().items() if "mixing" not in name})
-    standard = (x - units[:, 0]) / units[:, 1]
-    if not levels:
-        standard = standard - standard.mean(1, keepdim=True)
-    added = network.mixing(standard, standard.mean(1)).mT * units[:, 1]
+    standard = (x - x.mean(1, keepdim=True)) / units[:, 1]
+    added = network.mixing(standard).mT * units[:, 1]
     torch.testing.assert_close(network(x, units=units), alone(x) + added[..., None], rtol=1e-3, atol=1.0)
 
 
@@ -165,7 +167,7 @@ def test_bad_input(options: dict, inputs: dict, message: str) -> None:
         make_network(**options)(make_windows(), **inputs)
 
 
-@pytest.mark.parametrize("name", ["channel_vectors", "channel_levels", "position_size"])
+@pytest.mark.parametrize("name", ["channel_vectors", "position_size"])
 def test_what_nothing_would_read(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):
         make_config(mixing_heads=0, **{name: 2})

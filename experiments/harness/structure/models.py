@@ -24,7 +24,6 @@ ARMS: dict[str, dict[str, Any]] = {
     "MVPA, time + channel": {"components": ("time", "channel")},
     "MVPA, none": {"components": ()},
     "MVPA, no channel vectors": {"channel_vectors": None},
-    "MVPA, levels of channels": {"channel_levels": True},
     "MVPA, before": {
         "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0,
         "channel_vectors": None, "covariate_maps": False,
@@ -159,7 +158,10 @@ def score_statistics(model: Arm, inputs: dict[str, Tensor | None]) -> dict[str, 
         found["mixing, distance"] = distances.std(-1).mean().item()
         found["mixing, vectors"] = 0.0 if vectors is None else vectors.std(-1).mean().item()
         score = distances if vectors is None else distances + vectors
-        found["mixing, entropy"] = _entropy(score.softmax(-1))
+        nothing = (3.0 * mixing.nothing_score)[:, None, None].expand(-1, C, 1)
+        weights = torch.cat([score, nothing], dim=-1).softmax(-1)
+        found["mixing, entropy"] = _entropy(weights)
+        found["mixing, nothing"] = weights[..., -1].mean().item()
     return found
 
 
