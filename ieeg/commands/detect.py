@@ -96,7 +96,7 @@ def command_line() -> CommandParser:
         "--truncated", choices=("error", "read"), default="error", help="a file cut short: refuse it, or read the rest"
     )
     parser.add_argument(
-        "--seizure-words", type=str, default="", help="words of annotations that mean a seizure, too: Anfall,crise"
+        "--seizure-words", type=str, default="", help="more words of annotations that mean a seizure: Krampf,absence"
     )
     parser.add_argument(
         "--clock", action="store_true", help="write the recording's date and time into events.tsv; else it is hidden"
@@ -123,11 +123,11 @@ def _task(options: object) -> ScoringTask:
     words = tuple(word.strip() for word in chosen["seizure_words"].split(",") if word.strip())
     task = ScoringTask(
         model=chosen["model"],
-        preprocessing=_preprocessing_changes(chosen["preprocessing"]),
+        preprocessing=preprocessing_changes(chosen["preprocessing"]),
         threshold=chosen["threshold"],
         rules=chosen["rules"],
         channels=chosen["channels"],
-        online=_k_of_n(chosen["online"]),
+        online=k_of_n(chosen["online"]),
         unit=chosen["unit"],
         rate=chosen["rate"],
         truncated=chosen["truncated"],
@@ -227,7 +227,8 @@ def _outputs(path: Path, files: Iterable[Path], output: Path) -> Iterator[tuple[
         yield file, folder
 
 
-def _preprocessing_changes(text: str | None) -> dict[str, object] | None:
+def preprocessing_changes(text: str | None) -> dict[str, object] | None:
+    """What --preprocessing asks for; a CommandError where it is no JSON object."""
     if text is None:
         return None
     try:
@@ -244,7 +245,8 @@ def _no_changes(text: str, reason: str) -> CommandError:
     return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
 
 
-def _k_of_n(text: str) -> tuple[int, int]:
+def k_of_n(text: str) -> tuple[int, int]:
+    """The two numbers of --online, "1of2"."""
     try:
         k, n = map(int, text.split("of"))
     except ValueError:

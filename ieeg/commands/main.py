@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
     "finetune": "teach a pretrained model to tell seizures, from a YAML file",
     "detect": "seizure events, probabilities and a report from recordings",
+    "stream": "seizure probability of each 5 s of a running LSL stream",
     "evaluate": "tables and figures of detected against reference seizures",
     "plot": "a figure from a detection, a recording or a model",
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",

@@ -162,6 +162,23 @@ class TestAnnotations:
             assert run("detect", file, "-o", folder, "--model", model_folder, *options) == 0
             assert (folder / "x" / REFERENCE).is_file() == found
 
+    def test_channels_at_several_rates(self, model_folder, tmp_path, capsys):
+        noise = np.random.default_rng(0).normal(0, 50, 20 * 1024)
+        signals = [
+            edfio.EdfSignal(noise[:: 1024 // rate][: 20 * rate], float(rate), label=label, physical_dimension="uV")
+            for label, rate in (("A1", 256), ("A2", 256), ("B1", 1024), ("B2", 1024), ("B3", 1024))
+        ]
+        edfio.Edf(signals).write(tmp_path / "x.edf")
+        options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, "--channels", "all"]
+        assert run(*options) == 1
+        assert "--rate" in capsys.readouterr().err
+        assert run(*options, "--rate", 512) == 1
+        assert "no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)" in capsys.readouterr().err
+        assert run(*options, "--rate", 1024) == 0
+        stated = json.loads((tmp_path / "out" / "x" / RUN).read_text())
+        assert stated["channels"]["used"] == ["B1", "B2", "B3"]
+        assert {"A1": "stored at 256 Hz", "A2": "stored at 256 Hz"} in stated["channels"].values()
+
     def test_a_short_file_is_read_when_asked(self, recordings, model_folder, tmp_path, capsys):
         options = ["-o", tmp_path, "--model", model_folder]
         assert run("detect", recordings / "bad.edf", *options) == 1

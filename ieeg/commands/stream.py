@@ -1,0 +1,226 @@
+"""``mvpformer stream``: probabilities and alarms from a running LSL stream."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from mvpa_ts.ieeg.commands.detect import MODEL_HELP, k_of_n, preprocessing_changes
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
+from mvpa_ts.ieeg.constants import DEMO
+from mvpa_ts.ieeg.recordings.channels import natural_order, not_eeg
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mvpa_ts.ieeg.detection.streaming import Decision, StreamingDetector
+
+DESCRIPTION = """Seizure probability of each 5 s of a running LSL stream, one line each, until it ends.
+
+Needs mne-lsl: pip install "mvpa-ts[stream]". For research use: no alarm of it may be relied on.
+
+Examples: mvpformer stream --name amplifier --preprocessing '{"notch": 50}'
+          mvpformer stream --name amplifier --model runs/patient/model -o decisions.tsv
+"""
+EEG_TYPES = {"eeg", "seeg", "ecog", "dbs", "ieeg", "sheeg"}
+# MNE-LSL states a unit by its name or by the power of ten of volts.
+UNITS = {"0": "V", "-3": "mV", "-6": "µV", "-9": "nV", "volts": "V", "volt": "V"}
+UNITS |= {"millivolts": "mV", "microvolts": "µV", "microvolt": "µV", "nanovolts": "nV"}
+HEADER = "onset\tprobability\talarm\n"
+_GAP_SECONDS = 1.0  # timestamps jitter by less; a longer step is lost signal
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a stream says of itself.
+
+    Attributes
+    ----------
+    sfreq : float
+    names : tuple of str
+        Channels that are electrodes, in natural order.
+    rows : list of int
+        Their places in the stream.
+    unit : str
+    """
+
+    sfreq: float
+    names: tuple[str, ...]
+    rows: list[int]
+    unit: str
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = command_line().parse_args(arguments)
+    check_model(options.model)
+    if options.name is None and options.source_id is None:
+        raise CommandError("say which stream: --name or --source_id")
+    if options.output is not None and options.output.exists():
+        raise CommandError(f"--output {options.output} exists: decisions are not added to those of another stream")
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
+    from mvpa_ts.ieeg.detection.streaming import StreamingDetector
+    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+
+    online = OnlineRule(*k_of_n(options.online))
+    with contextlib.ExitStack() as stack:
+        inlet = connect(options.name, options.source_id, options.wait)
+        stack.callback(inlet.close_stream)
+        source = described(inlet.get_sinfo(), options.unit, options.channels)
+        changes: dict[str, Any] = {"notch": None, "reference": "median" if len(source.names) >= 4 else None}
+        detector = StreamingDetector(
+            options.model,
+            source.sfreq,
+            source.names,
+            Preprocessing(**changes | (preprocessing_changes(options.preprocessing) or {})),
+            unit=source.unit,
+            lookahead=options.lookahead,
+            online=online,
+            threshold=options.threshold,
+        )
+        output = None if options.output is None else stack.enter_context(_new(options.output))
+        print(
+            f"{len(source.names)} channels at {source.sfreq:g} Hz in {source.unit}; decisions come "
+            f"{detector.delay:.1f} s after each 5 s",
+            file=sys.stderr,
+        )
+        count = 0
+        for decision in decisions(inlet, source, detector, options.patience, options.seconds):
+            count += 1
+            show(decision, output)
+    print(f"the stream ended: {count} decisions" + (f" in {options.output}" if output else ""), file=sys.stderr)
+
+
+def command_line() -> CommandParser:
+    """The command's arguments."""
+    parser = CommandParser("stream", DESCRIPTION)
+    parser.add_argument("--name", type=str, help="of the LSL stream")
+    parser.add_argument("--source_id", type=str, help="of the LSL stream, where names are not unique")
+    parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
+    parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
+    parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
+    parser.add_argument("--unit", type=str, help="of the samples, where the stream does not say: µV, mV or V")
+    parser.add_argument(
+        "--preprocessing", type=str, help='JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}'
+    )
+    parser.add_argument(
+        "--lookahead", type=float, help="seconds that a segment waits for what its filters reach; 0: no wait"
+    )
+    parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
+    parser.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
+    parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
+    parser.add_argument("--patience", type=float, default=10.0, help="seconds without a sample that end the command")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end after so many seconds of signal")
+    return parser
+
+
+def connect(name: str | None, source_id: str | None, wait: float) -> Any:
+    """An open inlet of the stream of this name or source.
+
+    Raises
+    ------
+    CommandError
+        mne-lsl is not installed, or there is no such stream, or more than one.
+    """
+    try:
+        from mne_lsl.lsl import StreamInlet, resolve_streams
+    except ModuleNotFoundError:
+        raise CommandError('mvpformer stream needs mne-lsl: pip install "mvpa-ts[stream]"') from None
+    streams = resolve_streams(timeout=wait, name=name, source_id=source_id)
+    label = name if source_id is None else source_id
+    if not streams:
+        raise CommandError(f"no LSL stream {label} was found in {wait:g} s")
+    if len(streams) > 1:
+        ids = ", ".join(stream.source_id for stream in streams)
+        raise CommandError(f"{len(streams)} LSL streams are called {label}: choose one by --source_id ({ids})")
+    inlet = StreamInlet(streams[0])
+    inlet.open_stream(timeout=wait)
+    return inlet
+
+
+def described(info: Any, unit: str | None, channels: str) -> Source:
+    """What the stream is and which of its channels are used.
+
+    Raises
+    ------
+    CommandError
+        It has no rate, no electrodes, no channel of a name, or no unit where none is given.
+    """
+    if not info.sfreq > 0:
+        raise CommandError(f"the stream {info.name} has no rate: samples of irregular times cannot be scored")
+    names = [str(name) for name in info.get_channel_names() or (f"C{n + 1}" for n in range(info.n_channels))]
+    types = info.get_channel_types() or [None] * len(names)
+    if channels == "all":
+        rows = [
+            row
+            for row, (name, kind) in enumerate(zip(names, types, strict=True))
+            if (kind is None or kind.lower() in EEG_TYPES) and not_eeg(name) is None
+        ]
+    else:
+        chosen = [name.strip() for name in channels.split(",")]
+        if unknown := [name for name in chosen if name not in names]:
+            raise CommandError(f"the stream has no channel {', '.join(unknown)}; it has {', '.join(names)}")
+        rows = [names.index(name) for name in dict.fromkeys(chosen)]
+    if not rows:
+        raise CommandError(f"no channel of the stream is an electrode ({', '.join(names)}): name some by --channels")
+    rows = [rows[index] for index in natural_order([names[row] for row in rows])]
+    if unit is None:
+        stated = info.get_channel_units() or [None] * len(names)
+        units = {UNITS.get(str(stated[row]).strip().lower(), str(stated[row])) for row in rows}
+        if len(units) > 1 or units == {"None"}:
+            raise CommandError(f"the stream states no single unit ({', '.join(sorted(units))}): give --unit")
+        (unit,) = units
+    return Source(float(info.sfreq), tuple(names[row] for row in rows), rows, unit)
+
+
+def decisions(
+    inlet: Any, source: Source, detector: StreamingDetector, patience: float, seconds: float = math.inf
+) -> Iterator[Decision]:
+    """Feed what comes to the detector, until nothing came for `patience` seconds or `seconds` of signal were seen.
+
+    Where timestamps jump by more than a second, samples were lost: as many NaN take their place, so that seconds stay
+    seconds.
+    """
+    expected: float | None = None
+    fed, heard = 0, time.monotonic()
+    while fed < seconds * source.sfreq:
+        samples, times = inlet.pull_chunk(timeout=0.2, max_samples=max(1, round(source.sfreq)))
+        if len(times) == 0:
+            if time.monotonic() - heard > patience:
+                break
+            continue
+        heard = time.monotonic()
+        chunk: NDArray[np.float32] = np.asarray(samples, np.float32)[:, source.rows].T
+        if expected is not None and times[0] - expected > _GAP_SECONDS:
+            lost = round((times[0] - expected) * source.sfreq)
+            print(f"mvpformer stream: {lost / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
+            chunk = np.concatenate([np.full((len(chunk), lost), np.nan, np.float32), chunk], axis=1)
+        expected = times[-1] + 1 / source.sfreq
+        fed += chunk.shape[1]
+        yield from detector.feed(chunk)
+    yield from detector.finish()
+
+
+def show(decision: Decision, output: TextIO | None) -> None:
+    """Print a decision, and add it to the table at once: what was decided is there whatever comes."""
+    line = f"{decision.start:.1f}\t{decision.probability:.4f}\t{int(decision.alarm)}"
+    print(line, flush=True)
+    if output is not None:
+        output.write(line + "\n")
+        output.flush()
+
+
+def _new(path: Path) -> TextIO:
+    """The table, with its header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("x", encoding="utf-8")
+    file.write(HEADER)
+    return file

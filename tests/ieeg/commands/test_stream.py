@@ -1,0 +1,184 @@
+"""`mvpformer stream` on LSL streams of this machine: decisions, units, channels, gaps, refusals."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import mne
+import numpy as np
+import pytest
+import torch
+
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, StreamingDetector, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import CommandError, main
+from mvpa_ts.ieeg.commands.stream import Source, decisions, described
+
+lsl = pytest.importorskip("mne_lsl.lsl")
+NAMES = ["A10", "A2", "EKG1", "A1"]
+RATE = 512.0
+PLAIN = Preprocessing(notch=None, reference=None)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4)).save_pretrained(folder)
+    return folder
+
+
+def samples_of(seconds: float) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 50e-6, (len(NAMES), round(seconds * RATE))).astype(np.float32)
+
+
+def rows_of(path) -> list[tuple[float, float, int]]:
+    header, *lines = path.read_text().splitlines()
+    assert header == "onset\tprobability\talarm"
+    return [(float(a), float(b), int(c)) for a, b, c in (line.split("\t") for line in lines)]
+
+
+def test_an_outlets_samples_have_the_decisions_of_the_detector(model_folder, tmp_path, capsys):
+    """In volts, out of natural order, with a channel that is no electrode; 12 s that come at once."""
+    source_id = uuid.uuid4().hex
+    info = lsl.StreamInfo("mvpa-test", "eeg", len(NAMES), RATE, "float32", source_id)
+    info.set_channel_names(NAMES)
+    info.set_channel_units(["volts"] * len(NAMES))
+    samples = samples_of(12.0)
+
+    def send() -> None:
+        outlet.wait_for_consumers(20.0)
+        for chunk in np.split(samples, 24, axis=1):
+            outlet.push_chunk(np.ascontiguousarray(chunk.T))
+
+    outlet = lsl.StreamOutlet(info)
+    sender = threading.Thread(target=send)
+    sender.start()
+    path = tmp_path / "new" / "decisions.tsv"
+    options = ["--source_id", source_id, "--model", str(model_folder), "-o", str(path)]
+    status = main(["stream", *options, "--patience", "1", "--seconds", "12"])
+    sender.join()
+    del outlet
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    assert "3 channels at 512 Hz in V" in captured.err
+    detector = StreamingDetector(str(model_folder), RATE, ["A1", "A2", "A10"], PLAIN, unit="V")
+    expected = [*detector.feed(samples[[3, 1, 0]]), *detector.finish()]
+    rows = rows_of(path)
+    assert [row[0] for row in rows] == [decision.start for decision in expected] == [0.0, 5.0, 7.0]
+    np.testing.assert_allclose([row[1] for row in rows], [d.probability for d in expected], atol=1e-4)
+    assert len(captured.out.splitlines()) == 3
+
+
+def test_the_player_of_mne_lsl(model_folder, tmp_path, capsys):
+    from mne_lsl.player import PlayerLSL
+
+    info = mne.create_info(NAMES, RATE, ["seeg", "seeg", "ecg", "seeg"])
+    raw = mne.io.RawArray(samples_of(3.0).astype(float), info, verbose=False)
+    path = tmp_path / "decisions.tsv"
+    with PlayerLSL(raw, chunk_size=64, name="mvpa-player", source_id=uuid.uuid4().hex) as player:
+        options = ["--name", "mvpa-player", "--source_id", player.source_id, "--model", str(model_folder)]
+        status = main(["stream", *options, "-o", str(path), "--seconds", "5.2", "--lookahead", "0"])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    assert "3 channels at 512 Hz in V" in captured.err
+    assert rows_of(path)[0][0] == 0.0
+    assert all(0 < row[1] < 1 for row in rows_of(path))
+
+
+class Inlet:
+    """Chunks with timestamps, then silence."""
+
+    def __init__(self, *chunks: tuple[np.ndarray, float]) -> None:
+        self.chunks = [*chunks]
+
+    def pull_chunk(self, timeout: float, max_samples: int) -> tuple[np.ndarray, np.ndarray]:
+        if not self.chunks:
+            return np.empty((0, 2)), np.empty(0)
+        samples, start = self.chunks.pop(0)
+        return samples, start + np.arange(len(samples)) / RATE
+
+
+class Detector:
+    """Keeps what it is fed."""
+
+    def __init__(self) -> None:
+        self.fed: list[np.ndarray] = []
+
+    def feed(self, samples: np.ndarray) -> list[Any]:
+        self.fed.append(samples)
+        return []
+
+    def finish(self) -> list[Any]:
+        return ["end"]
+
+
+def test_lost_signal_is_replaced_by_nothing_known(capsys):
+    source = Source(RATE, ("A1",), [1], "µV")
+    first, second = np.ones((512, 2)), np.full((256, 2), 2.0)
+    detector = Detector()
+    inlet = Inlet((first, 100.0), (second, 101.0 + 3.0))
+    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
+    fed = np.concatenate(detector.fed, axis=1)
+    assert fed.shape == (1, 512 + 3 * 512 + 256)
+    assert np.isnan(fed[0, 512 : 4 * 512]).all()
+    assert (fed[0, 4 * 512 :] == 2).all()
+    assert "3.0 s of signal were lost" in capsys.readouterr().err
+
+
+def test_jitter_is_no_gap():
+    detector = Detector()
+    inlet = Inlet((np.ones((512, 2)), 0.0), (np.ones((512, 2)), 1.4))
+    assert [*decisions(inlet, Source(RATE, ("A1",), [0], "µV"), detector, patience=0.0)]  # type: ignore[arg-type]
+    assert sum(part.shape[1] for part in detector.fed) == 1024
+
+
+def info_of(**changes: Any) -> SimpleNamespace:
+    values = {"names": NAMES, "types": None, "units": ["-6"] * 4, "sfreq": RATE} | changes
+    return SimpleNamespace(
+        name="x",
+        sfreq=values["sfreq"],
+        n_channels=4,
+        get_channel_names=lambda: values["names"],
+        get_channel_types=lambda: values["types"],
+        get_channel_units=lambda: values["units"],
+    )
+
+
+def test_what_a_stream_says_of_itself():
+    assert described(info_of(), None, "all") == Source(RATE, ("A1", "A2", "A10"), [3, 1, 0], "µV")
+    assert described(info_of(names=None), None, "all").names == ("C1", "C2", "C3", "C4")
+    assert described(info_of(types=["seeg", "misc", "ecg", "ecog"]), None, "all").names == ("A1", "A10")
+    assert described(info_of(units=None), "mV", "A2,A1") == Source(RATE, ("A1", "A2"), [3, 1], "mV")
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit", "channels", "message"),
+    [
+        ({"units": None}, None, "all", "states no single unit .* --unit"),
+        ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "no single unit"),
+        ({"sfreq": 0.0}, None, "all", "has no rate"),
+        ({"types": ["misc"] * 4}, None, "all", "no channel of the stream is an electrode"),
+        ({}, None, "A1,B7", "no channel B7; it has A10"),
+    ],
+)
+def test_refusals(changes, unit, channels, message):
+    with pytest.raises(CommandError, match=message):
+        described(info_of(**changes), unit, channels)
+
+
+def test_no_stream_no_name_and_a_table_that_is_there(tmp_path, capsys):
+    assert main(["stream"]) == 1
+    assert "--name or --source_id" in capsys.readouterr().err
+    assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3"]) == 1
+    assert "no LSL stream nobody-is-here was found" in capsys.readouterr().err
+    path = tmp_path / "decisions.tsv"
+    assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3", "-o", str(path)]) == 1
+    assert not path.exists()
+    path.write_text("mine")
+    assert main(["stream", "--name", "x", "-o", str(path)]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert path.read_text() == "mine"
