@@ -47,21 +47,19 @@ def test_an_outlets_samples_have_the_decisions_of_the_detector(model_folder, tmp
     info = lsl.StreamInfo("mvpa-test", "eeg", len(NAMES), RATE, "float32", source_id)
     info.set_channel_names(NAMES)
     info.set_channel_units(["volts"] * len(NAMES))
-    samples = samples_of(12.0)
+    samples, outlet = samples_of(12.0), lsl.StreamOutlet(info)
 
     def send() -> None:
         outlet.wait_for_consumers(20.0)
         for chunk in np.split(samples, 24, axis=1):
             outlet.push_chunk(np.ascontiguousarray(chunk.T))
 
-    outlet = lsl.StreamOutlet(info)
     sender = threading.Thread(target=send)
     sender.start()
     path = tmp_path / "new" / "decisions.tsv"
     options = ["--source_id", source_id, "--model", str(model_folder), "-o", str(path)]
     status = main(["stream", *options, "--patience", "1", "--seconds", "12"])
     sender.join()
-    del outlet
     captured = capsys.readouterr()
     assert status == 0, captured.err
     assert "3 channels at 512 Hz in V" in captured.err
