@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
-GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer
+GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer Transformer
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Every script of experiments/ has a --quick form, which `make test` runs once.

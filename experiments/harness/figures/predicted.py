@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from harness.figures.style import REFERENCE_COLOURS
+from matplotlib.ticker import MaxNLocator
 
 from mvpa_ts.ieeg import MVPFormer, Segments, mvpformer_tiny
 from mvpa_ts.ieeg.model.component_maps import ComponentMaps, component_maps
@@ -94,7 +95,7 @@ class Predicted:
                 )  # fmt: skip
             axis.set(title=title, xlabel="cosine similarity", yticks=[])
             axis.spines["left"].set_visible(False)
-        axes[0].legend(loc="upper right", fontsize=7)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         return figure
 
     def by_state(self) -> Figure:
@@ -108,7 +109,7 @@ class Predicted:
                 values = [part.loc[part["subject"] == name, reference].to_numpy() for name in names]
                 _boxes(axis, values, np.arange(len(names)) + shift, REFERENCE_COLOURS[reference], LABELS[reference])
             axis.set(title=f"{state}: {len(part)} segments", ylabel="cosine")
-        axes[0].legend(ncols=4, loc="upper left", bbox_to_anchor=(0.55, 1.25))
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         axes[-1].set_xticks(range(len(names)), names)
         return figure
 
@@ -129,7 +130,9 @@ class Predicted:
                     axis.set(title=f"{term} term, layer {layer + 1},\n{when} training", xlabel=f"{label} of the key")
                     axis.spines[:].set_visible(False)
                     if row:
-                        figure.colorbar(image, ax=axes[:, column * layers + layer], shrink=0.5, location="bottom")
+                        bar = figure.colorbar(image, ax=axes[:, column * layers + layer], shrink=0.5, location="bottom")
+                        bar.locator = MaxNLocator(3)
+                        bar.update_ticks()
             axes[row, 0].set_ylabel("channel of the query")
         return figure
 
