@@ -44,7 +44,7 @@ MODELS: dict[str, MVPFormerConfig] = {
 }
 SEEDS = (0, 1, 2)
 CHANNELS = (4, 6, 8)
-STEPS, RATE, BATCH = 400, 1e-3, 8
+STEPS, RATE, BATCH = 200, 1e-3, 8
 HORIZON, SHOWN = 12, (1, 2, 3, 4, 6, 9, 12)
 """Segments of 5 s that are generated, and those of the table."""
 SPACING = 15
@@ -64,10 +64,10 @@ def main() -> None:
     quick = arguments.quick
     results = results_folder("detection", quick=quick)
     output = results if quick else Path("generation_output")
-    duration = 300.0 if quick else 1800.0
-    train = simulate_cohort(2 if quick else 8, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 4)
+    duration = 300.0 if quick else 1200.0
+    train = simulate_cohort(2 if quick else 8, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 3)
     test = simulate_cohort(
-        1 if quick else 10, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 4, first_subject=9
+        1 if quick else 10, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 3, first_subject=9
     )
     table, started = results / "generation.csv", time.perf_counter()
     segments: list[HeldSegments] = []
