@@ -1,4 +1,4 @@
-"""Component maps: what the channel term and the time term of each layer and head say, averaged over queries.
+"""Component maps: the channel term and the time term of each layer and head, averaged over queries.
 
 The attention score of a query and a key is the sum of a content, a time and a channel term. The time term depends on
 the query and the lag, the channel term on the query and the distance between channels. Their averages over queries show
@@ -60,10 +60,10 @@ def component_maps(
     Parameters
     ----------
     model : MVPFormer
-        With MVPA attention; rows of its codebooks counted by distance.
+        With MVPA attention; the codebooks' rows may be counted in either order.
     signals : iterable of Tensor, shape (B, C, T·2560)
-        µV at 512 Hz, all of one shape but for the batch; read one after the other. Or pairs of a signal and its
-        token_mask [B, T, C]: what is missing asks no query, and the map of a channel that always is is NaN.
+        µV at 512 Hz, read one after the other; all must have the same channels and segments. Or pairs of a signal and
+        its token_mask [B, T, C]: missing tokens count as no query, and a channel that is always missing has NaN.
     channel_names : iterable of str, optional
 
     Raises
@@ -86,17 +86,17 @@ def component_maps(
     queries: Tensor | None = None  # real ones of each segment and channel, [T, C]
     real = torch.empty(0)
 
-    def watch(place: int) -> Any:
+    def watch(index: int) -> Any:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             assert isinstance(module, MVPAttention)
             x, time_codebook, channel_codebook = inputs[:3]
             terms = _terms(module, x, time_codebook, channel_codebook, real)
-            earlier = sums[place]
-            sums[place] = terms if earlier is None else (earlier[0] + terms[0], earlier[1] + terms[1])
+            so_far = sums[index]
+            sums[index] = terms if so_far is None else (so_far[0] + terms[0], so_far[1] + terms[1])
 
         return hook
 
-    handles = [layer.register_forward_pre_hook(watch(place)) for place, layer in enumerate(layers)]
+    handles = [layer.register_forward_pre_hook(watch(index)) for index, layer in enumerate(layers)]
     training = model.training
     model.eval()
     try:
@@ -152,7 +152,7 @@ def _terms(
     of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)
     of_segments = torch.einsum("btchr,btc->htr", by_lag, real)
     heads = of_channels.shape[0]
-    # The weights of a term that the model leaves out are there, and mean nothing.
+    # A model has weights for the terms that it leaves out; they mean nothing.
     return (
         of_channels.gather(2, distance.expand(heads, C, C)) * ("channel" in attention.components),
         of_segments.gather(2, lag.expand(heads, T, T)) * ("time" in attention.components),
@@ -201,14 +201,14 @@ def plot_component_maps(
         squeeze=False,
         layout="constrained",
     )
-    for row, place in enumerate(chosen):
+    for row, index in enumerate(chosen):
         for stage, (name, values) in enumerate(stages):
             # One scale for a layer's heads before and after, so that colours can be compared.
-            limit = max(float(np.nanmax(np.abs(every[place]))) for _, every in stages) or 1.0
+            limit = max(float(np.nanmax(np.abs(scores[index]))) for _, scores in stages) or 1.0
             for head in range(heads):
                 axis = axes[row * len(stages) + stage, head]
-                image = axis.imshow(values[place, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
-                axis.set_title(f"layer {place}, head {head}", fontsize="x-small")
+                image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
+                axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
                 axis.tick_params(labelsize="xx-small")
                 if term == "channel" and len(maps.channel_names) <= 16:
                     axis.set_yticks(range(len(maps.channel_names)), [literal(name) for name in maps.channel_names])

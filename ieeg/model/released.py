@@ -1,4 +1,4 @@
-"""The authors' released checkpoints: their keys to ours, strictly, with LoRA merged."""
+"""Loading of the authors' released checkpoints: tensors renamed strictly, LoRA adapters merged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mvpa_ts.weights import load_strictly, read_weights
 LORA_ALPHA = 16.0
 """Scale of the released adapters, of rank 8."""
 
-# Parts of a released model that its own forward pass leaves out.
+# Tensors in released files that the authors' forward pass does not read.
 _UNUSED = re.compile(
     r"seizure_embeddings|class_loss\.weight|mvpformer\.h\.\d+\.(ln_2\.weight|attn\.(time_bias|masked_bias|bias))"
 )
@@ -31,7 +31,7 @@ _LORA = re.compile(r"(mvpformer\.h\.\d+\.attn\.(?:q_attn|c_attn))\.(lora_[AB])")
 _HEAD = "head.head.weight"
 _ENCODER_NORM = "encoder.ln.weight"
 
-# Released name in a block, ours. The fused c_attn and attn_bias, which are cut in pieces, are not here.
+# Released name in a block: our name. c_attn and attn_bias hold several of our tensors and are split in `_renamed`.
 _BLOCK_KEYS = {
     "ln_1.weight": "norm.weight",
     "attn.q_attn.weight": "attention.query.weight",
@@ -116,7 +116,8 @@ def load_released(
     FileNotFoundError
         A path is wrong.
     ValueError
-        A file is damaged or holds more than tensors; or tensors are missing, unexpected or of a wrong shape, by name.
+        A file is damaged or holds more than tensors. Or tensors are missing, unexpected or of a wrong shape; the
+        message names them.
     """
     return convert_released(base_path, head_path, config, context=context, lora_alpha=lora_alpha)[0]
 
@@ -134,7 +135,7 @@ def convert_released(
     base = _read(Path(base_path))
     extra = {} if head_path is None else _read(Path(head_path))
     if head_path is not None and _HEAD not in extra:
-        raise ValueError(f"{head_path} holds no {_HEAD}")
+        raise ValueError(f"{head_path} must hold {_HEAD}, the head of a finetuned classifier; it does not")
     base_only = sorted(key for key in extra if key != _HEAD and not _LORA.fullmatch(key) and not _UNUSED.fullmatch(key))
     if base_only:
         raise ValueError(
@@ -165,7 +166,7 @@ def convert_released(
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Tensors of a file by their released names, without the prefix that some files have."""
+    """Tensors of a file by their released names; the prefix "genie." of some files is removed."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix == ".safetensors":
@@ -242,7 +243,7 @@ def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: 
 
 
 def _shapes(config: MVPFormerConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor that a released model of this size has, but for heads and adapters."""
+    """Shape of every tensor of a released model of this size, without heads and adapters."""
     D, inner = config.dim, config.mlp_dim
     kv = D // config.num_heads * config.num_kv_heads
     coefficients = sum(band_lengths(SEGMENT_SAMPLES))

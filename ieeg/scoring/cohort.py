@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, Scheme, sampled_kappa
+from mvpa_ts.ieeg.scoring.regression import COLUMNS, regression_rows
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
 
@@ -41,12 +42,6 @@ is `kappa_episodic`. `alarm_delay` is the median of seconds from onset to alarm,
 holds one at least. Where that is more than `prevalence`, the share in what was scored, it is higher than the
 recording's kappa and not comparable with it.
 """
-
-OUTCOMES = ("kappa", "kappa_episodic")
-"""What is regressed on length, number and rate of seizures."""
-JOINT = "joint"
-"""Name of the regression on all three at once, as in the paper."""
-REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
 
 
 @dataclass(frozen=True)
@@ -155,8 +150,8 @@ def cohort_report(
         people = [by_name[member] for member in members]
         summaries += _summary(name, part, people, resamples, confidence, seed)
         shares.append(_shares(name, part))
-        regressions += _regression(name, part)
-    regression = pd.DataFrame(regressions, columns=_REGRESSION)
+        regressions += regression_rows(name, part)
+    regression = pd.DataFrame(regressions, columns=COLUMNS)
     return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, episodic, chosen)
 
 
@@ -339,66 +334,3 @@ def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
         "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
         "subjects_without_kappa": int(np.isnan(kappas).sum()),
     }
-
-
-_REGRESSION = ("group", "outcome", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
-
-
-def _regression(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
-    from scipy.stats import linregress
-
-    rows: list[tuple[object, ...]] = []
-    for outcome in OUTCOMES:
-        for regressor in REGRESSORS:
-            part = table[[regressor, outcome]].dropna()
-            x, y = part[regressor].to_numpy(np.float64), part[outcome].to_numpy(np.float64)
-            # A line through fewer than three subjects, or through one value of x, says nothing.
-            if len(x) < 3 or np.ptp(x) == 0:
-                rows.append((group, outcome, regressor, len(x), *[math.nan] * 6))
-                continue
-            fit = linregress(x, y)
-            numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
-            rows.append((group, outcome, regressor, len(x), *map(float, numbers)))
-        part = table[[*REGRESSORS, outcome]].dropna()
-        determination, p = joint_regression(part[[*REGRESSORS]], part[outcome])
-        rows.append((group, outcome, JOINT, len(part), *[math.nan] * 3, math.sqrt(determination), determination, p))
-    return rows
-
-
-def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple[float, float]:
-    """R² of the least squares of an outcome on several regressors and a constant, and p of its F-test.
-
-    Parameters
-    ----------
-    regressors : array, shape (n, k)
-    outcome : array, shape (n,)
-
-    Returns
-    -------
-    r_squared, p : float
-        NaN where there are no more subjects than coefficients, or all have one outcome.
-
-    Examples
-    --------
-    >>> x = [[1, 0], [2, 1], [3, 0], [4, 1], [5, 1]]
-    >>> r_squared, p = joint_regression(x, [1.0, 2.5, 3.0, 4.5, 5.0])
-    >>> print(f"{r_squared:.3f} {p:.3f}")
-    0.990 0.010
-    """
-    from scipy.stats import f
-
-    x, y = np.asarray(regressors, np.float64), np.asarray(outcome, np.float64)
-    spare = len(x) - x.shape[1] - 1
-    if spare < 1 or not np.ptp(y) > 0:
-        return math.nan, math.nan
-    # Scaled columns, so that hours and rates weigh alike in the rank.
-    scale = x.std(0)
-    design = np.column_stack([(x - x.mean(0)) / np.where(scale > 0, scale, 1.0), np.ones(len(x))])
-    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    left = float(np.square(y - design @ coefficients).sum() / np.square(y - y.mean()).sum())
-    free = rank - 1
-    if not free:
-        return 0.0, math.nan
-    if left < 1e-12:
-        return 1.0, 0.0
-    return 1.0 - left, float(f.sf((1.0 - left) / free / (left / (len(x) - rank)), free, len(x) - rank))

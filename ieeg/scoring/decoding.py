@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ CHANNEL_COUNTS = (10, 20, 30, 40, 50)
 """Channels of the paper's sweep."""
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Inverse strengths of the probe's penalty; the validation part chooses."""
+_RANKING_PENALTY = 1e-2  # the middle: one for all channels, so that they are ranked alike
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,26 @@ def trial_features(
     -------
     array of float32, shape (n, C, D)
         Of the last segment, after the final norm.
+
+    Raises
+    ------
+    ValueError
+        `signals` is empty or not of three axes.
     """
     values = np.asarray(signals)
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(f"signals must be [n, C, samples], got shape {values.shape}")
-    home, training = next(model.parameters()).device, model.training
-    place = home if device is None else torch.device(device)
+    original, training = next(model.parameters()).device, model.training
+    target = original if device is None else torch.device(device)
     parts = []
     try:
-        model.to(place).eval()
+        model.to(target).eval()
         for first in range(0, len(values), batch_size):
-            batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(place)
+            batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(target)
             with torch.inference_mode():  # not around the moves, after which nothing could be trained
                 parts.append(model(batch)[:, -1].float().cpu().numpy())
     finally:
-        model.to(home).train(training)
+        model.to(original).train(training)
     return np.concatenate(parts)
 
 
@@ -106,10 +112,7 @@ def decode(
     ValueError
         A part of the split lacks one of the two classes.
     """
-    from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     chosen = features if channels is None else features[:, list(channels)]
     rows = chosen.reshape(len(chosen), -1)
@@ -117,9 +120,7 @@ def decode(
     split.check_classes(classes)
     best = (-np.inf, np.nan, None)
     for penalty in PENALTIES:
-        probe = make_pipeline(
-            StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000)
-        ).fit(rows[split.train], classes[split.train])
+        probe = _probe(penalty).fit(rows[split.train], classes[split.train])
         score = roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation]))
         if score > best[0]:
             best = (score, penalty, probe)
@@ -135,20 +136,25 @@ def decode(
     )
 
 
-def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, split: ExampleSplit) -> list[int]:
-    """Channels by how well each alone decodes the validation rows after training, best first; the test is not used."""
+def _probe(penalty: float) -> Any:
+    """Logistic regression with balanced classes on standardised features."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000))
+
+
+def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, split: ExampleSplit) -> list[int]:
+    """Channels by how well each of them alone decodes the validation rows, best first; test rows are not used."""
+    from sklearn.metrics import roc_auc_score
 
     classes = np.asarray(labels).astype(int)
     split.check_classes(classes)
     scores = []
     for channel in range(features.shape[1]):
         rows = features[:, channel]
-        probe = make_pipeline(StandardScaler(), LogisticRegression(C=1e-2, class_weight="balanced", max_iter=2000))
-        probe.fit(rows[split.train], classes[split.train])
+        probe = _probe(_RANKING_PENALTY).fit(rows[split.train], classes[split.train])
         scores.append(roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation])))
     return sorted(range(len(scores)), key=lambda channel: (-scores[channel], channel))
 
@@ -159,9 +165,9 @@ def channel_sweep(
     split: ExampleSplit,
     counts: Sequence[int] = CHANNEL_COUNTS,
 ) -> list[DecodingScores]:
-    """Scores with the best 10, 20, … channels, in the recording's order; counts beyond what there is are left out.
+    """Scores with the best 10, 20, … channels, in the recording's order; larger counts than channels are left out.
 
-    With fewer channels than the least count, all of them are used once.
+    With fewer channels than the smallest count, all of them are used once.
     """
     ranking = rank_by_decoding(features, labels, split)
     possible = [count for count in counts if count <= len(ranking)] or [len(ranking)]

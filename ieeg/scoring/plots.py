@@ -12,15 +12,16 @@ import numpy as np
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.figures import literal
-from mvpa_ts.ieeg.scoring.cohort import JOINT, QUIET, REGRESSORS, CohortReport
+from mvpa_ts.ieeg.scoring.cohort import QUIET, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
+from mvpa_ts.ieeg.scoring.regression import JOINT, REGRESSORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 RAISED = 1.5
-"""Stratified draws in which seizures are more than so many times as frequent as in the recording are marked.
+"""A subject is marked where seizures are more than so many times as frequent in stratified draws as in the recording.
 
 Rounding to whole segments alone makes them 4/3 times as frequent at most.
 """
@@ -29,7 +30,7 @@ Rounding to whole segments alone makes them 4/3 times as frequent at most.
 def plot_kappas(report: CohortReport) -> Figure:
     """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level.
 
-    Stratified draws hold a seizure segment each. Where that makes seizures more frequent than they are, the circle is
+    Each stratified draw holds a seizure segment. Where that makes seizures more frequent than they are, the circle is
     open: its kappa is not comparable with the others.
     """
     table = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")

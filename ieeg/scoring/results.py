@@ -159,6 +159,11 @@ class SubjectResult:
         Further numbers for the table, such as the three reference similarities of pretraining.
     alarm : OnlineRule
         Of the scores of a running system.
+
+    Raises
+    ------
+    ValueError
+        There is no recording.
     """
 
     subject: str

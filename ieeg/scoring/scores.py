@@ -109,7 +109,7 @@ def score_events(
     duration: float,
     mode: Mode = "szcore",
 ) -> Scores:
-    """Episodic scores: how many seizures were found, how many detections were none.
+    """Episodic scores: how many seizures were found, and how many detections were false.
 
     A seizure is found where a detection overlaps it, from 30 s before it to 60 s after it, however little.
 
@@ -164,8 +164,8 @@ def score_seconds(
         _annotation(clip_events(reference, duration), duration), _annotation(clip_events(detected, duration), duration)
     )
     seconds = int(result.numSamples)
-    reference_count, hits, misses = int(result.refTrue), int(result.tp), int(result.fp)
-    return Scores(reference_count, hits, misses, seconds / 3600, seconds - reference_count - misses)
+    ictal, found, false = int(result.refTrue), int(result.tp), int(result.fp)
+    return Scores(ictal, found, false, seconds / 3600, seconds - ictal - false)
 
 
 def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment: float = SEGMENT_SECONDS) -> Scores:

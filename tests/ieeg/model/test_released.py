@@ -308,7 +308,7 @@ def test_a_base_file_that_does_not_fit_is_refused(base, edit, message):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda w: w.pop("head.head.weight"), "holds no head.head.weight"),
+        (lambda w: w.pop("head.head.weight"), "must hold head.head.weight"),
         (lambda w: w.pop("mvpformer.h.1.attn.c_attn.lora_B"), r"1 missing \(mvpformer\.h\.1\.attn\.c_attn\.lora_B\)"),
         (
             lambda w: w.update({"mvpformer.h.0.attn.c_attn.lora_B": torch.zeros(24, 3)}),

@@ -14,8 +14,9 @@ from sklearn.metrics import cohen_kappa_score
 
 from mvpa_ts.ieeg.detection.rules import OnlineRule, probabilities_to_events
 from mvpa_ts.ieeg.events import segment_labels
-from mvpa_ts.ieeg.scoring.cohort import bootstrap_interval, cohort_report, joint_regression, markdown_table, swec_groups
+from mvpa_ts.ieeg.scoring.cohort import bootstrap_interval, cohort_report, markdown_table, swec_groups
 from mvpa_ts.ieeg.scoring.plots import COHORT_PLOTS, save_cohort_plots
+from mvpa_ts.ieeg.scoring.regression import joint_regression
 from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 
 

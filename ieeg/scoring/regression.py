@@ -1,0 +1,94 @@
+"""Regression of kappa on length, number and rate of seizures of the subjects, one by one and all three at once."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTCOMES = ("kappa", "kappa_episodic")
+"""What is regressed on length, number and rate of seizures."""
+JOINT = "joint"
+"""Name of the regression on all three at once, as in the paper."""
+REGRESSORS = {"hours": "length of the recording (h)", "seizures": "seizures", "seizures_per_hour": "seizures an hour"}
+COLUMNS = ("group", "outcome", "regressor", "subjects", "slope", "slope_error", "intercept", "r", "r_squared", "p")
+"""Of the table of regressions."""
+
+
+def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
+    """Rows of the table of regressions for one group.
+
+    Parameters
+    ----------
+    group : str
+    table : DataFrame
+        Of the group's subjects, with the columns of `OUTCOMES` and `REGRESSORS`; rows without a number are left out.
+
+    Returns
+    -------
+    list of tuple
+        Values of `COLUMNS`: a row for each outcome and regressor, and one for all regressors at once (`JOINT`). NaN
+        where fewer than three subjects, or one value alone, leave no line.
+    """
+    from scipy.stats import linregress
+
+    rows: list[tuple[object, ...]] = []
+    for outcome in OUTCOMES:
+        for regressor in REGRESSORS:
+            part = table[[regressor, outcome]].dropna()
+            x, y = part[regressor].to_numpy(np.float64), part[outcome].to_numpy(np.float64)
+            # A line through fewer than three subjects, or through one value of x, says nothing.
+            if len(x) < 3 or np.ptp(x) == 0:
+                rows.append((group, outcome, regressor, len(x), *[math.nan] * 6))
+                continue
+            fit = linregress(x, y)
+            numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
+            rows.append((group, outcome, regressor, len(x), *map(float, numbers)))
+        part = table[[*REGRESSORS, outcome]].dropna()
+        determination, p = joint_regression(part[[*REGRESSORS]], part[outcome])
+        rows.append((group, outcome, JOINT, len(part), *[math.nan] * 3, math.sqrt(determination), determination, p))
+    return rows
+
+
+def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple[float, float]:
+    """R² of the least squares of an outcome on several regressors and a constant, and p of its F-test.
+
+    Parameters
+    ----------
+    regressors : array, shape (n, k)
+    outcome : array, shape (n,)
+
+    Returns
+    -------
+    r_squared, p : float
+        NaN where there are no more subjects than coefficients, or all have one outcome.
+
+    Examples
+    --------
+    >>> x = [[1, 0], [2, 1], [3, 0], [4, 1], [5, 1]]
+    >>> r_squared, p = joint_regression(x, [1.0, 2.5, 3.0, 4.5, 5.0])
+    >>> print(f"{r_squared:.3f} {p:.3f}")
+    0.990 0.010
+    """
+    from scipy.stats import f
+
+    x, y = np.asarray(regressors, np.float64), np.asarray(outcome, np.float64)
+    spare = len(x) - x.shape[1] - 1
+    if spare < 1 or not np.ptp(y) > 0:
+        return math.nan, math.nan
+    # Scaled columns, so that hours and rates weigh alike in the rank.
+    scale = x.std(0)
+    design = np.column_stack([(x - x.mean(0)) / np.where(scale > 0, scale, 1.0), np.ones(len(x))])
+    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    left = float(np.square(y - design @ coefficients).sum() / np.square(y - y.mean()).sum())
+    free = rank - 1
+    if not free:
+        return 0.0, math.nan
+    if left < 1e-12:
+        return 1.0, 0.0
+    return 1.0 - left, float(f.sf((1.0 - left) / free / (left / (len(x) - rank)), free, len(x) - rank))
