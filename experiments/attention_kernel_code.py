@@ -111,8 +111,8 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         key,
         value,
         empty(H_kv, d) if "content" in s.components else None,
-        empty(H, rows, B * T * C) if "time" in s.components else None,
-        empty(C * H, B * T, launch.padded_channels(C)) if "channel" in s.components else None,
+        empty(H, rows, B * T * C, dtype=torch.float32) if "time" in s.components else None,
+        empty(C * H, B * T, launch.padded_channels(C), dtype=torch.float32) if "channel" in s.components else None,
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
     options = launch.Options(s.causal, s.window, s.dense_last_segment)

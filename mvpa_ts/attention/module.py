@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -202,9 +202,9 @@ class MVPAttention(nn.Module):
                 cache.values[:, cache.seen],
                 cache.time_key,
                 cache.channel_key,
-                self.content_bias,
-                self.time_bias,
-                self.channel_bias,
+                _local(self.content_bias),
+                _local(self.time_bias),
+                _local(self.channel_bias),
                 window=None if self.dense_last_segment and row == 0 else self.window,
                 components=self.components,
                 real=cache.real,
@@ -237,9 +237,9 @@ class MVPAttention(nn.Module):
             value,
             time_key,
             channel_key,
-            self.content_bias,
-            self.time_bias,
-            self.channel_bias,
+            _local(self.content_bias),
+            _local(self.time_bias),
+            _local(self.channel_bias),
             causal=self.causal,
             window=self.window,
             dense_last_segment=self.dense_last_segment,
@@ -274,6 +274,12 @@ class MVPAttention(nn.Module):
         first = -(size - 1) if two_sided else 0
         distances = torch.arange(first, size, device=codebook.device)
         return (distances + (reach - 1 if two_sided else 0)).clamp(0, available - 1)
+
+
+def _local(parameter: Tensor) -> Tensor:
+    """This process's heads of a parameter that torch.distributed.tensor divides; any other as it is."""
+    to_local: Callable[[], Tensor] | None = getattr(parameter, "to_local", None)
+    return parameter if to_local is None else to_local()
 
 
 def _extent(real: Tensor) -> Tensor:

@@ -125,6 +125,31 @@ def evaluate(
     return [output.detach().double(), *(gradient.double() for gradient in gradients)]
 
 
+class _RoundedBetween(torch.autograd.Function):
+    """Softmax in float32, its weights and the gradient of its logits rounded: what kernels multiply in 16 bits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, dtype: torch.dtype) -> Tensor:
+        weights = torch.softmax(logits, -1)
+        ctx.save_for_backward(weights)
+        ctx.dtype = dtype
+        return weights.to(dtype).to(logits.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        gradient = weights * (gradient - (weights * gradient).sum(-1, keepdim=True))
+        return gradient.to(ctx.dtype).to(gradient.dtype), None
+
+
+@contextmanager
+def float32_logits(dtype: torch.dtype) -> Iterator[None]:
+    """Let the reference, in float32, round weights and gradients of logits to `dtype`: the bar for kernels of 16 bits."""
+    softmax = mock.patch.object(Tensor, "softmax", lambda logits, _dim: _RoundedBetween.apply(logits, dtype))
+    with softmax:
+        yield
+
+
 @contextmanager
 def blocks_at(position: int | None) -> Iterator[None]:
     """Kernels take their candidate at this position, or their last, instead of the fastest one; None changes nothing.

@@ -156,8 +156,9 @@ def query_gradient_kernel(
         tile_stop = channels
 
     b_query_gradient = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
-    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
+    # With constant bounds the loop over one tile is none. Wide heads need that, or they spill; narrow ones must not
+    # have it, or ptxas waits after each product (C7515).
+    for i_tile in range(0, BLOCK_N if SINGLE_TILE and BLOCK_D > 64 else tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
         # Keys past the end have a score of −∞, so any value will do.
         o_tile_key = tl.minimum(o_tile, tile_stop - 1)

@@ -30,17 +30,17 @@ class Tables:
     """
 
     time: Tensor | None  # [H, R, d]
-    time_offset: Tensor | None  # [H, R, 1]
+    time_offset: Tensor | None  # [H, R, 1], float32
     channel: Tensor | None  # [C·H, d, P]
-    channel_offset: Tensor | None  # [C·H, 1, P]
+    channel_offset: Tensor | None  # [C·H, 1, P], float32
 
     def scores(self, query: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d]."""
+        """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], in float32."""
         time_score, channel_score = None, None
         if self.time is not None and self.time_offset is not None:
-            time_score = torch.baddbmm(self.time_offset, self.time, _by_head(query).mT)
+            time_score = _float32_product(self.time, _by_head(query).mT).add_(self.time_offset)
         if self.channel is not None and self.channel_offset is not None:
-            channel_score = torch.baddbmm(self.channel_offset, _by_channel_and_head(query), self.channel)
+            channel_score = _float32_product(_by_channel_and_head(query), self.channel).add_(self.channel_offset)
         return time_score, channel_score
 
 
@@ -128,11 +128,11 @@ def _part_gradients(
     else:
         query_gradient.zero_()  # the kernel writes what comes from content
     if tables.time is not None and time_gradient is not None:
-        sums["time"] += time_gradient @ _by_head(query)
+        sums["time"] += _float32_product(time_gradient, _by_head(query))
         sums["time_offset"] += time_gradient.sum(2, keepdim=True, dtype=torch.float32)
         _by_head(query_gradient).baddbmm_(time_gradient.mT, tables.time)
     if tables.channel is not None and channel_gradient is not None:
-        sums["channel"] += _by_channel_and_head(query).mT @ channel_gradient
+        sums["channel"] += _float32_product(_by_channel_and_head(query).mT, channel_gradient)
         sums["channel_offset"] += channel_gradient.sum(1, keepdim=True, dtype=torch.float32)
         _by_channel_and_head(query_gradient).baddbmm_(channel_gradient, tables.channel.mT)
 
@@ -144,6 +144,13 @@ def parts(query: Tensor) -> Iterator[slice]:
     samples = -(-B // max(B // enough, 1))
     for start in range(0, B, samples):
         yield slice(start, start + samples)
+
+
+def _float32_product(left: Tensor, right: Tensor) -> Tensor:
+    """Batched product in float32: scores rounded to 16 bits would double the error of the output."""
+    if left.dtype == torch.float32 or left.device.type == "cpu":  # a CPU has no product of 16 bits into 32
+        return torch.bmm(left.float(), right.float())
+    return torch.bmm(left, right, out_dtype=torch.float32)
 
 
 def _by_head(query: Tensor) -> Tensor:

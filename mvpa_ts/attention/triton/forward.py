@@ -59,7 +59,6 @@ def forward_kernel(
     HAS_MASK: tl.constexpr,
     WIDE: tl.constexpr,
     TILE_CHANNELS: tl.constexpr,
-    SINGLE_TILE: tl.constexpr,
     PRECISION: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -148,8 +147,8 @@ def forward_kernel(
     tile_stop = key_stop
     if TILE_CHANNELS:
         tile_stop = channels
-    # With constant bounds the loop over one tile is none, and what follows it is not held in registers during it.
-    for i_tile in range(0, BLOCK_N if SINGLE_TILE else tile_stop, BLOCK_N):
+    # With constant bounds where there is one tile, ptxas would wait after each product (C7515).
+    for i_tile in range(0, tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)
         # Keys past the end have a score of −∞, so any value will do.
         o_tile_key = tl.minimum(o_tile, tile_stop - 1)

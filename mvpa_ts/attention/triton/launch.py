@@ -54,8 +54,7 @@ _BLOCKS = {
         "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", False): {
-        "one tile": (Blocks(128, 64, 8), Blocks(64, 64, 4)),
-        "one tile, masked": (Blocks(128, 64, 8),),
+        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3), Blocks(64, 32, 4)),
         "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3), Blocks(64, 32, 4)),
         "tiles, masked": (Blocks(64, 32, 8),),
         "segments": (Blocks(64, 32, 8),),
@@ -139,7 +138,6 @@ def forward(
             p_output=output,
             p_lse=lse,
             p_time_max=time_max,
-            SINGLE_TILE=_tile_axis(query)[0] <= blocks.keys,
             **common,
             **_cut(blocks),
         )

@@ -43,7 +43,7 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         if "channel" in p.components:
             channel = torch.arange(query.shape[2], device=query.device)
             channel_rows = p.channel_rows(channel[:, None] - channel)
-            channel_table = _channel_table(query, channel_key[channel_rows], channel_bias)
+            channel_table = _channel_table(query, channel_key.float()[channel_rows], channel_bias)
         output, lse, _ = flash_attention(
             query.contiguous(),
             key.contiguous(),
@@ -65,18 +65,19 @@ def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> 
     """Keys of the lags that occur, for each query head, and their products with the bias: see `Tables`."""
     T, H = query.shape[1], query.shape[3]
     first = 0 if causal else (time_key.shape[0] - 1) // 2 - (T - 1)
-    table = time_key[first : first + (T if causal else 2 * T - 1)]
+    # In float32, so that gradients of rows that several heads or pairs share are added up there.
+    table = time_key[first : first + (T if causal else 2 * T - 1)].float()
     G = H // table.shape[1]
-    offset = repeat((table * bias).sum(-1), "r k -> (k g) r 1", g=G)
-    return repeat(table, "r k d -> (k g) r d", g=G), offset
+    offset = repeat((table * bias.float()).sum(-1), "r k -> (k g) r 1", g=G)
+    return repeat(table, "r k d -> (k g) r d", g=G).to(query.dtype), offset
 
 
 def _channel_table(query: Tensor, table: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys of all pairs of channels [C, C, H_kv, d], by query head, and their products with the bias: see `Tables`."""
+    """Float32 keys of all pairs of channels [C, C, H_kv, d], by query head, and their products with the bias."""
     C, H = query.shape[2:4]
     G = H // table.shape[2]
-    offset = repeat((table * bias).sum(-1), "c e k -> (c k g) 1 e", g=G)
-    table = repeat(table, "c e k d -> (c k g) d e", g=G)
+    offset = repeat((table * bias.float()).sum(-1), "c e k -> (c k g) 1 e", g=G)
+    table = repeat(table, "c e k d -> (c k g) d e", g=G).to(query.dtype)
     padding = launch.padded_channels(C) - C
     return pad(table, (0, padding)), pad(offset, (0, padding), value=float("-inf"))
 
@@ -97,6 +98,8 @@ def flash_attention(
     dense_last_segment: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of contiguous tensors; a table or bias that is None is off, and its tensors get no gradient.
+
+    The offsets are float32, everything else has the query's precision.
 
     Returns the output, and two statistics [B, H, N] for the backward pass. Tokens that are not `real` hold zeros.
     """
@@ -139,9 +142,10 @@ def flash_attention_backward(
     )
     if content_bias is not None:
         sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
-    of_shared = [sums.get(name) for name in ("content_bias", "time", "time_offset", "channel", "channel_offset")]
-    found = [query_gradient, key_gradient, value_gradient, *of_shared]
-    return [query.new_empty(0) if gradient is None else gradient.to(query.dtype) for gradient in found]
+    shared = {"content_bias": content_bias} | vars(tables)
+    found = [query_gradient, key_gradient, value_gradient]
+    found += [None if x is None else sums[name].to(x.dtype) for name, x in shared.items()]
+    return [query.new_empty(0) if gradient is None else gradient for gradient in found]
 
 
 @flash_attention_backward.register_fake

@@ -1,0 +1,104 @@
+"""MVPFormer over several processes by torch.distributed alone: sharded weights (FSDP2) and divided heads.
+
+Processes form a mesh with the axes "data" and "tensor". Those of one "tensor" group read the same batch and share the
+work on it: each has some of the heads and a part of every gated MLP, and the results are summed, twice in a block.
+Along "data" batches differ, and each process keeps a part of the weights, gathered block by block when needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from mvpa_ts.attention import MVPAttention
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+_COLUMNS = ("attention.query", "attention.key", "attention.value", "attention.time_key", "attention.channel_key")
+_PLAN = {name: ColwiseParallel() for name in (*_COLUMNS, "mlp.gate", "mlp.up")}
+_PLAN |= {name: RowwiseParallel() for name in ("attention.output", "mlp.down")}
+_BIASES = ("content_bias", "time_bias", "channel_bias")
+
+
+def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecisionPolicy | None = None) -> MVPFormer:
+    """Divide a model among the processes of a mesh, in place; make the optimizer afterwards.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        The same in all processes; the first one's weights count for what is divided by heads.
+    mesh : DeviceMesh
+        With an axis "data", or "tensor", or both in this order.
+    precision : MixedPrecisionPolicy, optional
+        Of the sharded weights, such as ``MixedPrecisionPolicy(torch.bfloat16, torch.float32)``.
+
+    Returns
+    -------
+    MVPFormer
+        The model. Its parameters are DTensors where they are divided;
+        ``torch.distributed.checkpoint.state_dict.get_model_state_dict`` joins them.
+
+    Raises
+    ------
+    ValueError
+        The mesh has other axes, or key/value heads or the MLP cannot be divided by the size of "tensor".
+
+    Notes
+    -----
+    Processes of a "tensor" group must draw the same dropout: seed them alike.
+
+    Examples
+    --------
+    In a program that torchrun has started on 8 GPUs::
+
+        mesh = init_device_mesh("cuda", (4, 2), mesh_dim_names=("data", "tensor"))
+        model = parallelize(MVPFormer(mvpformer_m()).cuda(), mesh)
+    """
+    axes = mesh.mesh_dim_names or ()
+    if axes not in (("data",), ("tensor",), ("data", "tensor")):
+        raise ValueError(f"mesh must have the axes 'data', 'tensor', or 'data' and 'tensor', got {axes}")
+    if "tensor" in axes:
+        divide_heads(model, mesh["tensor"])
+    if "data" in axes:
+        for part in (*model.stack.blocks, model):
+            fully_shard(part, mesh=mesh["data"], mp_policy=precision or MixedPrecisionPolicy())
+    return model
+
+
+def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
+    """Give each process of a mesh with one axis its heads and its part of the MLP, in every block."""
+    config, size = model.config, mesh.size()
+    if config.attention != "mvpa":
+        raise ValueError(f"only MVPA's heads can be divided, the model has attention={config.attention!r}")
+    for name in ("num_kv_heads", "mlp_dim"):
+        if getattr(config, name) % size:
+            raise ValueError(f"{name} ({getattr(config, name)}) must be a multiple of the mesh's 'tensor' size ({size})")
+    for block in model.stack.blocks:
+        parallelize_module(block, mesh, _PLAN)
+        attention = block.attention
+        assert isinstance(attention, MVPAttention)
+        for name in _BIASES:
+            bias = distribute_tensor(getattr(attention, name).detach(), mesh, [Shard(0)])
+            setattr(attention, name, nn.Parameter(bias))
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
+    """Scale gradients so that the norm of all of them, over all processes, is at most `largest`; return that norm."""
+    of_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = defaultdict(list)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            of_mesh[parameter.grad.device_mesh if isinstance(parameter.grad, DTensor) else None].append(parameter)
+    norms = []
+    for group in of_mesh.values():
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in group if parameter.grad is not None])
+        norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    for group in of_mesh.values():
+        nn.utils.clip_grads_with_norm_(group, largest, total)
+    return total
