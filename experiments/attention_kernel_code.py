@@ -27,6 +27,7 @@ import triton
 from harness.tables import results_folder
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 from mvpa_ts.attention.triton import launch
@@ -180,6 +181,25 @@ def run_tool(tool: str, option: str, cubin: bytes) -> str:
         return subprocess.run([TOOLS / tool, option, file.name], capture_output=True, text=True, check=True).stdout
     finally:
         os.unlink(file.name)
+
+
+def serialised(kernel: Compiled) -> list[str]:
+    """What ptxas says of products that it makes wait for each other (C75…), for the kernel's own PTX and options."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx", delete=False) as file:
+        file.write(kernel.ptx)
+    target = re.search(r"^\.target (\w+)", kernel.ptx, re.MULTILINE)[1]  # type: ignore[index]
+    command = [get_ptxas(kernel.capability).path, "-v", "--regAllocOptLevel=2", f"--gpu-name={target}"]
+    try:
+        result = subprocess.run([*command, file.name, "-o", os.devnull], capture_output=True, text=True, check=True)
+    finally:
+        os.unlink(file.name)
+    return [line for line in result.stderr.splitlines() if re.search(r"\(C75\d\d\)", line)]
+
+
+def waits_and_products(kernel: Compiled) -> tuple[int, int]:
+    """Waits for warp-group products in the whole kernel, and these products (sm_90)."""
+    code = run_tool("cuobjdump", "-sass", kernel.cubin)
+    return code.count("WARPGROUP.DEPBAR"), len(re.findall(r"\bHGMMA\.", code))
 
 
 def inner_loops(kernel: Compiled) -> list[Loop]:

@@ -78,7 +78,9 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
         raise ValueError(f"only MVPA's heads can be divided, the model has attention={config.attention!r}")
     for name in ("num_kv_heads", "mlp_dim"):
         if getattr(config, name) % size:
-            raise ValueError(f"{name} ({getattr(config, name)}) must be a multiple of the mesh's 'tensor' size ({size})")
+            raise ValueError(
+                f"{name} ({getattr(config, name)}) must be a multiple of the mesh's 'tensor' size ({size})"
+            )
     for block in model.stack.blocks:
         parallelize_module(block, mesh, _PLAN)
         attention = block.attention

@@ -277,7 +277,7 @@ class MVPAttention(nn.Module):
 
 
 def _local(parameter: Tensor) -> Tensor:
-    """This process's heads of a parameter that torch.distributed.tensor divides; any other as it is."""
+    """Heads that this process has of a parameter that torch.distributed divides; any other as it is."""
     to_local: Callable[[], Tensor] | None = getattr(parameter, "to_local", None)
     return parameter if to_local is None else to_local()
 

@@ -1,6 +1,7 @@
 """The GPU benchmark as far as a CPU can run it: its peers, its arithmetic, its records."""
 
 import json
+import sys
 from collections.abc import Iterable
 from types import SimpleNamespace
 
@@ -37,6 +38,30 @@ def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: 
     if name == "MVPA FlexAttention":
         actual = actual.unflatten(2, (6, 5)).permute(0, 2, 3, 1, 4)
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cuDNN SDPA causal", "RuntimeError"),
+        ("FlashAttention-3 causal", "flash_attn_interface is not installed"),
+        ("FlashAttention-4 causal", "flash_attn.cute is not installed"),
+    ],
+)
+def test_faster_peers_are_in_the_list_and_named_where_they_are_missing(name: str, reason: str) -> None:
+    assert reason in measure(contenders(SMALL)[name], SMALL, CPU, torch.float32, 0.01)["failed"]
+
+
+def test_flash_attention_packages_are_called_with_tokens_before_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool) -> tuple[torch.Tensor, None]:
+        heads_first = (x.transpose(1, 2) for x in (query, key, value))
+        found = torch.nn.functional.scaled_dot_product_attention(*heads_first, is_causal=causal, enable_gqa=True)
+        return found.transpose(1, 2), None
+
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", SimpleNamespace(flash_attn_func=attend))
+    every, inputs = contenders(SMALL), SMALL.inputs(CPU, torch.float32)
+    actual = every["FlashAttention-3 causal"](inputs).transpose(1, 2)
+    torch.testing.assert_close(actual, every["flash SDPA causal"](inputs))
 
 
 def test_softmax_attention_equals_causal_sdpa() -> None:

@@ -8,6 +8,9 @@ import pickle
 
 import pytest
 import torch
+from harness.attention import accuracy
+from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
+from harness.attention.peers import Case as Size
 from support.attention_checks import COMPONENT_SUBSETS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -127,6 +130,18 @@ def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch:
         # With a factor, the reference counts as that much further from the exact result.
         standard = (exact[name] + (reference[name].double() - exact[name]) * factor).to(dtype)
         assert_as_accurate_as_reference(actual[name], standard, exact[name], name)
+
+
+def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float16, which the interpreter rounds as the hardware does; the reference rounds its logits and fails."""
+    cut(monkeypatch, 32, 32, 2)
+    monkeypatch.setattr(accuracy, "MOST_CANDIDATES", 1)
+    case = Size(8, 17, batch=1, heads=2, kv_heads=1, head_dim=32, window=2, dense_last_segment=False)
+    options = {"window": 2}
+    ratios = error_ratios(case, "triton", torch.device("cpu"), torch.float16, options)
+    assert beyond_limits(ratios, torch.float16) == []
+    ratios = error_ratios(case, "reference", torch.device("cpu"), torch.float16, options)
+    assert min(ratios["output"], ratios["value"]) > 2 * LIMITS["float16"]["output"]
 
 
 @pytest.mark.parametrize("masks", ["segment", "all"])

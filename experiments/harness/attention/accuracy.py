@@ -1,4 +1,4 @@
-"""Errors of FlashMVPA at full sizes against float64, over those that the reference makes in the same precision."""
+"""Errors of FlashMVPA at full sizes against float64, over those that a standard makes in the same precision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -17,9 +17,13 @@ from torch import Tensor
 
 from mvpa_ts import mvpa_attention
 
-# Error over that of the reference in the same precision. In float32 the log-sum-exp, from which the backward pass
-# starts, costs one more rounding of the logits.
-LIMITS = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
+# Error over that of the standard. In 16 bits the standard is attention with logits in float32 (`float32_logits`); the
+# gradients of query, key and tables start from one more rounded sum, query + bias, and from rounded gradients of the
+# scores. In float32 it is the reference; the log-sum-exp, from which the backward pass starts, costs one more rounding.
+LIMITS = {
+    name: {"output": 1.5, "value": 1.5, "others": 3.0} if name != "float32" else {"others": 4.0}
+    for name in ("bfloat16", "float16", "float32")
+}
 # All block sizes that a kernel may choose from are checked; they are at most this many.
 MOST_CANDIDATES = 3
 # One for each layout of the kernels: one tile of channels, several, few channels; narrow and wide heads.
@@ -83,25 +87,34 @@ def check(checked: Sequence[Configuration], device: torch.device, impl: str) -> 
         worst = max(ratios.values())
         found[str(configuration)] = {
             "precision": name_of(dtype),
-            "passes": worst <= LIMITS[name_of(dtype)],
+            "passes": not beyond_limits(ratios, dtype),
             "ratios": {tensor: round(ratio, 3) for tensor, ratio in ratios.items()},
         }
-        print(f"{configuration}: error {worst:.2f}× that of the reference", flush=True)
+        print(f"{configuration}: error {worst:.2f}× that of the standard", flush=True)
     return found
+
+
+def beyond_limits(ratios: dict[str, float], dtype: torch.dtype) -> list[str]:
+    """Names of the results whose error is larger than it may be."""
+    limits = LIMITS[name_of(dtype)]
+    return [name for name, ratio in ratios.items() if not ratio <= limits.get(name, limits["others"])]
 
 
 def error_ratios(
     case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict[str, Any]
 ) -> dict[str, float]:
-    """For the output and every gradient: error over the error of the reference, the worst of all block sizes."""
+    """For the output and every gradient: error over the error of the standard, the worst of all block sizes."""
     exact = evaluate(case, "reference", device, dtype, torch.float64, options)
-    reference = evaluate(case, "reference", device, dtype, dtype, options)
+    with float32_logits(dtype) if dtype.itemsize == 2 else nullcontext():
+        standards = evaluate(case, "reference", device, dtype, torch.float32, options)
+    standards = [standard.to(dtype).double() for standard in standards]
     ratios = dict.fromkeys(("output", *case.shapes), 0.0)
     for position in range(MOST_CANDIDATES if impl == "triton" else 1):
         with blocks_at(position if impl == "triton" else None):
             actual = evaluate(case, impl, device, dtype, dtype, options)
-        for name, true, standard, got in zip(ratios, exact, reference, actual, strict=True):
-            rounding = torch.finfo(dtype).eps * true.abs().max().item() / 2
+        for name, true, standard, got in zip(ratios, exact, standards, actual, strict=True):
+            # What rounding the exact result costs, should the standard happen to be exact.
+            rounding = torch.finfo(dtype).eps * true.square().mean().sqrt().item() / 4
             allowed = max((standard - true).square().mean().sqrt().item(), rounding)
             error = (got - true).square().mean().sqrt().item()
             ratios[name] = max(ratios[name], error / allowed if math.isfinite(error) else math.inf)
@@ -144,7 +157,7 @@ class _RoundedBetween(torch.autograd.Function):
 
 @contextmanager
 def float32_logits(dtype: torch.dtype) -> Iterator[None]:
-    """Let the reference, in float32, round weights and gradients of logits to `dtype`: the bar for kernels of 16 bits."""
+    """Let the reference, in float32, round weights and gradients of logits to `dtype`: the bar for 16 bits."""
     softmax = mock.patch.object(Tensor, "softmax", lambda logits, _dim: _RoundedBetween.apply(logits, dtype))
     with softmax:
         yield

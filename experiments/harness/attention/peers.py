@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -61,7 +62,7 @@ Attend = Callable[[dict[str, Tensor]], Tensor]
 
 
 def contenders(case: Case) -> dict[str, Attend]:
-    """Every mechanism by name; the first four compute the same function."""
+    """Every mechanism by name; the first four compute the same function. One that is not there says so when called."""
 
     def mvpa(impl: str) -> Attend:
         options = {"window": case.window, "dense_last_segment": case.dense_last_segment, "impl": impl}
@@ -73,6 +74,9 @@ def contenders(case: Case) -> dict[str, Attend]:
         "MVPA reference": mvpa("reference"),
         "MVPA FlexAttention": FlexMVPA(case),
         "flash SDPA causal": lambda x: _flash(x, causal=True),
+        "cuDNN SDPA causal": _cudnn,
+        "FlashAttention-3 causal": lambda x: _flash_package(x, "flash_attn_interface"),
+        "FlashAttention-4 causal": lambda x: _flash_package(x, "flash_attn.cute"),
         "flash SDPA": lambda x: _flash(x, causal=False),
         "softmax attention": _softmax_attention,
         "Nyströmformer": _nystromformer,
@@ -98,6 +102,24 @@ def _flash(x: dict[str, Tensor], causal: bool) -> Tensor:
         return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
+
+
+def _cudnn(x: dict[str, Tensor]) -> Tensor:
+    query, key, value = tokens_first(x)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
+        )
+
+
+def _flash_package(x: dict[str, Tensor], module: str) -> Tensor:
+    """FlashAttention of its authors, [B, N, H, d]; some versions return the log-sum-exp as well."""
+    try:
+        attend = import_module(module).flash_attn_func
+    except ImportError as error:
+        raise RuntimeError(f"{module} is not installed ({error})") from error
+    found = attend(*(rearrange(x[name], "b t c h d -> b (t c) h d") for name in INPUTS[:3]), causal=True)
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _softmax_attention(x: dict[str, Tensor]) -> Tensor:

@@ -21,6 +21,9 @@ LARGEST_HEAD_DIM = 128
 MOST_TOKENS = 1 << 20
 # Offsets within a sample are 32-bit numbers with a sign.
 MOST_NUMBERS = 1 << 31
+# Scores of time and channel of a sample, T + C for each query and head, are held in float32: 16 GiB. With few channels
+# they would be nearly the N² numbers that the kernels are there to avoid (T = 10,000, C = 10, 12 heads: 45 GiB).
+MOST_SCORES = 1 << 32
 
 
 def why_unavailable(query: Tensor) -> str | None:
@@ -45,4 +48,6 @@ def why_unavailable(query: Tensor) -> str | None:
         return f"it takes fewer than {MOST_TOKENS} tokens a sample, got {tokens}"
     if (numbers := tokens * query.shape[3] * query.shape[4]) >= MOST_NUMBERS:
         return f"it takes queries of fewer than {MOST_NUMBERS} numbers a sample, got {numbers}"
+    if (scores := tokens * query.shape[3] * sum(query.shape[1:3])) > MOST_SCORES:
+        return f"it holds at most {MOST_SCORES} scores of time and channel a sample, this one has {scores}"
     return None

@@ -33,29 +33,33 @@ class Options:
     dense_last_segment: bool
 
 
-# By the ahead-of-time resource report for sm_90: of the blocks that spill no register with Triton 3.6 or 3.9, those
-# with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most two that a GPU
-# may prefer: another pipeline stage against latency, fewer rows so that two programs share a multiprocessor.
-# `tuning.fastest` times them. Eight warps on 64 rows would do some products twice. Key: kernel, and whether heads are
-# wider than 64; then whether one tile holds all channels, several do, or tiles run along the segments. Masks, and keys
-# of later segments, take registers, so some layouts have blocks of their own for them. The query kernel's candidates
-# have one number of keys: what it writes in which precision depends on it.
+_TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
+# By the ahead-of-time resource report for sm_90: of the blocks that spill no register and whose products ptxas does not
+# serialise, those with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most
+# two that a GPU may prefer: loads that run ahead against latency (more stages, more instructions), fewer rows so that
+# two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products twice.
+# Loads that do not run ahead (one stage) take a fifth fewer instructions; they come first in the key kernel alone,
+# whose loop is the longest. Key: kernel, and whether heads are wider than 64; then whether one tile holds all channels,
+# several do, or tiles run along the segments. Masks, and keys of later segments, take registers, so some layouts have
+# blocks of their own for them. The query kernel's candidates have one number of keys: what it writes in which precision
+# depends on it.
 _BLOCKS = {
     ("forward", False): {
-        "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=3), Blocks(128, 64, 8)),
-        "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(128, 32, 8)),
+        "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1), Blocks(128, 64, 8)),
+        "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
         "tiles, masked": (Blocks(128, 32, 8), Blocks(64, 32, 4)),
         "segments": (Blocks(64, 64, 8),),
     },
     ("forward", True): {
         "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
+        "one tile, masked": (Blocks(128, 16, 8), Blocks(64, 32, 8)),
         "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3)),
-        "tiles, masked": (Blocks(128, 32, 8),),
+        "tiles, masked": (Blocks(128, 16, 8), Blocks(64, 32, 8)),
         "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", False): {
-        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3), Blocks(64, 32, 4)),
-        "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=3), Blocks(64, 32, 4)),
+        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=1), Blocks(64, 32, 4)),
+        "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=1), Blocks(64, 32, 4)),
         "tiles, masked": (Blocks(64, 32, 8),),
         "segments": (Blocks(64, 32, 8),),
     },
@@ -65,20 +69,20 @@ _BLOCKS = {
         "segments": (Blocks(128, 16, 8),),
     },
     ("key_gradient", False): {
-        "one tile": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
-        "one tile, bidirectional": (Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
-        "one tile, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
-        "tiles": (Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2), Blocks(32, 128, 8, tiles=2)),
-        "tiles, bidirectional": (Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
-        "tiles, masked": (Blocks(32, 64, 4), Blocks(32, 64, 8)),
-        "segments": (Blocks(32, 64, 4),),
+        "one tile": (_TWO, Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2)),
+        "one tile, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "tiles": (_TWO, Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2)),
+        "tiles, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "segments": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4)),
     },
     ("key_gradient", True): {
-        "one tile": (Blocks(16, 64, 4), Blocks(16, 64, 8)),
-        "one tile, masked": (Blocks(16, 64, 8),),
-        "tiles": (Blocks(16, 64, 8),),
-        "tiles, masked": (Blocks(16, 64, 8),),
-        "segments": (Blocks(16, 64, 8),),
+        "one tile": (Blocks(16, 64, 4, num_stages=1), Blocks(16, 64, 4), Blocks(16, 64, 8)),
+        "one tile, masked": (Blocks(16, 64, 8, num_stages=1),),
+        "tiles": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
+        "tiles, masked": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
+        "segments": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
     },
 }
 # float32 products run on no tensor core, and their operands fill the registers.

@@ -10,7 +10,16 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from attention_kernel_code import KERNELS, SHARED_LIMIT, Compiled, Setting, compiled_kernels, inner_loops
+from attention_kernel_code import (
+    KERNELS,
+    SHARED_LIMIT,
+    Compiled,
+    Setting,
+    compiled_kernels,
+    inner_loops,
+    serialised,
+    waits_and_products,
+)
 
 from mvpa_ts.attention.triton import launch
 
@@ -34,6 +43,7 @@ MORE = {
     "wide-few_channels": dataclasses.replace(WIDE, channels=7),
     "narrow": Setting(head_dim=16),
     "float16": Setting(dtype=torch.float16),
+    "tiny-masked": Setting(segments=8, channels=8, window=1, masked=True),
 }
 
 
@@ -44,6 +54,9 @@ def check(kernel: Compiled) -> None:
     instruction = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}[kernel.capability]
     if kernel.capability == 90:
         assert "mma.sync" not in kernel.ptx
+        assert serialised(kernel) == []
+        waits, products = waits_and_products(kernel)
+        assert waits < products, f"{kernel.name} waits {waits} times for {products} products"
     assert instruction in kernel.ptx
 
 

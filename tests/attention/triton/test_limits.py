@@ -15,7 +15,9 @@ pytest.importorskip("triton")
     [
         ((1, 1000, 1000, 36, 64), "fewer than 2147483648 numbers a sample, got 2304000000"),
         ((1, 1024, 1024, 2, 16), "fewer than 1048576 tokens a sample, got 1048576"),
-        ((9, 1000, 1000, 12, 64), None),
+        ((1, 10_000, 10, 12, 64), "at most 4294967296 scores of time and channel a sample, this one has 12012000000"),
+        ((1, 10_000, 1, 12, 64), None),
+        ((9, 300, 300, 12, 64), None),
     ],
     ids=str,
 )
