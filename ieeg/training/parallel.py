@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -23,6 +23,8 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 _COLUMNS = ("attention.query", "attention.key", "attention.value", "attention.time_key", "attention.channel_key")
 _PLAN = {name: ColwiseParallel() for name in (*_COLUMNS, "mlp.gate", "mlp.up")}
 _PLAN |= {name: RowwiseParallel() for name in ("attention.output", "mlp.down")}
+# What a training calls beside the model itself; weights outside of the blocks are gathered for them too.
+_METHODS = ("encode", "encode_onward", "decode", "predict", "classify")
 _BIASES = ("content_bias", "time_bias", "channel_bias")
 
 
@@ -36,7 +38,8 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
     mesh : DeviceMesh
         With an axis "data", or "tensor", or both in this order.
     precision : MixedPrecisionPolicy, optional
-        Of the sharded weights, such as ``MixedPrecisionPolicy(torch.bfloat16, torch.float32)``.
+        Of the sharded weights, such as ``MixedPrecisionPolicy(torch.bfloat16, torch.float32,
+        cast_forward_inputs=False)``: signals stay float32 until they are embedded.
 
     Returns
     -------
@@ -68,6 +71,8 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
     if "data" in axes:
         for part in (*model.stack.blocks, model):
             fully_shard(part, mesh=mesh["data"], mp_policy=precision or MixedPrecisionPolicy())
+        for method in _METHODS:
+            register_fsdp_forward_method(model, method)
     return model
 
 

@@ -31,7 +31,9 @@ def batch() -> tuple[Tensor, Tensor]:
 def step(network: MVPFormer, signal: Tensor, mask: Tensor) -> tuple[float, float]:
     """One step of AdamW; the loss and the norm of the gradient before it was clipped."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
-    loss = network.predict_next(signal, token_mask=mask).square().mean()
+    embeddings = network.encode(signal, mask)  # as pretraining does; the second half goes through `forward`
+    features = network.decode(embeddings, token_mask=mask)
+    loss = network.predict(features).square().mean() + (network.predict_next(signal) - 0.1).square().mean()
     loss.backward()
     norm = clip_gradients(network.parameters(), NORM)
     optimizer.step()

@@ -49,7 +49,7 @@ def state_bytes(parameters: float, block: float, strategy: str, gpus: int) -> fl
     """Weights, gradients and AdamW's moments of one GPU, in float32, and the strategy's buffers."""
     if strategy == "ddp":  # gradients once more, in the buckets that are reduced
         return parameters * (16 if gpus == 1 else 20)
-    if strategy == "deepspeed_stage_2":  # gradients and moments divided
+    if strategy == "ZeRO, stage 2":  # gradients and moments divided
         return parameters * (4 + 12 / gpus)
     return parameters * 16 / gpus + 2 * 8 * block  # fsdp: all divided; two blocks' weights and gradients whole
 

@@ -199,11 +199,11 @@ def _arithmetic(
             ),
         ]
         for size in configs
-        for strategy in ("ddp", "deepspeed_stage_2", "fsdp")
+        for strategy in ("ddp", "ZeRO, stage 2", "fsdp")
     ]
     yield _table(["", "strategy", *(f"state, {g} GPU" for g in GPUS), "a window", "checkpointing"], rows)
     if "M" in configs:
-        state = state_bytes(parameters["M"], blocks["M"], "deepspeed_stage_2", PAPER_GPUS)
+        state = state_bytes(parameters["M"], blocks["M"], "ZeRO, stage 2", PAPER_GPUS)
         each = window * activation_bytes(fits["M"], configs["M"], "bfloat16", checkpointing=False)
         yield from _paper_budget(window * flop["M"], window, (0.9 * MEMORY["80 GB"] - state) / each, parameters)
     yield (

@@ -266,11 +266,10 @@ def test_two_processes(folder, tmp_path, monkeypatch):
     MVPFormer.from_pretrained(output / "model")
 
 
-@pytest.mark.parametrize(("strategy", "message"), [("fsdp", "FSDP"), ("deepspeed_stage_2", "deepspeed|DeepSpeed")])
-def test_strategy_reaches_the_trainer(folder, tmp_path, capsys, strategy, message):
-    """Neither runs here: FSDP needs a GPU, DeepSpeed a package. That they say so shows that they were asked."""
-    assert main(command(folder, tmp_path / "run", "--trainer.strategy", strategy)) == 1
-    assert re.search(message, capsys.readouterr().err)
+def test_strategy_reaches_the_trainer(folder, tmp_path, capsys):
+    """Lightning's FSDP does not run here, for it needs a GPU. That it says so shows that it was asked."""
+    assert main(command(folder, tmp_path / "run", "--trainer.strategy", "fsdp")) == 1
+    assert "FSDP" in capsys.readouterr().err
 
 
 def test_fsdp_divides_the_model_by_blocks(folder, tmp_path, capsys, monkeypatch):
@@ -363,7 +362,7 @@ def test_training_is_as_the_paper_states_it(name):
     assert model["architecture"]["context"] == 100
     assert settings["data"]["balance"] == "none"
     assert (trainer["precision"], trainer["max_steps"], trainer["num_nodes"]) == ("bf16-mixed", 1_200_000, 1)
-    assert name == "s" or trainer["strategy"] == "deepspeed_stage_2"
+    assert name == "s" or trainer["strategy"] == "fsdp"
 
 
 def test_our_settings_change_the_papers_and_nothing_else():
