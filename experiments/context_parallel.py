@@ -138,8 +138,9 @@ def markdown(record: dict[str, Any]) -> str:
     lines = [
         f"One sample of T = {first['segments']} segments and C = {first['channels']} channels, {first['heads']} heads, "
         f"{first['kv_heads']} for keys and values, {first['head_dim']} wide, float32. KiB that all processes together "
-        "sent to others, and the part of what sending all keys and values to all processes, and their gradients back, "
-        "would take. Difference: the largest of output and gradients from one process, over the largest number there.",
+        "sent to others, and the part of what sending all keys and values to all processes, and their gradients "
+        "back, would take. Difference: the largest of output and gradients from one process, over the largest number "
+        "there.",
         "",
         "| processes | content within | last segment dense | causal | forward | backward | of sending all | difference |",
         "|--:|--:|---|---|--:|--:|--:|--:|",

@@ -22,7 +22,8 @@ HUB = Path(__file__).parents[2] / "kernels_hub"
 @pytest.fixture(scope="module")
 def builder() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hub_builder", HUB / "build.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
