@@ -142,7 +142,7 @@ def markdown(record: dict[str, Any]) -> str:
         "back, would take. Difference: the largest of output and gradients from one process, over the largest number "
         "there.",
         "",
-        "| processes | content within | last segment dense | causal | forward | backward | of sending all | difference |",
+        "| processes | content within | dense last segment | causal | forward | backward | of all | difference |",
         "|--:|--:|---|---|--:|--:|--:|--:|",
     ]
     for row in record["rows"]:
