@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 _COLUMNS = ("attention.query", "attention.key", "attention.value", "attention.time_key", "attention.channel_key")
-_PLAN = {name: ColwiseParallel() for name in (*_COLUMNS, "mlp.gate", "mlp.up")}
+_PLAN: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in (*_COLUMNS, "mlp.gate", "mlp.up")}
 _PLAN |= {name: RowwiseParallel() for name in ("attention.output", "mlp.down")}
 # What a training calls beside the model itself; weights outside of the blocks are gathered for them too.
 _METHODS = ("encode", "encode_onward", "decode", "predict", "classify")
