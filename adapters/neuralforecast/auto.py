@@ -5,69 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import optuna
 from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions, RayOptions
 from neuralforecast.losses.pytorch import MAE
 from optuna.study import MaxTrialsCallback
-from optuna.trial import TrialState
-from ray import tune
-from sqlalchemy.exc import DBAPIError
 from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+from mvpa_ts.adapters.neuralforecast.search_space import SPACE, for_ray, space_of
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
+from mvpa_ts.adapters.neuralforecast.studies import FINISHED, check_outcome, fingerprint, opened
 from mvpa_ts.adapters.neuralforecast.trials import TimeIsUpError, TrialWatch
-from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors, opened_database
+from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors
 
 _log = logging.getLogger(__name__)
-
-
-_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-class _Range(NamedTuple):
-    low: float
-    high: float
-    log: bool = False
-
-
-# What is searched, in one place for both backends: a list of choices or a range.
-_SPACE: dict[str, list[Any] | _Range] = {
-    "hidden_size": [16, 32, 64],
-    "encoder_layers": [1, 2, 3],
-    "dropout": _Range(0.0, 0.5),
-    "head_dropout": _Range(0.0, 0.6),
-    "learning_rate": _Range(1e-4, 1e-2, log=True),
-    "linear_learning_rate": _Range(1e-3, 5e-2, log=True),
-    "weight_averaging": [None, 0.9, 0.99],
-    "channel_vectors": [False, True],
-    "channel_order": [None, "correlation"],
-    "windows_batch_size": [32, 64, 128],
-    "max_steps": [500, 1000, 2000],
-    "random_seed": list(range(1, 11)),
-}
-
-
-def _space(h: int) -> dict[str, list[Any] | _Range]:
-    return {"input_size": [h, 2 * h, 4 * h], **_SPACE}
-
-
-def _for_ray(space: dict[str, list[Any] | _Range]) -> dict[str, Any]:
-    return {
-        name: tune.choice(values)
-        if isinstance(values, list)
-        else (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
-        for name, values in space.items()
-    }
 
 
 class AutoMVPA(BaseAuto):
@@ -126,7 +83,7 @@ class AutoMVPA(BaseAuto):
     2
     """
 
-    default_config = _for_ray(_SPACE)
+    default_config = for_ray(SPACE)
     optuna_options: Any
     callbacks: Any
     _watch: TrialWatch | None = None
@@ -183,9 +140,9 @@ class AutoMVPA(BaseAuto):
     @classmethod
     def get_default_config(cls, h: int, backend: str, n_series: int) -> Any:
         """The search space for a horizon: a function of a trial with "optuna", a dict with "ray"."""
-        space = _space(h)
+        space = space_of(h)
         if backend == "ray":
-            return {**_for_ray(space), "n_series": n_series}
+            return {**for_ray(space), "n_series": n_series}
 
         def config(trial: Any) -> dict[str, Any]:
             suggested: dict[str, Any] = {"n_series": n_series}
@@ -214,7 +171,7 @@ class AutoMVPA(BaseAuto):
 
     def _optuna_tune_model(self, **search: Any) -> optuna.Study:
         """Resume the study of this search, or begin it; `search` is what the host's method takes."""
-        facts = _fingerprint(search["dataset"], search["val_size"], search["test_size"])
+        facts = fingerprint(search["dataset"], search["val_size"], search["test_size"])
         chosen = {
             "storage": self.storage,
             "study_name": self.study_name or self._study_name(facts),
@@ -225,7 +182,7 @@ class AutoMVPA(BaseAuto):
         storage = chosen["storage"]
         url = storage if isinstance(storage, str) else getattr(storage, "url", None)
         with named_errors(url), at_work(url) as begin:
-            study, chosen["storage"] = _opened({"direction": "minimize", **chosen}, facts)
+            study, chosen["storage"] = opened({"direction": "minimize", **chosen}, facts)
             begin(study)
             if study.user_attrs["panel"] != facts:
                 warnings.warn(
@@ -233,7 +190,7 @@ class AutoMVPA(BaseAuto):
                     "finished",
                     stacklevel=2,
                 )
-            finished = len(study.get_trials(deepcopy=False, states=_FINISHED))
+            finished = len(study.get_trials(deepcopy=False, states=FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
             options, callbacks = self.optuna_options, self.callbacks
@@ -242,7 +199,7 @@ class AutoMVPA(BaseAuto):
             self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
             self.callbacks = [
                 *(callbacks or []),
-                MaxTrialsCallback(search["num_samples"], states=_FINISHED),
+                MaxTrialsCallback(search["num_samples"], states=FINISHED),
             ]  # of all workers
             self._watch = TrialWatch(search["time_budget"])
             watched = {"config": self._watch.noting(search["config"])}
@@ -251,7 +208,7 @@ class AutoMVPA(BaseAuto):
                 study = super()._optuna_tune_model(**{**search, **watched, "num_samples": missing})
             finally:
                 self.optuna_options, self.callbacks, self._watch = options, callbacks, None
-        _check_outcome(study)
+        check_outcome(study)
         return study
 
     def _fit_model(
@@ -277,16 +234,6 @@ class AutoMVPA(BaseAuto):
         return f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}"
 
 
-def _check_outcome(study: optuna.Study) -> None:
-    trials = study.get_trials(deepcopy=False)
-    losses = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
-    if not any(math.isfinite(loss) for loss in losses):
-        raise ValueError(
-            f"no trial of study {study.study_name!r} has a finite validation loss ({len(trials)} trials, {len(losses)} "
-            "finished): training diverged or was cut short; lower learning_rate in config, or give more time_budget"
-        )
-
-
 def _with_series(config: Any, n_series: int) -> Any:
     def completed(chosen: dict[str, Any]) -> dict[str, Any]:
         positions = chosen.get("channel_positions")
@@ -295,33 +242,6 @@ def _with_series(config: Any, n_series: int) -> Any:
         return {**chosen, **known, "n_series": n_series}
 
     return (lambda trial: completed(config(trial))) if callable(config) else completed(config)
-
-
-def _fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
-    digest = hashlib.blake2b(f"{val_size} {test_size} {list(dataset.temporal_cols)}".encode(), digest_size=10)
-    digest.update(np.ascontiguousarray(getattr(dataset, "indptr", [])).tobytes())
-    for tensor in (getattr(dataset, "temporal", None), dataset.static):
-        if tensor is not None:
-            digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
-    return digest.hexdigest()
-
-
-def _opened(options: dict[str, Any], facts: str, attempts: int = 6) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
-    """The study, begun if it is new, and its storage; tried again where another worker begins at the same moment."""
-    for attempt in range(1, attempts + 1):
-        try:
-            storage = options["storage"] or optuna.storages.InMemoryStorage()
-            if isinstance(storage, str):
-                storage = opened_database(storage)
-            study = optuna.create_study(**{**options, "storage": storage})
-            if "panel" not in study.user_attrs:
-                study.set_user_attr("panel", facts)
-            return study, storage
-        except (DBAPIError, optuna.exceptions.StorageInternalError):
-            if attempt == attempts:
-                raise
-            time.sleep(0.2 * attempt)
-    raise AssertionError("unreachable")
 
 
 register("AutoMVPA", MVPA)

@@ -15,6 +15,7 @@ from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
 from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
+_OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
 # Options with parameters of single series, which no other series has.
 _OF_SINGLE_SERIES = ("cycle_per_series", "individual", "bounded")
 
@@ -37,6 +38,15 @@ class Fitting(SeriesKnowledge):
     hparams: Any
     trainer_kwargs: dict[str, Any]
     _training: ForecasterTraining
+
+    @classmethod
+    def load(cls, path: Any, allow_pickle: bool = False, trust_remote: bool = False, **options: Any) -> Any:
+        """As the host loads a model; what `finetune` takes, such as `max_steps`, may be given here too.
+
+        `NeuralForecast.load` hands its options on to this.
+        """
+        changes = {name: options.pop(name) for name in _OF_FINETUNE if name in options}
+        return super().load(path, allow_pickle, trust_remote, **options).finetune(**changes)  # type: ignore[misc]
 
     def finetune(
         self,

@@ -19,7 +19,7 @@ def scaled_by_host(loss: nn.Module) -> bool:
 
 
 def flattened(output: Tensor, loss: nn.Module) -> Tensor:
-    """[B, h, N, m] to the [B, h, N·m] that `loss.domain_map` takes apart again.
+    """[B, h, N, m] to the [B, h, N·m] that `loss.domain_map` takes apart.
 
     Distributions split it into parameters first, all other losses (ISQF and the mixtures too) into series first.
     """

@@ -69,7 +69,7 @@ class WeightAveraging:
 
 
 class PathRates:
-    """Mix-in for a model of the host: a learning rate for each path, and one cycle of both by default.
+    """Mix-in for a model of the host: a learning rate for each path, and a single cycle of both by default.
 
     The cycle is taken where the host is told of no schedule: neither `lr_scheduler` nor `num_lr_decays`.
     """
@@ -100,25 +100,25 @@ class PathRates:
                 if not name.startswith("network.")
             ],
         )
-        chosen = self.optimizer or torch.optim.Adam
+        kind = self.optimizer or torch.optim.Adam
 
-        @wraps(chosen)
+        @wraps(kind)
         def grouped(params: Any, **settings: Any) -> torch.optim.Optimizer:
-            return chosen(groups, **settings)
+            return kind(groups, **settings)
 
-        self.optimizer, given = grouped, self.optimizer
+        self.optimizer, before = grouped, self.optimizer
         try:
             configured = super().configure_optimizers()  # type: ignore[misc]
         finally:
-            self.optimizer = given
+            self.optimizer = before
         optimizer = configured["optimizer"]
         if self.lr_scheduler is None and self.num_lr_decays <= 0:
             configured["lr_scheduler"]["scheduler"] = one_cycle(optimizer, self.max_steps)
             return configured
         # A warm-up may begin at zero for both; what it multiplies differs.
         rates = {group.get("initial_lr", group["lr"]) for group in optimizer.param_groups}
-        chosen_apart = self.linear_learning_rate not in (None, self.learning_rate)
-        if len(groups) > len(rates) and chosen_apart:
+        rates_differ = self.linear_learning_rate not in (None, self.learning_rate)
+        if len(groups) > len(rates) and rates_differ:
             raise ValueError(
                 f"lr_scheduler {self.lr_scheduler.__name__} sets one rate for all weights, which leaves "
                 f"linear_learning_rate ({self.linear_learning_rate}) without effect: give it a list of two rates, "

@@ -99,9 +99,6 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     channel_vectors : bool
         Learn for each series a vector that says which others it reads in the linear path. For panels whose order tells
         little. Series that were not there in training have none and are read by their distance.
-    channel_levels : bool
-        Let the linear path read how far the level of a series differs from its mean in training. For series whose mean
-        does not drift.
     shuffle_channels : bool
         Train on random channel orders.
     ridge : float, optional
@@ -192,7 +189,6 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
         channel_vectors: bool = False,
-        channel_levels: bool = DEFAULT["channel_levels"],
         shuffle_channels: bool = DEFAULT["shuffle_channels"],
         ridge: float | None = None,
         cycle_strength: float = _TRAINING.cycle_strength,
@@ -244,7 +240,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         if host_scales or scaler != "identity":
             wanted = {
                 "bounded": bounded, "level_reversion": level_reversion, "ridge": ridge is not None,
-                "frequency_weight": frequency_weight > 0.0, "channel_levels": channel_levels,
+                "frequency_weight": frequency_weight > 0.0,
             }  # fmt: skip
             check_units(wanted, loss, scaler_type, exclude_insample_y)
 
@@ -284,7 +280,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             num_heads=n_heads, mlp_dim=linear_hidden_size, num_layers=encoder_layers, components=components,
             channel_distance=channel_distance, max_channels=max_channels, mixing_heads=mixing_heads,
             covariate_maps=covariate_maps, channel_window=channel_window,
-            channel_vectors=n_series if channel_vectors else None, channel_levels=channel_levels,
+            channel_vectors=n_series if channel_vectors else None,
             position_size=len(positions[0][1]) if positions else 0, dropout=dropout, attention_dropout=attn_dropout,
             head_dropout=head_dropout, num_outputs=self.loss.outputsize_multiplier, cycle_length=cycle_length,
             cycle_channels=n_series if cycle_per_series else None, phase_weights=phase_weights,
@@ -305,7 +301,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         Parameters
         ----------
         name : str, default "base"
-            A forecaster that the package holds, or a folder of one's own.
+            A forecaster that the package holds, or a folder with another one.
         h : int
             Steps to forecast.
 

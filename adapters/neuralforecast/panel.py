@@ -189,14 +189,14 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | s
         return
     if len(dataset) != len(channel_order):
         raise ValueError(f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}")
-    found = ids(dataset)
-    if found is not None and set(found) != set(channel_order):
-        strange = sorted(repr(name) for name in set(channel_order) ^ set(found))
+    names = ids(dataset)
+    if names is not None and set(names) != set(channel_order):
+        strange = sorted(repr(name) for name in set(channel_order) ^ set(names))
         raise ValueError(f"channel_order must hold the ids of the panel; not in both: {listed(strange)}")
-    if found is not None and found != sorted(found):
+    if names is not None and names != sorted(names):
         raise ValueError(
             f"channel_order needs a unique_id that sorts by name, got categories in the order "
-            f"{listed([repr(name) for name in found])}: make unique_id a column of strings"
+            f"{listed([repr(name) for name in names])}: make unique_id a column of strings"
         )
 
 

@@ -12,8 +12,8 @@ from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
-               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions", "channel_vectors",
-               "channel_levels")  # fmt: skip
+               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions",
+               "channel_vectors")  # fmt: skip
 
 
 class PretrainedMVPA(MVPA):
@@ -27,7 +27,7 @@ class PretrainedMVPA(MVPA):
     h : int
         Steps to forecast. Up to 64 come from one pass, more by paths.
     base : str, default "base"
-        Name of the shipped forecaster, or a folder of one's own.
+        Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
         Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
     n_series : int, optional
@@ -87,7 +87,7 @@ class PretrainedMVPA(MVPA):
         levels = _levels(self.loss)
         if levels is None:
             raise ValueError(
-                f"loss must be one of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
+                f"loss must be that of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
                 f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
             )
         self._reads_units = False  # it standardises every series itself
@@ -117,7 +117,7 @@ class _Quantiles(nn.Module):
         super().__init__()
         self.network, self.horizon, self.ordered = network, horizon, ordered
         self.levels = sorted(set(levels))
-        self.place = [self.levels.index(level) for level in levels]
+        self.columns = [self.levels.index(level) for level in levels]
         # As the parent's network has it; nothing is trained by it.
         self.config = network.config
 
@@ -129,7 +129,7 @@ class _Quantiles(nn.Module):
             horizon=self.horizon,
             levels=self.levels,
             ordered=self.ordered,
-        )[..., self.place]
+        )[..., self.columns]
 
 
 def _levels(loss: nn.Module) -> tuple[float, ...] | None:

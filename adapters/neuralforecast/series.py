@@ -58,8 +58,8 @@ class ShownSeries:
     @property
     def inputs(self) -> dict[str, Tensor]:
         """Arguments of `ForecastingNetwork.forward`."""
-        given = {"series": self.vectors, "positions": self.positions, "units": self.units}
-        return {name: tensor for name, tensor in given.items() if tensor is not None}
+        inputs = {"series": self.vectors, "positions": self.positions, "units": self.units}
+        return {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
     def to(self, device: torch.device) -> ShownSeries:
         """The same on a device."""
@@ -150,7 +150,7 @@ class SeriesKnowledge:
     def _positions(self, names: list[Any] | None, count: int) -> Tensor:
         """Coordinates of the host's series, [N, k], counted from their middle."""
         assert self.channel_positions is not None
-        known: dict[Any, list[float]] = {name: place for name, place in self.channel_positions}  # noqa: C416
+        known: dict[Any, list[float]] = {name: point for name, point in self.channel_positions}  # noqa: C416
         names = sorted(known) if names is None else names
         if missing := [repr(name) for name in names if name not in known]:
             raise ValueError(
@@ -186,7 +186,7 @@ def checked_order(order: Sequence[Any] | str | None, n_series: int | None) -> li
     Raises
     ------
     ValueError
-        A series is named twice, or there are other than `n_series`.
+        A series is named twice, or the list does not hold `n_series` of them.
     """
     if order is None or (isinstance(order, str) and order == CORRELATION):
         return order
@@ -231,9 +231,9 @@ def checked_positions(positions: Any) -> Positions | None:
     rows = [np.atleast_1d(np.asarray(position, dtype=float)) for _, position in pairs]
     sizes = {row.shape: name for name, row in zip(names, rows, strict=True)}
     if not rows or len(sizes) > 1 or rows[0].ndim != 1 or not len(rows[0]):
-        found = ", ".join(f"shape {shape} of {name!r}" for shape, name in sizes.items()) or "no series"
+        shapes = ", ".join(f"shape {shape} of {name!r}" for shape, name in sizes.items()) or "no series"
         raise ValueError(
-            f"channel_positions must hold one or more coordinates of each series, of all as many, got {found}"
+            f"channel_positions must hold one or more coordinates of each series, of all as many, got {shapes}"
         )
     for name, row in zip(names, rows, strict=True):
         if not np.isfinite(row).all():

@@ -39,9 +39,9 @@ def opened_database(url: str) -> RDBStorage:
 def at_work(url: str | None) -> Iterator[Callable[[optuna.Study], None]]:
     """Be a worker of the search in a database; gives a function to call once the study is open.
 
-    The function draws the trials of killed workers again where no other worker is there. For files of SQLite a lock on
-    ``<database>.lock`` tells, which the system gives free when a process ends, however it ends. For servers, and where
-    other workers go on, heartbeats tell after some minutes.
+    The function draws the trials of killed workers again where no other worker is at work. For files of SQLite a lock
+    on ``<database>.lock`` tells, which the system gives free when a process ends, however it ends. For servers, and
+    where other workers go on, heartbeats tell after some minutes.
     """
     try:
         import fcntl
@@ -101,10 +101,10 @@ def named_errors(url: str | None) -> Iterator[None]:
 
 
 def _make_whole(path: Path) -> None:
-    """Make an empty database beside its place and move it there.
+    """Make an empty database under another name, then rename it.
 
-    A process killed while Optuna makes the tables would leave some without their indices. Two studies of one name could
-    then be made, and the search would never open again.
+    A process killed while Optuna makes the tables would leave some without their indices. Optuna could
+    then make two studies of the same name, and the search would never open again.
     """
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from optuna.trial import TrialState
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-from mvpa_ts.adapters.neuralforecast.auto import _opened
+from mvpa_ts.adapters.neuralforecast.studies import opened
 from mvpa_ts.adapters.neuralforecast.workers import at_work, opened_database
 
 FIXED = {
@@ -145,7 +145,7 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
 
 def begin(url: str, barrier: Any) -> None:
     barrier.wait()
-    _opened({"storage": url, "study_name": "same", "load_if_exists": True}, "facts")
+    opened({"storage": url, "study_name": "same", "load_if_exists": True}, "facts")
 
 
 def test_workers_that_begin_at_the_same_moment(url: str):

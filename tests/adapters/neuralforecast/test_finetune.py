@@ -40,6 +40,16 @@ def test_another_panel_and_another_number_of_steps(panel, tmp_path, monkeypatch,
     pd.testing.assert_frame_equal(again.predict(panel(series)), loaded.predict(panel(series)))
 
 
+def test_steps_may_be_given_to_load(panel, tmp_path):
+    forecaster = fitted(panel)
+    forecaster.save(str(tmp_path / "first"), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path / "first"), max_steps=3, n_series=2)
+    assert (loaded.models[0].max_steps, loaded.models[0].hparams["n_series"]) == (3, 2)
+    loaded.fit(panel(2))
+    with pytest.raises(TypeError, match=r"Unexpected keyword arguments .*: steps"):
+        NeuralForecast.load(str(tmp_path / "first"), steps=3)
+
+
 def test_the_rate_of_the_linear_path_keeps_its_ratio():
     model = MVPA(6, 12, 2, learning_rate=1e-3, linear_learning_rate=1e-2)
     assert model.finetune(learning_rate=1e-4).linear_learning_rate == pytest.approx(1e-3)

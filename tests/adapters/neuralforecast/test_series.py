@@ -116,11 +116,9 @@ def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
 
 
 def test_options_need_the_heads_of_the_linear_path(tiny: Callable):
-    for option in ({"channel_positions": shaft()}, {"channel_vectors": True}, {"channel_levels": True}):
+    for option in ({"channel_positions": shaft()}, {"channel_vectors": True}):
         with pytest.raises(ValueError, match=f"{next(iter(option))} needs mixing_heads of at least 1"):
             tiny(mixing_heads=0, **option)
-    with pytest.raises(ValueError, match="channel_levels needs windows in the units of the series"):
-        tiny(channel_levels=True, loss=DistributionLoss("Normal"))
 
 
 def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.DataFrame:

@@ -1,0 +1,43 @@
+"""What AutoMVPA searches by default."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ray import tune
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+    log: bool = False
+
+
+# What is searched, in one place for both backends: a list of choices or a range.
+SPACE: dict[str, list[Any] | Range] = {
+    "hidden_size": [16, 32, 64],
+    "encoder_layers": [1, 2, 3],
+    "dropout": Range(0.0, 0.5),
+    "head_dropout": Range(0.0, 0.6),
+    "learning_rate": Range(1e-4, 1e-2, log=True),
+    "linear_learning_rate": Range(1e-3, 5e-2, log=True),
+    "weight_averaging": [None, 0.9, 0.99],
+    "channel_vectors": [False, True],
+    "channel_order": [None, "correlation"],
+    "windows_batch_size": [32, 64, 128],
+    "max_steps": [500, 1000, 2000],
+    "random_seed": list(range(1, 11)),
+}
+
+
+def space_of(h: int) -> dict[str, list[Any] | Range]:
+    return {"input_size": [h, 2 * h, 4 * h], **SPACE}
+
+
+def for_ray(space: dict[str, list[Any] | Range]) -> dict[str, Any]:
+    return {
+        name: tune.choice(values)
+        if isinstance(values, list)
+        else (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
+        for name, values in space.items()
+    }
