@@ -6,8 +6,8 @@ missing, the mask says so; nothing is truncated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,8 @@ class Windows:
     limits : Tensor, shape (windows, 2), optional
         Rows [low, high) of each window whose observed values are targets. None: every value is one, also where
         nothing was observed, as published tables count.
+    of_channels : mapping of str to Tensor, shape (C, ...)
+        What the network is told of each channel in every window: `positions` and `series`, as its `forward` has them.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class Windows:
     features: Tensor | None = None
     positions: Tensor | None = None
     limits: Tensor | None = None
+    of_channels: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -148,14 +151,16 @@ class Windows:
     def channels(self, order: Tensor | slice) -> Windows:
         """The channels in another order, or some of them."""
         observed = None if self.observed is None else self.observed[:, order]
-        return replace(self, values=self.values[:, order], observed=observed)
+        told = {name: rows[order] for name, rows in self.of_channels.items()}
+        return replace(self, values=self.values[:, order], observed=observed, of_channels=told)
 
     def to(self, device: str | torch.device) -> Windows:
         """The same windows with their tensors on a device."""
         moved: dict[str, Any] = {
             name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
         }
-        return replace(self, **moved)
+        told = {name: rows.to(device) for name, rows in self.of_channels.items()}
+        return replace(self, **moved, of_channels=told)
 
     def complete(self) -> Windows:
         """The windows without a missing value."""
@@ -182,7 +187,8 @@ class Windows:
         ------
         inputs : dict
             What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), `future`
-            (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
+            (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing. With `of_channels`, those
+            too.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
             Which targets count; None: all.
@@ -214,6 +220,7 @@ class Windows:
             "phase": starts if self.positions is None else self.positions[starts],
             "future": future,
             "units": values.new_tensor([[0.0, 1.0]]).expand(values.shape[2], 2),
+            **self.of_channels,
         }
         return inputs, values[:, L:], counted
 

@@ -78,6 +78,10 @@ class Augmentation:
         return moved.masked_fill(~observed, 0.0), observed
 
 
+UNCHANGED = Augmentation(warp=0.0, crop=0.0, scale=0.0, noise=0.0, cut=0.0, channel_dropout=0.0)
+"""Leaves every series as it is."""
+
+
 def mixed(
     x: Tensor, mask: Tensor, target: Tensor, strength: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ class ClassificationConfig:
     Attributes
     ----------
     num_channels, num_classes : int
+        One class stands for a regression: the network gives one number in place of logits.
     length : int
         Steps of the longest training series. Longer and shorter series are accepted.
     token_channels : int
@@ -66,10 +67,9 @@ class ClassificationConfig:
 
     def __post_init__(self) -> None:
         keep_whole(
-            self, 1, "num_channels", "length", "token_channels", "tokens", "positions", "width", "conv_kernel", "dim",
-            "num_heads", "mlp_dim", "num_layers",
+            self, 1, "num_channels", "num_classes", "length", "token_channels", "tokens", "positions", "width",
+            "conv_kernel", "dim", "num_heads", "mlp_dim", "num_layers",
         )  # fmt: skip
-        keep_whole(self, 2, "num_classes")
         keep_whole(self, 0, "conv_layers", "kernel_features")
         for taps in (self.conv_kernel, *self.stem_kernels):
             if taps < 1 or not taps % 2:
@@ -82,6 +82,11 @@ class ClassificationConfig:
                 raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
             object.__setattr__(self, "kernel_weight", float(self.kernel_weight))
         object.__setattr__(self, "components", checked_components(self.components))
+
+    @property
+    def regression(self) -> bool:
+        """Whether the network gives one number in place of logits."""
+        return self.num_classes == 1
 
     @property
     def channels(self) -> int:

@@ -1,10 +1,11 @@
-"""A trained classifier: networks, the scaler they were trained behind, and their files."""
+"""A trained classifier or regressor: networks, the scaler they were trained behind, and their files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,13 +17,10 @@ from mvpa_ts.classification.network import ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, batches, checked_series
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
 
-_FORMAT = "mvpa-ts classifier 1"
-_FILES = ("classifier.json", "classifier.safetensors")
-
 
 @dataclass
-class FittedClassifier:
-    """Networks whose probabilities are averaged, and the scaler of the data they were trained on.
+class FittedNetworks:
+    """Networks whose outputs are averaged, and the scaler of the data they were trained on.
 
     Attributes
     ----------
@@ -31,13 +29,10 @@ class FittedClassifier:
     networks : list of ClassificationNetwork
     """
 
+    kind: ClassVar[str]
     config: ClassificationConfig
     scaler: Scaler
     networks: list[ClassificationNetwork]
-
-    def predict_proba(self, series: Sequence[np.ndarray]) -> np.ndarray:
-        """Probabilities [n, K] of series [C, L_i], NaN = missing; raises ValueError as `checked_series` does."""
-        return self._read(series, lambda network, x, mask: network(x, mask).softmax(-1), mean=True)
 
     def embed(self, series: Sequence[np.ndarray]) -> np.ndarray:
         """Features [n, D] of the MVPA path, those of several networks side by side."""
@@ -60,17 +55,19 @@ class FittedClassifier:
         return torch.cat(found).numpy()
 
     def to_files(self, folder: str | Path) -> None:
-        """Write `classifier.json` and `classifier.safetensors` into a folder, which is made if need be."""
+        """Write a JSON and a safetensors file, named after `kind`, into a folder, which is made if need be."""
+        own = {name: value for name, value in vars(self).items() if name not in ("config", "scaler", "networks")}
         description = {
-            "format": _FORMAT,
+            "format": f"mvpa-ts {self.kind} 1",
             "config": asdict(self.config),
             "scaler": asdict(self.scaler),
             "num_networks": len(self.networks),
+            **own,
         }
-        save_model(nn.ModuleList(self.networks), description, folder, names=_FILES)
+        save_model(nn.ModuleList(self.networks), description, folder, names=_files(self.kind))
 
     @classmethod
-    def from_files(cls, folder: str | Path) -> FittedClassifier:
+    def from_files(cls, folder: str | Path) -> Self:
         """Read what `to_files` wrote; nothing in the files is executed.
 
         Raises
@@ -81,8 +78,10 @@ class FittedClassifier:
             The folder holds something else, or weights that do not fit the description; every tensor that is missing,
             unexpected or of another shape is named.
         """
-        path, weights = (Path(folder) / name for name in _FILES)
-        description = read_description(path, _FORMAT, "config", "scaler", "num_networks")
+        path, weights = (Path(folder) / name for name in _files(cls.kind))
+        own = [field.name for field in fields(cls) if field.name not in ("config", "scaler", "networks")]
+        description = read_description(path, f"mvpa-ts {cls.kind} 1", "config", "scaler", "num_networks", *own)
+        check_numbers([description[name] for name in own], None, f"{path}: {' and '.join(own)}")
         config = read_fields(ClassificationConfig, description["config"], path)
         tensors, count = read_weights(weights), description["num_networks"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -94,4 +93,39 @@ class FittedClassifier:
         scaler = read_fields(Scaler, description["scaler"], path)
         for values in (scaler.location, scaler.scale):
             check_numbers(values, config.num_channels, f"{path}: scaler")
-        return cls(config, scaler, [network.eval() for network in networks])  # type: ignore[misc]
+        return cls(config, scaler, [network.eval() for network in networks], *(description[name] for name in own))  # type: ignore[misc]
+
+
+@dataclass
+class FittedClassifier(FittedNetworks):
+    """Networks whose probabilities are averaged."""
+
+    kind: ClassVar[str] = "classifier"
+
+    def predict_proba(self, series: Sequence[np.ndarray]) -> np.ndarray:
+        """Probabilities [n, K] of series [C, L_i], NaN = missing; raises ValueError as `checked_series` does."""
+        return self._read(series, lambda network, x, mask: network(x, mask).softmax(-1), mean=True)
+
+
+@dataclass
+class FittedRegressor(FittedNetworks):
+    """Networks whose numbers are averaged.
+
+    Attributes
+    ----------
+    target_location, target_scale : float
+        Mean and deviation of the targets in training.
+    """
+
+    kind: ClassVar[str] = "regressor"
+    target_location: float
+    target_scale: float
+
+    def predict(self, series: Sequence[np.ndarray]) -> np.ndarray:
+        """Numbers [n] of series [C, L_i], NaN = missing; raises ValueError as `checked_series` does."""
+        standard = self._read(series, lambda network, x, mask: network(x, mask), mean=True)
+        return standard[:, 0] * self.target_scale + self.target_location
+
+
+def _files(kind: str) -> tuple[str, str]:
+    return f"{kind}.json", f"{kind}.safetensors"

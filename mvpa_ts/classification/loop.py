@@ -108,20 +108,36 @@ class ClassificationTraining:
 
 @dataclass(frozen=True)
 class Part:
-    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1."""
+    """Standardised series x [n, L, C], their mask, and labels [n] in 0 … num_classes − 1, or numbers for one class."""
 
     x: Tensor
     mask: Tensor
     labels: Tensor
     num_classes: int
 
-    def rows(self, rows: np.ndarray) -> Part:
+    def rows(self, rows: np.ndarray | Tensor) -> Part:
         """Some of the series."""
         return Part(self.x[rows], self.mask[rows], self.labels[rows], self.num_classes)
 
+    @property
+    def regression(self) -> bool:
+        """Whether the labels are numbers."""
+        return self.num_classes == 1
+
+    def targets(self, smoothing: float = 0.0) -> Tensor:
+        """What the network's outputs are compared with, [n, num_classes]: shares of classes, or the numbers."""
+        if self.regression:
+            return self.labels[:, None]
+        one_hot = F.one_hot(self.labels, self.num_classes).float()
+        return one_hot * (1 - smoothing) + smoothing / self.num_classes
+
+    def weights(self, class_weights: Tensor) -> Tensor:
+        """What each series counts, [n]."""
+        return torch.ones(len(self.labels)) if self.regression else class_weights[self.labels]
+
     def class_weights(self, kind: str | tuple[float, ...] | None) -> Tensor:
         """What a series of each class counts; "balanced": the classes count the same."""
-        if kind is None:
+        if kind is None or self.regression:
             return torch.ones(self.num_classes)
         if isinstance(kind, tuple):
             return torch.tensor(kind, dtype=torch.float32)
@@ -138,7 +154,7 @@ def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, 
     forms += [training.kernel_augmentation(part.x, part.mask, generator) for _ in range(copies)]
     device = path.weight.device
     x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
-    weights = part.class_weights(training.class_weights)[part.labels]
+    weights = part.weights(part.class_weights(training.class_weights))
     return path.fit(x, mask, part.labels.to(device), weights.to(device), copies=len(forms), seed=seed)
 
 
@@ -159,7 +175,7 @@ def train_network(
     network : nn.Module
         Maps x [B, L, C] and mask [B, L, C] to logits [B, K].
     part, held : Part
-        What is trained on; and what the step with the smallest cross-entropy is chosen on, None: the last step.
+        What is trained on; and what the step with the smallest loss is chosen on, None: the last step.
     training : ClassificationTraining
         Its schedule spans `training.steps` (None: `steps`), so that fewer `steps` repeat the beginning of a longer run.
     steps : int
@@ -198,14 +214,13 @@ def train_network(
         while len(order) < training.batch_size:
             order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
         rows, order = order[: training.batch_size], order[training.batch_size :]
-        x, mask = training.augmentation(part.x[rows], part.mask[rows], generator)
-        target = F.one_hot(part.labels[rows], part.num_classes).float()
+        batch = part.rows(rows)
+        x, mask = training.augmentation(batch.x, batch.mask, generator)
+        target = batch.targets(training.label_smoothing)
         if training.mixup:
             x, target = mixed(x, mask, target, training.mixup, generator)
-        target = target * (1 - training.label_smoothing) + training.label_smoothing / part.num_classes
-        log_probability = network.train()(x.to(device), mask.to(device)).log_softmax(-1)
-        losses = -(target.to(device) * log_probability).sum(1)
-        loss = (losses * class_weights[part.labels[rows]].to(device)).mean()
+        losses = series_losses(network.train()(x.to(device), mask.to(device)), target.to(device))
+        loss = (losses * batch.weights(class_weights).to(device)).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
@@ -237,10 +252,19 @@ def train_network(
 
 
 def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:
-    """Cross-entropy and accuracy."""
-    outputs = logits(network, part)
-    loss = F.cross_entropy(outputs, part.labels, class_weights).item()
-    return loss, (outputs.argmax(1) == part.labels).double().mean().item()
+    """Loss and accuracy: cross-entropy and the share of right labels; of numbers squared error and R²."""
+    outputs, weights = logits(network, part), part.weights(class_weights)
+    loss = (series_losses(outputs, part.targets()) * weights).sum() / weights.sum()
+    if part.regression:
+        return loss.item(), 1.0 - loss.item() / max(part.labels.var(correction=0).item(), 1e-12)
+    return loss.item(), (outputs.argmax(1) == part.labels).double().mean().item()
+
+
+def series_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Loss of each series, [n]: cross-entropy of logits [n, K] against shares of classes, squared error for K = 1."""
+    if outputs.shape[1] == 1:
+        return (outputs - targets).square().sum(1)
+    return -(targets * outputs.log_softmax(-1)).sum(1)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from mvpa_ts.classification.views import series_views
 
 
 class ClassificationNetwork(nn.Module):
-    """Logits of the classes of each series, from two paths that are averaged in probability.
+    """Logits of the classes of each series, from two paths that are averaged in probability; or one number.
 
     The MVPA path reads tokens (segments × channels) from a convolutional stem with bidirectional MVPA blocks and pools
     them. The fixed-kernel path is a ridge classifier on shares of positive responses to fixed kernels; it is fitted in
@@ -53,13 +53,19 @@ class ClassificationNetwork(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series x [B, L, C], True = observed in mask [B, L, C], to logits [B, num_classes].
 
+        With one class that is a number, the average of the paths' numbers.
+
         What x holds where nothing was observed does not matter, and steps missing at the end change nothing. Raises
         ValueError where x or mask does not fit.
         """
-        attended = self.attention(x, mask).log_softmax(-1)
-        if self.kernels is None:
+        attended = self.attention(x, mask)
+        convolved = None if self.kernels is None else self.kernels(x, mask)
+        if self.config.regression:
+            return attended if convolved is None else torch.lerp(attended, convolved, self.kernel_share)
+        attended = attended.log_softmax(-1)
+        if convolved is None:
             return attended
-        convolved = self.kernels(x, mask).log_softmax(-1)
+        convolved = convolved.log_softmax(-1)
         return torch.logaddexp(attended + torch.log1p(-self.kernel_share), convolved + self.kernel_share.log())
 
     def embed(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ridge classification in closed form, its penalty and temperature chosen by leaving one series out."""
+"""Ridge classification and regression in closed form, the penalty chosen by leaving one series out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARPNESS = torch.logspace(-1, 2, 61, dtype=torch.float64)
 
 
 class Ridge(NamedTuple):
-    """Weight [K, P] and bias [K] of logits; logits [n, K] of series that were left out, and their cross-entropy."""
+    """Weight [K, P] and bias [K] of logits; logits [n, K] of series that were left out, and their loss."""
 
     weight: Tensor
     bias: Tensor
@@ -23,10 +23,11 @@ class Ridge(NamedTuple):
 
 
 def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes: int, copies: int = 1) -> Ridge:
-    """Logits whose softmax is calibrated.
+    """Logits whose softmax is calibrated, or, for one class, numbers.
 
     The targets are ±1. The scores are multiplied by a factor; it and the penalty have the smallest cross-entropy over
-    the series when each is left out with all of its copies. That follows from one eigendecomposition of the smaller
+    the series when each is left out with all of its copies. Numbers are their own targets, their factor is 1 and their
+    loss the squared error. What is left out follows from one eigendecomposition of the smaller
     Gram matrix: leaving rows g out changes their residuals from r to (I − H)⁻¹ r, where H is the block of the hat
     matrix at g.
 
@@ -34,7 +35,8 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     ----------
     features : Tensor, shape (copies · n, P)
         Standardised; all series, then a copy of all, and so on.
-    labels : integer Tensor, shape (n,)
+    labels : Tensor, shape (n,)
+        Classes, or, for one class, numbers.
     weights : Tensor, shape (n,)
         What each series counts; their mean does not matter.
     num_classes : int
@@ -52,7 +54,9 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
     [0, 0, 1, 1]
     """
     rows, share = features.double(), (weights / weights.sum() / copies).double().repeat(copies)[:, None]
-    target = 2.0 * F.one_hot(labels, num_classes).double().repeat(copies, 1) - 1.0
+    regression = num_classes == 1
+    target = labels.double()[:, None] if regression else 2.0 * F.one_hot(labels, num_classes).double() - 1.0
+    target = target.repeat(copies, 1)
     row_mean, target_mean = (share * rows).sum(0), (share * target).sum(0)
     root = (share * len(rows)).sqrt()
     X, Y = (rows - row_mean) * root, (target - target_mean) * root  # [copies · n, P], [copies · n, K]
@@ -74,8 +78,11 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
         hat = (by_series * shrinkage) @ by_series.mT + intercept @ intercept.mT
         residual = torch.linalg.solve(torch.eye(copies).to(hat) * (1 + 1e-9) - hat, residual)
         scores = target[first] - residual[:, 0] / root[first].clamp(min=1e-12)
-        for factor in _SHARPNESS.tolist():
-            losses = F.cross_entropy(scores * factor, labels, reduction="none")
+        for factor in [1.0] if regression else _SHARPNESS.tolist():
+            if regression:
+                losses = (scores - target[first]).square().sum(1)
+            else:
+                losses = F.cross_entropy(scores * factor, labels, reduction="none")
             if (loss := (losses * share[first, 0]).sum().item() * copies) < smallest:
                 smallest, penalty, sharpness, left_out = loss, candidate, factor, scores * factor
     coefficients = projected / (values + penalty)[:, None]

@@ -1,4 +1,4 @@
-"""Fit a classifier to a panel: networks with a validation part held out, and the share of their two paths."""
+"""Fit a classifier or a regressor to a panel: networks with a part held out for validation, and the paths' shares."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts.classification.augmentation import UNCHANGED
 from mvpa_ts.classification.configuration import ClassificationConfig
-from mvpa_ts.classification.fitted import FittedClassifier
-from mvpa_ts.classification.loop import ClassificationTraining, Part, fit_kernels, logits, train_network
+from mvpa_ts.classification.fitted import FittedClassifier, FittedRegressor
+from mvpa_ts.classification.loop import (
+    ClassificationTraining,
+    Part,
+    fit_kernels,
+    logits,
+    series_losses,
+    train_network,
+)
 from mvpa_ts.classification.network import AttentionPath, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 
 _PRIOR = 4.0
+_STRATA, _STRATUM = 5, 4  # parts by size that a validation part of numbers is drawn from, and the fewest series of one
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,8 @@ class Progress:
     loss : float
         Of the last batch.
     validation_loss, validation_accuracy : float or None
-        Of the averaged weights; None where nothing is held out.
+        Of the averaged weights; None where nothing is held out. For numbers the loss is the squared error, in units of
+        their variance, and R² stands for the accuracy.
     averaged : nn.Module
         The path that is being trained, with its averaged weights; to be read only.
     """
@@ -106,8 +116,72 @@ def fit_classifier(
     training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
         raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        return _fit(arrays, targets.astype(np.int64), config, training, seed, progress or _silent, device)
+    scaler, networks = _fit(arrays, torch.as_tensor(targets.astype(np.int64)), targets, config, training, seed,
+                            progress or _silent, device)  # fmt: skip
+    return FittedClassifier(config, scaler, networks)
+
+
+def fit_regressor(
+    series: Sequence[np.ndarray],
+    targets: Sequence[float] | np.ndarray,
+    *,
+    config: ClassificationConfig | None = None,
+    training: ClassificationTraining | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    device: str = "cpu",
+) -> FittedRegressor:
+    """Train networks that give a number for each series; all else is as in `fit_classifier`.
+
+    The numbers are standardised. The loss is the squared error; label smoothing and class weights do not apply.
+
+    Parameters
+    ----------
+    series, seed, progress, device
+        As in `fit_classifier`.
+    targets : sequence of float, shape (n,)
+    config : ClassificationConfig, optional
+        Of one class.
+    training : ClassificationTraining, optional
+        Default: series are not changed, for speed or size may be what the number measures.
+
+    Raises
+    ------
+    ValueError
+        The panel is empty or malformed (see `checked_series`), targets are not n finite numbers, or `config` is for
+        another number of channels or for classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_regressor
+    >>> steps, rates = np.arange(24), np.linspace(0.5, 1.5, 12)
+    >>> series = [np.sin(steps * rate)[None] for rate in rates]
+    >>> fitted = fit_regressor(series, rates, training=ClassificationTraining(steps=5))
+    >>> fitted.predict(series).shape
+    (12,)
+    """
+    arrays, values = checked_series(series), np.asarray(targets)
+    if values.shape != (len(arrays),) or values.dtype.kind not in "fiub" or not np.isfinite(values).all():
+        raise ValueError(
+            f"targets must be {len(arrays)} finite numbers, one a series, got {values.dtype} {values.shape}"
+        )
+    values = values.astype(np.float64)
+    if config is None:
+        config = ClassificationConfig(len(arrays[0]), 1, max(one.shape[1] for one in arrays))
+    if config.num_channels != len(arrays[0]):
+        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(arrays[0])})")
+    if not config.regression:
+        raise ValueError(f"config.num_classes must be 1 for a regression, got {config.num_classes}")
+    if training is None:
+        training = ClassificationTraining(augmentation=UNCHANGED, kernel_copies=0)
+    training = training.for_panel(len(arrays))
+    location, scale = float(values.mean()), float(values.std()) or 1.0
+    standard = torch.as_tensor((values - location) / scale, dtype=torch.float32)
+    strata = max(1, min(_STRATA, len(values) // _STRATUM))
+    strata_of = values.argsort().argsort() * strata // len(values)
+    scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress or _silent, device)
+    return FittedRegressor(config, scaler, networks, location, scale)
 
 
 def _silent(progress: Progress) -> None:
@@ -147,17 +221,33 @@ def _checked_config(
 
 def _fit(
     series: list[np.ndarray],
-    labels: np.ndarray,
+    labels: Tensor,
+    strata: np.ndarray,
     config: ClassificationConfig,
     training: ClassificationTraining,
     seed: int,
     progress: Callable[[Progress], None],
     device: str,
-) -> FittedClassifier:
-    splits = [stratified_split(labels, training.validation, seed + index) for index in range(training.num_networks)]
+) -> tuple[Scaler, list[ClassificationNetwork]]:
+    """The scaler and the networks; validation parts are drawn from each stratum."""
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        return _fit_networks(series, labels, strata, config, training, seed, progress, device)
+
+
+def _fit_networks(
+    series: list[np.ndarray],
+    labels: Tensor,
+    strata: np.ndarray,
+    config: ClassificationConfig,
+    training: ClassificationTraining,
+    seed: int,
+    progress: Callable[[Progress], None],
+    device: str,
+) -> tuple[Scaler, list[ClassificationNetwork]]:
+    splits = [stratified_split(strata, training.validation, seed + index) for index in range(training.num_networks)]
     # One scaler for all networks; it has not seen what the first one is validated on.
     scaler = Scaler.fit([series[row] for row in splits[0][0]])
-    whole = Part(*scaler.padded(series), torch.as_tensor(labels), config.num_classes)
+    whole = Part(*scaler.padded(series), labels, config.num_classes)
     assert training.steps is not None  # set by `for_panel`
     networks, most = [], training.steps
     steps, share = most, None
@@ -184,22 +274,27 @@ def _fit(
             if share is not None:
                 network.kernel_share.fill_(share)
         networks.append(network)
-    return FittedClassifier(config, scaler, networks)
+    return scaler, networks
 
 
 def kernel_share(
     path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
 ) -> float:
-    """Share of the fixed-kernel path with the smallest cross-entropy over what was held out.
+    """Share of the fixed-kernel path with the smallest loss over what was held out.
 
     Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
     logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
     """
-    weight = held.class_weights(training.class_weights)[held.labels]
-    probabilities = logits(path, held).softmax(1), left_out.cpu().softmax(1)
-    attended, convolved = (one.gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for one in probabilities)
+    weight = held.weights(held.class_weights(training.class_weights))
+    outputs = logits(path, held), left_out.cpu()
     shares = torch.arange(1, 20) / 20
-    losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
+    if held.regression:
+        mixtures = torch.lerp(outputs[0], outputs[1], shares[:, None, None])  # [shares, n, 1]
+        losses = torch.stack([series_losses(mixture, held.targets()) for mixture in mixtures]) * weight
+    else:
+        probabilities = (logit.softmax(1).gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for logit in outputs)
+        attended, convolved = probabilities
+        losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
     return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,20 +38,29 @@ class FittedForecaster:
         Of the features, from training.
     feature_names : tuple or None
         Of the features, in the network's order, where whoever trained it says so.
+    channel_names : tuple or None
+        Of the channels in training, in the network's order, where whoever trained it says so.
     """
 
     network: ForecastingNetwork
     levels: tuple[float, ...]
     feature_scaling: Scaling | None = None
     feature_names: tuple[Any, ...] | None = None
+    channel_names: tuple[Any, ...] | None = None
 
     @property
     def config(self) -> ForecastingConfig:
         """Sizes of the network."""
         return self.network.config
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps of a version without names of channels."""
+        self.__dict__.update({"channel_names": None, **state})
+
     @torch.no_grad()
-    def predict(self, series: Series, scaling: Scaling | None = None) -> np.ndarray:
+    def predict(
+        self, series: Series, scaling: Scaling | None = None, of_channels: Mapping[str, Tensor] | None = None
+    ) -> np.ndarray:
         """Quantiles of the steps after the series' last row, shape (h, C, Q).
 
         Parameters
@@ -61,6 +70,8 @@ class FittedForecaster:
             are not used; missing ones are masked.
         scaling : Scaling, optional
             Of the series in training; by default that of the series itself.
+        of_channels : mapping of str to Tensor, optional
+            `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
         """
         config = self.config
         if config.future_size and (
@@ -75,7 +86,7 @@ class FittedForecaster:
             horizon=config.horizon,
             feature_scaling=self.feature_scaling,
         )
-        inputs, _, _ = next(window.batches(1))
+        inputs, _, _ = next(replace(window, of_channels=of_channels or {}).batches(1))
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -88,6 +99,7 @@ class FittedForecaster:
             "levels": self.levels,
             "feature_scaling": scaling and {name: values.tolist() for name, values in asdict(scaling).items()},
             "feature_names": names,
+            "channel_names": self.channel_names,
         }
         save_model(self.network, description, folder, names=_FILES)
 
@@ -113,20 +125,28 @@ class FittedForecaster:
         levels = checked_levels(description["levels"])
         if config.num_outputs != len(levels):
             raise ValueError(f"{path}: levels must be {config.num_outputs}, as num_outputs says, got {len(levels)}")
-        scaling, names = description["feature_scaling"], description["feature_names"]
+        scaling = description["feature_scaling"]
         if scaling is not None:
             if not isinstance(scaling, dict) or scaling.keys() != {"location", "scale"}:
                 raise ValueError(f"{path}: feature_scaling must hold location and scale, got {scaling!r:.100}")
             for values in scaling.values():
                 check_numbers(values, config.future_size, f"{path}: feature_scaling")
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise ValueError(f"{path}: feature_names must be a list of names, got {names!r:.100}")
         return cls(
             network.eval(),
             levels,
             scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
-            None if names is None else tuple(names),
+            _names(description, "feature_names", path),
+            _names(description, "channel_names", path),
         )
+
+
+def _names(description: Mapping[str, Any], field: str, path: Path) -> tuple[Any, ...] | None:
+    names = description.get(field)
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, (str, int, float)) for name in names):
+        raise ValueError(f"{path}: {field} must be a list of names, got {names!r:.100}")
+    return tuple(names)
 
 
 def fit_forecaster(
@@ -137,6 +157,7 @@ def fit_forecaster(
     levels: Sequence[float] = LEVELS,
     scalings: Sequence[Scaling] | None = None,
     start: FittedForecaster | None = None,
+    of_channels: Mapping[str, Tensor] | None = None,
     seed: int = 0,
     device: str = "cpu",
     progress: Callable[[int, float], None] | None = None,
@@ -157,6 +178,8 @@ def fit_forecaster(
         One a series; by default each series is scaled by itself.
     start : FittedForecaster, optional
         Go on from a copy of this network instead of a new one; it keeps its scaling of the features.
+    of_channels : mapping of str to Tensor, optional
+        `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
     seed : int
         Two runs on the CPU with the same seed and number of threads agree to the bit. The global generators are left
         as they were.
@@ -198,6 +221,7 @@ def fit_forecaster(
     if not training.validation_fraction:
         del windows["validation"]
     for part, chosen in windows.items():
+        windows[part] = replace(chosen, of_channels=of_channels or {})
         if trained and not len(chosen):
             rows = [len(one.values) for one in series]
             raise ValueError(f"series ({rows} rows) leave no {_PARTS[part]} window with an observed target")
