@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,12 @@ import pandas as pd
 from sklearn.utils import check_random_state
 from sktime.classification.base import BaseClassifier
 
-from mvpa_ts.adapters import host_words
+from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.classification import (
-    Augmentation,
-    ClassificationConfig,
-    ClassificationTraining,
-    FittedClassifier,
-    Progress,
-    fit_classifier,
-)
 from mvpa_ts.files import write_bytes
 
-_DEFAULT = ClassificationConfig(1, 2, 1)
-_TRAINING = ClassificationTraining()
-_UNCHANGED = Augmentation(warp=0.0, crop=0.0, scale=0.0, noise=0.0, cut=0.0, channel_dropout=0.0)
-_HOST_NAMES = {  # of ClassificationTraining's fields
-    "steps": "max_steps",
-    "validation": "validation_fraction",
-    "evaluate_every": "validate_every",
-    "class_weights": "class_weight",
-}
 
-
-class MVPAClassifier(BaseClassifier):
+class MVPAClassifier(PanelEstimator, BaseClassifier):
     """Multi-variate parallel attention for sktime: classes of series of any length, with gaps, in many channels.
 
     Parameters
@@ -84,48 +65,38 @@ class MVPAClassifier(BaseClassifier):
     """
 
     _tags = {  # noqa: RUF012
-        "authors": "mvpa-ts developers",
-        "maintainers": "mvpa-ts developers",
-        "python_dependencies": ["torch"],
-        "X_inner_mtype": "df-list",
-        "y_inner_mtype": "numpy1D",
-        "capability:multivariate": True,
-        "capability:unequal_length": True,
-        "capability:missing_values": True,
+        **PANEL_TAGS,
         "capability:predict_proba": True,
         "capability:class_weight": True,
-        "capability:categorical_in_X": False,
-        "capability:random_state": True,
-        "property:randomness": "derandomized",
     }
 
     def __init__(
         self,
-        dim: int = _DEFAULT.dim,
-        num_heads: int = _DEFAULT.num_heads,
-        mlp_dim: int = _DEFAULT.mlp_dim,
-        num_layers: int = _DEFAULT.num_layers,
-        width: int = _DEFAULT.width,
-        conv_layers: int = _DEFAULT.conv_layers,
-        tokens: int = _DEFAULT.tokens,
-        components: Sequence[str] = _DEFAULT.components,
-        dropout: float = _DEFAULT.dropout,
-        attention_dropout: float = _DEFAULT.attention_dropout,
-        head_dropout: float = _DEFAULT.head_dropout,
-        kernel_features: int = _DEFAULT.kernel_features,
-        kernel_weight: float | None = _DEFAULT.kernel_weight,
-        max_steps: int | None = _TRAINING.steps,
-        batch_size: int = _TRAINING.batch_size,
-        learning_rate: float = _TRAINING.learning_rate,
-        weight_decay: float = _TRAINING.weight_decay,
-        label_smoothing: float = _TRAINING.label_smoothing,
-        mixup: float = _TRAINING.mixup,
+        dim: int = 64,
+        num_heads: int = 4,
+        mlp_dim: int = 128,
+        num_layers: int = 2,
+        width: int = 32,
+        conv_layers: int = 2,
+        tokens: int = 64,
+        components: Sequence[str] = ("content", "time", "channel"),
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        head_dropout: float = 0.3,
+        kernel_features: int = 5000,
+        kernel_weight: float | None = None,
+        max_steps: int | None = None,
+        batch_size: int = 32,
+        learning_rate: float = 0.003,
+        weight_decay: float = 0.05,
+        label_smoothing: float = 0.1,
+        mixup: float = 0.0,
         augment: bool = True,
-        validation_fraction: float = _TRAINING.validation,
-        validate_every: int = _TRAINING.evaluate_every,
-        patience: int = _TRAINING.patience,
-        num_networks: int = _TRAINING.num_networks,
-        refit: bool = _TRAINING.refit,
+        validation_fraction: float = 0.2,
+        validate_every: int = 25,
+        patience: int = 6,
+        num_networks: int = 2,
+        refit: bool = True,
         class_weight: str | dict[Any, float] | None = None,
         random_state: Any = None,
         device: str = "cpu",
@@ -162,68 +133,23 @@ class MVPAClassifier(BaseClassifier):
         self.verbose = verbose
         super().__init__()
 
-    def _check_input(self, X: Any, y: Any = None, **options: Any) -> Any:
-        if hasattr(X, "__len__") and not len(X):  # the host stumbles over it
-            raise ValueError("X must hold at least one series, got none")
-        return super()._check_input(X, y, **options)
-
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPAClassifier:
-        series = _arrays(X)
-        config = replace(
-            _DEFAULT,
-            num_channels=len(series[0]),
-            num_classes=len(self.classes_),
-            length=max(one.shape[1] for one in series),
-            dim=self.dim,
-            num_heads=self.num_heads,
-            mlp_dim=self.mlp_dim,
-            num_layers=self.num_layers,
-            width=self.width,
-            conv_layers=self.conv_layers,
-            tokens=self.tokens,
-            components=self.components,  # type: ignore[arg-type]
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            head_dropout=self.head_dropout,
-            kernel_features=self.kernel_features,
-            kernel_weight=self.kernel_weight,
-        )
-        class_weights = self._class_weights()
-        with host_words(_HOST_NAMES):
-            training = replace(
-                _TRAINING,
-                steps=self.max_steps,
-                batch_size=self.batch_size,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                label_smoothing=self.label_smoothing,
-                mixup=self.mixup,
-                augmentation=_TRAINING.augmentation if self.augment else _UNCHANGED,
-                validation=self.validation_fraction,
-                evaluate_every=self.validate_every,
-                patience=self.patience,
-                num_networks=self.num_networks,
-                refit=self.refit,
-                kernel_copies=_TRAINING.kernel_copies if self.augment else 0,
-                class_weights=class_weights,
-            )
+        from mvpa_ts.adapters.sktime.parameters import checked_device
+        from mvpa_ts.classification import fit_classifier
+
+        series, parameters = arrays(X), self.get_params()
+        config = network_config(parameters, series, len(self.classes_))
+        training = training_of(parameters, label_smoothing=self.label_smoothing, class_weights=self._class_weights())
         seed = int(check_random_state(self.random_state).randint(2**31))
-        labels = np.searchsorted(self.classes_, y)
         with progress_bar(self.verbose) as bar:
-
-            def show(now: Progress) -> None:
-                label = f"network {now.network}/{now.num_networks}"
-                facts = {"loss": now.loss, "validation": now.validation_loss, "accuracy": now.validation_accuracy}
-                bar(label, now.step, now.steps, **facts)
-
             self.fitted_ = fit_classifier(
                 series,
-                labels,
+                np.searchsorted(self.classes_, y),
                 config=config,
                 training=training,
                 seed=seed,
-                progress=show,
-                device=self.device,
+                progress=shown(bar, "accuracy"),
+                device=checked_device(self.device),
             )
         return self
 
@@ -244,15 +170,9 @@ class MVPAClassifier(BaseClassifier):
     def _predict_proba(self, X: list[pd.DataFrame]) -> np.ndarray:
         return self.fitted_.predict_proba(self._known(X))
 
-    def embed(self, X: Any) -> np.ndarray:
-        """Features of each series from before the last layer, shape (n, D), for any panel that `predict` takes."""
-        fitted = self._one_classifier("embed")
-        return fitted.embed(self._known(self._check_convert_X_for_predict(X)))
-
     def to_files(self, folder: str | Path) -> None:
         """Write networks, scaler and classes as safetensors and JSON; parameters of training stay behind."""
-        fitted = self._one_classifier("to_files")
-        fitted.to_files(folder)
+        self._fitted_networks("to_files").to_files(folder)
         classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
         write_bytes(Path(folder) / "classes.json", json.dumps(classes).encode())
 
@@ -262,31 +182,17 @@ class MVPAClassifier(BaseClassifier):
 
         `parameters` are those of the constructor, for a later `fit`.
         """
+        from mvpa_ts.classification import FittedClassifier
+
         classifier = cls(**parameters)
         classifier.fitted_ = FittedClassifier.from_files(folder)
-        found = json.loads((Path(folder) / "classes.json").read_text())
-        classifier.classes_ = np.array(found["classes"], dtype=found["dtype"])
+        classes = json.loads((Path(folder) / "classes.json").read_text())
+        classifier.classes_ = np.array(classes["classes"], dtype=classes["dtype"])
         classifier.n_classes_ = len(classifier.classes_)
         classifier._class_dictionary = {label: index for index, label in enumerate(classifier.classes_)}
         classifier._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
         classifier._is_fitted = True
         return classifier
-
-    def _one_classifier(self, method: str) -> FittedClassifier:
-        self.check_is_fitted()
-        if not hasattr(self, "fitted_"):
-            raise ValueError(f"{method} needs a fit on one column y with two classes or more: there is no network")
-        fitted: FittedClassifier = self.fitted_
-        return fitted
-
-    def _known(self, X: list[pd.DataFrame]) -> list[np.ndarray]:
-        """The series, if they have the channels of fit."""
-        series = _arrays(X)
-        channels = self.fitted_.config.num_channels
-        for row, one in enumerate(series):
-            if len(one) != channels:
-                raise ValueError(f"X must have the {channels} channels of fit, got {len(one)} in series {row}")
-        return series
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
@@ -303,14 +209,3 @@ class MVPAClassifier(BaseClassifier):
                 "class_weight": "balanced",
             },
         ]
-
-
-def _arrays(X: list[pd.DataFrame]) -> list[np.ndarray]:
-    """Series [C, L]."""
-    series = [one.to_numpy(float).T for one in X]
-    for row, one in enumerate(series):
-        if np.isinf(one).any():
-            raise ValueError(f"X must be finite, or NaN where missing, got inf in series {row}")
-        if np.isnan(one).all():
-            raise ValueError(f"X must hold a value of each series, got none in series {row}: leave it out")
-    return series

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.utils import check_random_state
 from sktime.datatypes import update_data
-from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.frames import columns_of, frequency_of, panel_of, position_of, regular, series_of
-from mvpa_ts.adapters.sktime.parameters import network_config, training_of
+from mvpa_ts.adapters.sktime.columns import Columns, arranged, plain
+from mvpa_ts.adapters.sktime.frames import columns_of, frequency_of, position_of, regular, series_of
+from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, training_of
+from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows, last_step
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
-from mvpa_ts.forecasting.quantiles import LEVELS, quantiles_at
-from mvpa_ts.forecasting.training import ForecasterTraining
-from mvpa_ts.windows import Scaling, Series
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
 
-_DEFAULT = ForecastingConfig(1, 48)
-_TRAINING = ForecasterTraining()
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.fitted import FittedForecaster
+    from mvpa_ts.windows import Scaling, Series
+
+_FINETUNE_STEPS = 50
+# Beyond the trained quantiles, so that a distribution has tails.
+_TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(BaseForecaster):
+class MVPAForecaster(Pretraining, BaseForecaster):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -38,10 +40,19 @@ class MVPAForecaster(BaseForecaster):
         that precede the last horizon.
     patch_length, patch_stride : int, optional
         Steps in a token and between tokens; by default 24, at most half of `input_size`, and half of that.
-    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, dropout,
-    attention_dropout, head_dropout, shuffle_channels
-        As in `ForecastingConfig`. The columns of `y` are the channels, in their order; `channel_window` must be smaller
-        than their number.
+    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, mixing_heads,
+    channel_levels, dropout, attention_dropout, head_dropout, shuffle_channels
+        As in `ForecastingConfig`. The columns of `y` are the channels; `channel_window` must be smaller than their
+        number.
+    channel_order : list or "correlation", optional
+        The columns in an order in which neighbours belong together, or "correlation", which finds one in the rows of
+        `fit`. By default the columns come as they are, or along the line of `channel_positions` of one coordinate.
+    channel_positions : dict, table or pairs, optional
+        Coordinates of each column (a depth; latitude and longitude), by which the linear path reads other columns
+        instead of by their order. More columns than `y` has do no harm: new ones can be fitted to later.
+    channel_vectors : bool
+        Learn for each column which others it reads, for columns whose order tells little. Vectors are kept by name. A
+        column that was not there in training has none and is read by its distance or position.
     sp : int, optional
         Seasonal periodicity: steps of a learnable cycle. None learns none.
     phase_weights : bool
@@ -60,8 +71,13 @@ class MVPAForecaster(BaseForecaster):
     max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
     frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
         As in `ForecasterTraining`, where the first is `steps`.
-    finetune_steps : int
+    pretrained : str or path, optional
+        "base", the forecaster that the package ships, or a folder of another: it forecasts without training. Only
+        `channel_order` (neighbours then count as such), `finetune_steps`, `learning_rate` and `random_state` can be set
+        beside it, and `X` is not read.
+    finetune_steps : int, optional
         Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights alone.
+        By default 50, and 0 with `pretrained`.
     random_state : int, RandomState or None
         Two fits on the CPU with the same number agree to the bit.
     device : str
@@ -89,7 +105,7 @@ class MVPAForecaster(BaseForecaster):
     _tags = {  # noqa: RUF012
         "authors": "mvpa-ts developers",
         "maintainers": "mvpa-ts developers",
-        "python_dependencies": ["torch"],
+        "python_dependencies": ["mvpa-ts", "torch"],
         "y_inner_mtype": "pd.DataFrame",
         "X_inner_mtype": "pd.DataFrame",
         "requires-fh-in-fit": True,
@@ -114,38 +130,44 @@ class MVPAForecaster(BaseForecaster):
         input_size: int | None = None,
         patch_length: int | None = None,
         patch_stride: int | None = None,
-        dim: int = _DEFAULT.dim,
-        num_heads: int = _DEFAULT.num_heads,
-        mlp_dim: int = _DEFAULT.mlp_dim,
-        num_layers: int = _DEFAULT.num_layers,
-        components: Sequence[str] = _DEFAULT.components,
-        channel_distance: str = _DEFAULT.channel_distance,
-        max_channels: int = _DEFAULT.max_channels,
-        channel_window: int | None = _DEFAULT.channel_window,
-        dropout: float = _DEFAULT.dropout,
-        attention_dropout: float = _DEFAULT.attention_dropout,
-        head_dropout: float = _DEFAULT.head_dropout,
-        shuffle_channels: bool = _DEFAULT.shuffle_channels,
+        dim: int = 32,
+        num_heads: int = 4,
+        mlp_dim: int = 64,
+        num_layers: int = 1,
+        components: Sequence[str] = ("content", "time", "channel"),
+        channel_distance: str = "signed",
+        max_channels: int = 32,
+        channel_window: int | None = None,
+        mixing_heads: int = 12,
+        channel_order: Sequence[Any] | str | None = None,
+        channel_positions: Any = None,
+        channel_vectors: bool = False,
+        channel_levels: bool = False,
+        dropout: float = 0.3,
+        attention_dropout: float = 0.0,
+        head_dropout: float = 0.5,
+        shuffle_channels: bool = False,
         sp: int | None = None,
-        phase_weights: bool = _DEFAULT.phase_weights,
+        phase_weights: bool = False,
         individual: bool = False,
-        level_reversion: bool = _DEFAULT.level_reversion,
+        level_reversion: bool = False,
         bounded: bool = False,
-        quantiles: Sequence[float] = LEVELS,
-        max_steps: int = _TRAINING.steps,
-        batch_size: int = _TRAINING.batch_size,
-        learning_rate: float = _TRAINING.learning_rate,
-        linear_learning_rate: float | None = _TRAINING.linear_learning_rate,
-        weight_decay: float = _TRAINING.weight_decay,
-        weight_averaging: float | None = _TRAINING.weight_averaging,
-        horizon_decay: float = _TRAINING.horizon_decay,
-        frequency_weight: float = _TRAINING.frequency_weight,
-        ridge: float | None = _TRAINING.ridge,
-        cycle_strength: float = _TRAINING.cycle_strength,
-        reversion_strength: float = _TRAINING.reversion_strength,
-        validation_fraction: float = _TRAINING.validation_fraction,
-        patience: int | None = _TRAINING.patience,
-        finetune_steps: int = 50,
+        quantiles: Sequence[float] = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975),
+        max_steps: int = 500,
+        batch_size: int = 256,
+        learning_rate: float = 0.006,
+        linear_learning_rate: float | None = None,
+        weight_decay: float = 0.0,
+        weight_averaging: float | None = 0.99,
+        horizon_decay: float = 0.0,
+        frequency_weight: float = 0.0,
+        ridge: float | None = None,
+        cycle_strength: float = 0.5,
+        reversion_strength: float = 0.25,
+        validation_fraction: float = 0.0,
+        patience: int | None = None,
+        pretrained: str | Path | None = None,
+        finetune_steps: int | None = None,
         random_state: Any = None,
         device: str = "cpu",
         verbose: bool = False,
@@ -161,6 +183,11 @@ class MVPAForecaster(BaseForecaster):
         self.channel_distance = channel_distance
         self.max_channels = max_channels
         self.channel_window = channel_window
+        self.mixing_heads = mixing_heads
+        self.channel_order = channel_order
+        self.channel_positions = channel_positions
+        self.channel_vectors = channel_vectors
+        self.channel_levels = channel_levels
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.head_dropout = head_dropout
@@ -184,79 +211,45 @@ class MVPAForecaster(BaseForecaster):
         self.reversion_strength = reversion_strength
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.pretrained = pretrained
         self.finetune_steps = finetune_steps
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
         super().__init__()
         self._y = self._X = None  # for those who switch the host's own store on
+        if pretrained is not None:  # the shipped network reads the series alone
+            self.set_tags(**{"capability:exogenous": False, "capability:pretrain": False})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps of a version that lacked some parameters."""
+        self.__dict__.update({**self.get_param_defaults(), **state})
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon) -> MVPAForecaster:
-        horizon = _last_step(fh, self.cutoff)
-        pretrained: FittedForecaster | None = getattr(self, "pretrained_", None)
-        if pretrained is not None:
-            _check_pretrained(pretrained, horizon, y, X)
-            if self.bounded != (pretrained.config.bounded_channels is not None):
-                raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")
-            if X is not None and pretrained.feature_names is not None:
-                X = columns_of(X, list(pretrained.feature_names))
-        self._cur_y, self._cur_X, self._frequency = y, X, frequency_of(y.index)
-        self._features = None if X is None else list(X.columns)
-        series = self._series(y, X)
+        from mvpa_ts.windows import Scaling
+
+        horizon = last_step(fh, self.cutoff)
+        start: FittedForecaster | None = getattr(self, "pretrained_", None)
+        X = self._checked_features(start, horizon, y, X)
         if empty := list(y.columns[y.isna().all()]):
             raise ValueError(f"y must hold a value in each column, got none in {empty}")
+        self._cur_y, self._cur_X, self._frequency = y, X, _checked_frequency(y.index)
+        self._features = None if X is None else list(X.columns)
+        self._columns = arranged(y, self.get_params(), start)
+        series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
-        if pretrained is None:
-            _check_rows(len(series.values), horizon)
+        if self.pretrained is not None:
+            check_parameters(self.get_params(), self.get_param_defaults())
+            shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
+            self.fitted_: Any = self._finetuned(shipped, series)
+        elif start is None:
+            check_rows(len(series.values), horizon)
             config = network_config(self.get_params(), [series], horizon)
-            self.fitted_ = self._train([series], config, self.max_steps, "fit")
-            return self
-        if self.finetune_steps:
-            _check_rows(len(series.values), pretrained.config.horizon)
-        self.fitted_ = self._train([series], pretrained.config, self.finetune_steps, "fit", start=pretrained)
-        return self
-
-    def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> MVPAForecaster:
-        """Train one network on all series of a panel; `fit` goes on from it.
-
-        Parameters
-        ----------
-        y : panel in a format of sktime
-        X : None
-            sktime hands no columns of a panel to `pretrain`.
-        fh : relative forecasting horizon
-            Sets how many steps the network forecasts.
-
-        Raises
-        ------
-        ValueError
-            X is given, fh is not, or fh counts from no step.
-        """
-        if X is not None:
-            raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
-        return super().pretrain(y, fh=fh)
-
-    def _pretrain(
-        self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
-    ) -> MVPAForecaster:
-        if fh is None:
-            raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
-        horizon = _last_step(fh, None)
-        series = panel_of(y, X)
-        _check_rows(max(len(one.values) for one in series), horizon)
-        self.pretrained_ = self._train(
-            series, network_config(self.get_params(), series, horizon), self.max_steps, "pretrain"
-        )
-        return self
-
-    def _pretrain_update(
-        self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
-    ) -> MVPAForecaster:
-        start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
-        if start is None:
-            return self._pretrain(y, X, fh)
-        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh, None), y, X)
-        self.pretrained_ = self._train(panel_of(y, X), start.config, self.max_steps, "pretrain", start=start)
+            self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
+        else:
+            if self._finetune_steps:
+                check_rows(len(series.values), start.config.horizon)
+            self.fitted_ = self._train([series], start.config, self._finetune_steps, "fit", self._columns, start=start)
         return self
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
@@ -265,57 +258,128 @@ class MVPAForecaster(BaseForecaster):
         names = list(self._cur_y.columns)
         y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
         self._cur_y = update_data(self._cur_y, y)
-        if X is not None:
+        if X is not None and self._features is not None:
             self._cur_X = update_data(self._cur_X, columns_of(X, self._features))
-        if update_params and self.finetune_steps:
-            start, series = self.fitted_, self._series(self._cur_y, self._cur_X)
-            self.fitted_ = self._train(
-                [series], start.config, self.finetune_steps, "update", start=start, scaling=self._scaling
-            )
+        if update_params and self._finetune_steps:
+            series = self._series(self._cur_y, self._cur_X)
+            if isinstance(self.fitted_, ShippedForecaster):
+                self.fitted_ = self._finetuned(self.fitted_, series)
+            else:
+                self.fitted_ = self._train(
+                    [series], self.fitted_.config, self._finetune_steps, "update", self._columns,
+                    start=self.fitted_, scaling=self._scaling,
+                )  # fmt: skip
         return self
 
+    def update_predict(
+        self,
+        y: Any,
+        cv: Any = None,
+        X: Any = None,
+        update_params: bool = True,
+        reset_forecaster: bool = True,
+    ) -> Any:
+        """Update and predict step by step, as sktime's forecasters do; without `cv` each time the steps of `fh`.
+
+        The host's own default forecasts one step, which a forecaster fitted for others refuses.
+        """
+        if cv is None:
+            from sktime.split import ExpandingWindowSplitter
+
+            self.check_is_fitted()
+            cv = ExpandingWindowSplitter(initial_window=1, fh=self.fh.to_relative(self.cutoff))
+        return super().update_predict(y, cv=cv, X=X, update_params=update_params, reset_forecaster=reset_forecaster)
+
     def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.DataFrame:
-        steps, index, quantiles = self._forecast(fh, X)
-        median = self.fitted_.levels.index(0.5)
-        return pd.DataFrame(quantiles[steps - 1, :, median], index=index, columns=self._cur_y.columns)
+        index, quantiles = self._forecast(fh, X, [0.5])
+        return pd.DataFrame(quantiles[..., 0], index=index, columns=self._cur_y.columns)
 
     def _predict_quantiles(self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]) -> pd.DataFrame:
-        steps, index, quantiles = self._forecast(fh, X)
-        values = quantiles_at(torch.from_numpy(quantiles[steps - 1]), self.fitted_.levels, alpha).numpy()
-        if self.bounded:  # what lies past the trained levels is extrapolated
-            values = np.clip(values, *self._range)
-        names = self._get_varnames()
-        columns = pd.MultiIndex.from_product([names, alpha])
-        return pd.DataFrame(values.reshape(len(steps), -1), index=index, columns=columns)
+        index, quantiles = self._forecast(fh, X, alpha)
+        columns = pd.MultiIndex.from_product([self._get_varnames(), alpha])
+        return pd.DataFrame(quantiles.reshape(len(index), -1), index=index, columns=columns)
 
-    def _forecast(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> tuple[np.ndarray, pd.Index, np.ndarray]:
-        """Steps asked for, their index, and the quantiles [h, C, Q] of all steps."""
-        steps = np.asarray(fh.to_relative(self.cutoff)).astype(int)
-        index = fh.to_absolute_index(self.cutoff)
-        config = self.fitted_.config
-        if steps.max() > config.horizon:
-            raise ValueError(f"fh must not go past the {config.horizon} steps of fit, got step {steps.max()}")
+    def _predict_proba(self, fh: ForecastingHorizon, X: pd.DataFrame | None, marginal: bool = True) -> Any:
+        """A distribution of skpro with the trained quantiles; between them its density is constant."""
+        from skpro.distributions import HistogramQPD
+
+        levels = sorted({*_TAILS, *self.fitted_.levels})
+        index, quantiles = self._forecast(fh, X, levels)
+        # Quantiles of equal value, as those on a bound, have no density: they are moved apart by what no one sees.
+        apart = 1e-9 * (np.abs(quantiles).max(2, keepdims=True) + np.ptp(quantiles, 2, keepdims=True) + 1e-30)
+        quantiles = quantiles + apart * np.arange(len(levels))
+        names = self._get_varnames()
+        rows = pd.MultiIndex.from_product([levels, index])
+        table = pd.DataFrame(quantiles.transpose(2, 0, 1).reshape(len(rows), -1), index=rows, columns=names)
+        return HistogramQPD(table, tails="uniform", index=index, columns=pd.Index(names))
+
+    def _forecast(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: Sequence[float]
+    ) -> tuple[pd.Index, np.ndarray]:
+        """Index of the steps asked for, and their quantiles [steps, C, levels], columns as in y."""
+        import torch
+
+        from mvpa_ts.forecasting.quantiles import quantiles_at
+
+        cutoff, horizon = self._dated_cutoff(), self.fitted_.horizon
+        steps = np.asarray(fh.to_relative(cutoff)).astype(int)
+        index = fh.to_absolute_index(cutoff)
+        if steps.max() > horizon:
+            raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
         known: pd.DataFrame | None = self._cur_X
         if X is not None:
             X = columns_of(X, self._features)
             known = X if known is None else X.combine_first(known)
-        ahead = ForecastingHorizon(np.arange(1, config.horizon + 1), freq=fh.freq).to_absolute_index(self.cutoff)
+        ahead = ForecastingHorizon(np.arange(1, horizon + 1), freq=fh.freq).to_absolute_index(cutoff)
         if known is not None and (missing := index.difference(known.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
                 f"no row for {list(missing[:3])}"
             )
-        y = self._cur_y.loc[: self.cutoff[0]]
-        quantiles = self.fitted_.predict(self._series(y, known, ahead), self._scaling)
-        if self.bounded:
-            quantiles = np.clip(quantiles, *self._range)  # the network's bounds are rounded
-        return steps, index, quantiles
+        y, columns = self._cur_y.loc[: self.cutoff[0]], self._arranged_columns()
+        quantiles = self.fitted_.predict(self._series(y, known, ahead), self._scaling, columns.of_channels)[steps - 1]
+        wanted = quantiles_at(torch.from_numpy(quantiles), self.fitted_.levels, alpha).numpy()
+        if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
+            wanted = np.clip(wanted, *self._range)
+        return index, wanted[:, columns.places(list(y.columns))]
+
+    def _dated_cutoff(self) -> pd.Index:
+        """The last step that was told, with the frequency of its dates where the host has found none."""
+        cutoff = self.cutoff
+        if isinstance(cutoff, pd.DatetimeIndex) and cutoff.freq is None and self._frequency is not None:
+            return pd.DatetimeIndex(cutoff, freq=self._frequency)
+        return cutoff
+
+    def _arranged_columns(self) -> Columns:
+        # A pickle of a version without an order of columns has them as they came.
+        return getattr(self, "_columns", None) or Columns(list(self._cur_y.columns))
 
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
-        """Rows on their grid; what is missing in between is NaN."""
+        """Rows on their grid, columns in the network's order; what is missing in between is NaN."""
         end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
         grid = regular(y.index, end, self._frequency)
+        y = y[self._arranged_columns().names]
         return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
+
+    @property
+    def _finetune_steps(self) -> int:
+        if self.finetune_steps is not None:
+            return self.finetune_steps
+        return _FINETUNE_STEPS if self.pretrained is None else 0
+
+    def _finetuned(self, shipped: ShippedForecaster, series: Series) -> ShippedForecaster:
+        if not self._finetune_steps:
+            return shipped
+        return shipped.finetuned(
+            series,
+            self._scaling,
+            steps=self._finetune_steps,
+            learning_rate=0.1 * self.learning_rate,
+            seed=self._seed(),
+        )
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
 
     def _train(
         self,
@@ -323,15 +387,17 @@ class MVPAForecaster(BaseForecaster):
         config: ForecastingConfig,
         steps: int,
         label: str,
+        columns: Columns,
         *,
         start: FittedForecaster | None = None,
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
+        from mvpa_ts.forecasting.fitted import fit_forecaster
+
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
         training = training_of(self.get_params(), steps, from_scratch=start is None or label == "pretrain")
-        seed = check_random_state(self.random_state).randint(2**31)
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
                 series,
@@ -340,33 +406,15 @@ class MVPAForecaster(BaseForecaster):
                 levels=self.quantiles if start is None else start.levels,
                 scalings=None if scaling is None else [scaling],
                 start=start,
-                seed=seed,
-                device=self.device,
+                of_channels=columns.of_channels,
+                seed=self._seed(),
+                device=checked_device(self.device),
                 progress=lambda step, loss: show(label, step, steps, loss=loss),
             )
-        return replace(fitted, feature_names=tuple(self._features or ())) if config.future_size else fitted
-
-    def to_files(self, folder: str | Path) -> None:
-        """Write the network of `fit`, or of `pretrain`, as safetensors and JSON; data and parameters stay behind."""
-        fitted: FittedForecaster | None = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
-        if fitted is None:
-            raise NotFittedError("to_files needs a forecaster after fit or pretrain")
-        fitted.to_files(folder)
-
-    @classmethod
-    def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAForecaster:
-        """A pretrained forecaster from what `to_files` wrote: `fit` goes on from its network.
-
-        Unlike sktime's `load`, which unpickles, this executes nothing from the files. `parameters` are those of the
-        constructor; the network's sizes come from the files, and so do `quantiles` and `bounded` if they are not given.
-        """
-        pretrained = FittedForecaster.from_files(folder)
-        bounded = pretrained.config.bounded_channels is not None
-        forecaster = cls(**{"quantiles": pretrained.levels, "bounded": bounded, **parameters})
-        forecaster.pretrained_ = pretrained
-        forecaster._pretrained_attrs = ["pretrained_"]
-        forecaster._state = "pretrained"
-        return forecaster
+        # Vectors and parameters of single columns stay with the names that they were learned under.
+        names = tuple(map(plain, columns.names)) if start is None else start.channel_names
+        features = tuple(self._features or ()) if config.future_size else None
+        return replace(fitted, feature_names=features, channel_names=names)
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
@@ -379,34 +427,24 @@ class MVPAForecaster(BaseForecaster):
                 "sp": 7,
                 "phase_weights": True,
                 "bounded": True,
+                "channel_order": "correlation",
+                "channel_vectors": True,
                 "linear_learning_rate": 0.02,
                 "validation_fraction": 0.2,
                 "patience": 1,
             },
+            {"pretrained": "base"},
         ]
 
 
-def _last_step(fh: ForecastingHorizon, cutoff: pd.Index | None) -> int:
-    if cutoff is None and not fh.is_relative:
-        raise ValueError(f"fh must be relative in pretrain, steps ahead of each series' end, got {fh.to_pandas()}")
-    return int(np.max(np.asarray(fh if fh.is_relative else fh.to_relative(cutoff))))
-
-
-def _check_rows(rows: int, horizon: int) -> None:
-    if rows < horizon + 2:
+def _checked_frequency(index: pd.Index) -> Any:
+    """The frequency of dates; raises ValueError where steps ahead could not be counted."""
+    if isinstance(index, pd.TimedeltaIndex):
+        raise ValueError("y must have dates, periods or whole numbers as its index, got distances in time (timedelta)")
+    frequency = frequency_of(index)
+    if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
         raise ValueError(
-            f"y must have at least {horizon + 2} rows, {horizon} to forecast (fh) and 2 to look back at, got {rows}: "
-            "give more rows, shorten fh, or pretrain on other series and fit with finetune_steps=0"
+            f"y must have dates on a regular grid, got distances from {(index[1:] - index[:-1]).min()} to "
+            f"{(index[1:] - index[:-1]).max()}: take y.resample('h').mean(), or another grid"
         )
-
-
-def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None) -> None:
-    config = pretrained.config
-    if horizon > config.horizon:
-        raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
-    for option in ("individual", "bounded"):
-        if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
-            raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
-    columns = 0 if X is None else X.shape[1]
-    if columns != config.future_size:
-        raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
+    return frequency

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from mvpa_ts.windows import Series
+if TYPE_CHECKING:
+    from mvpa_ts.windows import Series
 
 
 def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X") -> pd.DataFrame:
@@ -26,6 +27,8 @@ def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd
 
     What y lacks is NaN, what X lacks is interpolated. Raises ValueError for infinite values and empty columns of X.
     """
+    from mvpa_ts.windows import Series
+
     for name, frame in (("y", y), ("X", X)):
         if frame is not None and np.isinf(frame.to_numpy(float)).any():
             columns = [column for column in frame.columns if np.isinf(frame[column].to_numpy(float)).any()]
@@ -43,32 +46,53 @@ def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd
 
 
 def panel_of(y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
-    """The instances of a panel, each on a grid of its own."""
+    """The instances of a panel, each on its own grid."""
     levels: list[Any] = list(range(y.index.nlevels - 1))
     parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
     series = []
     for name, part in y.groupby(level=levels):
-        own = part.droplevel(levels)
-        frequency = frequency_of(own.index)
-        grid = regular(own.index, own.index[-1], frequency)
-        series.append(series_of(own, None if parts is None else parts[name], grid, None, position_of(grid, frequency)))
+        instance = part.droplevel(levels)
+        frequency = frequency_of(instance.index)
+        grid = regular(instance.index, instance.index[-1], frequency)
+        position = position_of(grid, frequency)
+        series.append(series_of(instance, None if parts is None else parts[name], grid, None, position))
     return series
 
 
 def frequency_of(index: pd.Index) -> Any:
     """The frequency of an index of dates, inferred where it holds none; None for other indices and where there is none.
 
+    Dates with gaps have the frequency with the fewest steps whose grid holds them all, some of them as neighbours.
+
     Examples
     --------
     >>> import pandas as pd
     >>> frequency_of(pd.DatetimeIndex(["2024-01-01", "2024-02-01", "2024-03-01"]))
     <MonthBegin>
+    >>> frequency_of(pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-05", "2024-01-06"]))
+    <Day>
     """
     if not isinstance(index, pd.DatetimeIndex):
         return None
-    if index.freq is None and len(index) > 2 and (name := pd.infer_freq(index)) is not None:
+    if index.freq is not None or len(index) < 2:
+        return index.freq
+    if len(index) > 2 and (name := pd.infer_freq(index)) is not None:
         return pd.tseries.frequencies.to_offset(name)
-    return index.freq
+    return _frequency_with_gaps(index)
+
+
+def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
+    distances = index[1:] - index[:-1]
+    names = ["YS", "YE", "QS", "QE", "MS", "ME", f"W-{index[0]:%a}".upper(), "B"]
+    offsets = [pd.tseries.frequencies.to_offset(name) for name in names]
+    best, fewest = None, 0
+    for offset in [*offsets, pd.tseries.frequencies.to_offset(distances.min())]:
+        if distances.min() > pd.Timedelta(0) and offset.is_on_offset(index[0]):
+            grid = pd.date_range(index[0], index[-1], freq=offset)
+            neighbours = bool((np.diff(grid.get_indexer(index)) == 1).any())
+            if index.isin(grid).all() and neighbours and (best is None or len(grid) < fewest):
+                best, fewest = offset, len(grid)
+    return best
 
 
 def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.adapters import host_words
-from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.quantiles import checked_levels
-from mvpa_ts.forecasting.training import ForecasterTraining
-from mvpa_ts.windows import Series
+from mvpa_ts.adapters.sktime.columns import checked_positions
 
-_HOST_NAMES = {"lookback": "input_size", "cycle_length": "sp", "levels": "quantiles"}
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.training import ForecasterTraining
+    from mvpa_ts.windows import Series
+
+_HOST_NAMES = {
+    "lookback": "input_size", "cycle_length": "sp", "levels": "quantiles", "position_size": "channel_positions",
+}  # fmt: skip
+
+
+def checked_device(name: str) -> str:
+    """The name of a device that torch has; raises ValueError where it knows none of this name or sees none."""
+    import torch
+
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise ValueError(f"device must be one that torch knows, as 'cpu' or 'cuda', got {name!r}") from error
+    seen = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if kind in seen and not seen[kind]():
+        raise ValueError(f"device is {name!r}, but torch sees no such device here: take device='cpu'")
+    return name
 
 
 def network_config(parameters: Mapping[str, Any], series: list[Series], horizon: int) -> ForecastingConfig:
     """The network for these series; what the parameters leave open follows from their length."""
+    from mvpa_ts.forecasting.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.quantiles import checked_levels
+
     if parameters["phase_weights"] and parameters["sp"] is None:
         raise ValueError("phase_weights needs sp, the steps of the cycle")
-    rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
+    rows, channels = max(len(part.values) for part in series), series[0].values.shape[1]
     lookback = parameters["input_size"]
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
@@ -26,7 +47,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     if patch is None:
         patch = min(ForecastingConfig.patch_length, -(-lookback // 2))
     features = series[0].features
-    window = parameters["channel_window"]
+    window, positions = parameters["channel_window"], checked_positions(parameters["channel_positions"])
     if window is not None and window >= channels:
         raise ValueError(
             f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
@@ -44,7 +65,11 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             components=parameters["components"],
             channel_distance=parameters["channel_distance"],
             max_channels=parameters["max_channels"],
-            channel_window=parameters["channel_window"],
+            channel_window=window,
+            mixing_heads=parameters["mixing_heads"],
+            channel_vectors=channels if parameters["channel_vectors"] else None,
+            channel_levels=parameters["channel_levels"],
+            position_size=0 if positions is None else len(next(iter(positions.values()))),
             dropout=parameters["dropout"],
             attention_dropout=parameters["attention_dropout"],
             head_dropout=parameters["head_dropout"],
@@ -61,6 +86,8 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
 
 def training_of(parameters: Mapping[str, Any], steps: int, *, from_scratch: bool) -> ForecasterTraining:
     """How a new network is trained, or, at a tenth of the learning rate, one that is trained already."""
+    from mvpa_ts.forecasting.training import ForecasterTraining
+
     share, linear = (1.0 if from_scratch else 0.1), parameters["linear_learning_rate"]
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
         return ForecasterTraining(

@@ -53,6 +53,11 @@ class FittedForecaster:
         """Sizes of the network."""
         return self.network.config
 
+    @property
+    def horizon(self) -> int:
+        """Steps that the network forecasts."""
+        return self.network.config.horizon
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version without names of channels."""
         self.__dict__.update({"channel_names": None, **state})

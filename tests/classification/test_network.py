@@ -149,7 +149,7 @@ def test_shape_view_is_free_of_level_and_scale() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
+        ({"num_classes": 0}, "num_classes must be at least 1, got 0"),
         ({"dim": 30}, r"dim \(30\) must be a multiple of num_heads \(4\)"),
         ({"conv_kernel": 4}, "must be odd, got 4"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),

@@ -16,7 +16,6 @@ from sktime.datatypes import convert
 from sktime.exceptions import NotFittedError
 
 from mvpa_ts.adapters.sktime import MVPAClassifier
-from mvpa_ts.adapters.sktime import classifier as module
 
 SMALL: dict[str, Any] = {
     "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 8, "conv_layers": 1, "tokens": 8, "max_steps": 6,
@@ -200,7 +199,7 @@ def test_every_parameter_arrives(monkeypatch):
         told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
         raise InterruptedError
 
-    monkeypatch.setattr(module, "fit_classifier", catch)
+    monkeypatch.setattr("mvpa_ts.classification.fit_classifier", catch)
     changes = {
         "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 7, "width": 9, "conv_layers": 11, "tokens": 13,
         "components": ("time",), "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +41,99 @@ class TestQuantiles:
         np.testing.assert_array_equal(forecaster.predict_quantiles(alpha=[0.5]), forecaster.predict())
         with pytest.raises(ValueError, match="need at least two levels to lie between, got"):
             forecaster.predict_interval(coverage=0.9)
+
+
+class TestDistribution:
+    """skpro's distribution against the quantiles that it is made of."""
+
+    @pytest.mark.parametrize("kind", ["period", "dates", "integer"])
+    def test_its_quantiles_are_those_trained(self, kind):
+        pytest.importorskip("skpro")
+        y = waves()
+        if kind != "period":
+            y.index = y.index.to_timestamp() if kind == "dates" else pd.RangeIndex(len(y))
+        forecaster = fitted(y, [1, 3])
+        distribution = forecaster.predict_proba()
+        quantiles = forecaster.predict_quantiles(alpha=[0.001, 0.025, 0.25, 0.5, 0.9, 0.99])
+        for alpha in (0.001, 0.025, 0.25, 0.5, 0.9, 0.99):
+            found = distribution.ppf(alpha)
+            pd.testing.assert_index_equal(found.index, forecaster.predict().index)
+            assert list(found.columns) == ["c0", "c1"]
+            np.testing.assert_allclose(found, quantiles.xs(alpha, axis=1, level=1), rtol=1e-6)
+            np.testing.assert_allclose(distribution.cdf(found), alpha, atol=1e-6)
+        between = distribution.ppf(0.3).to_numpy()
+        assert ((between > quantiles.xs(0.25, axis=1, level=1)) & (between < quantiles.xs(0.5, axis=1, level=1))).all(
+            axis=None
+        )
+        mean = distribution.mean()
+        assert (abs(mean - forecaster.predict()) < distribution.var() ** 0.5).all(axis=None)
+        assert np.isfinite(distribution.log_pdf(forecaster.predict())).all(axis=None)
+
+    def test_quantiles_on_a_bound(self):
+        pytest.importorskip("skpro")
+        y = waves(columns=1).sub(10.5).clip(lower=0.0)
+        distribution = fitted(y, bounded=True, max_steps=30, learning_rate=0.1).predict_proba()
+        found = np.stack([distribution.ppf(alpha) for alpha in (0.01, 0.1, 0.5, 0.9)])
+        assert np.isfinite(found).all()
+        assert found.min() == pytest.approx(0.0, abs=1e-6)
+        assert (np.diff(found, axis=0) >= 0).all()
+
+    def test_without_skpro_the_extra_is_named(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "skpro.distributions", None)
+        with pytest.raises(ImportError, match="skpro"):
+            fitted(waves()).predict_proba()
+
+
+class TestIndices:
+    @pytest.mark.parametrize("freq", ["D", "h", "10min", "MS", "ME", "QS", "YS", "B", "W-WED"])
+    @pytest.mark.parametrize("gaps", [False, True])
+    def test_dates_without_a_frequency(self, freq, gaps):
+        """As they come from a file: the forecast is that of dates with one."""
+        y = waves(columns=1)
+        known = y.set_axis(pd.date_range("2024-01-01", periods=60, freq=freq))
+        rows = np.delete(np.arange(60), [7, 8, 30]) if gaps else np.arange(60)
+        expected = fitted(known.iloc[rows].reindex(known.index), [1, 4]).predict()
+        unknown = known.iloc[rows].set_axis(pd.DatetimeIndex(known.index[rows].to_numpy()))
+        forecaster = fitted(unknown, [1, 4])
+        pd.testing.assert_frame_equal(forecaster.predict(), expected, check_freq=False)
+        assert forecaster.predict_interval().index.equals(expected.index)
+        forecaster.update(unknown[-3:].shift(3, freq=known.index.freq), update_params=False)
+        assert forecaster.predict().index[0] == (known.index[-1:] + 4 * known.index.freq)[0]
+
+    def test_dates_on_no_grid_are_named(self):
+        y = waves().set_axis(pd.date_range("2024", periods=60) + pd.to_timedelta(np.arange(60) % 7, "h"))
+        with pytest.raises(ValueError, match=r"y must have dates on a regular grid.*18:00:00 to 1 days 01:00:00: take"):
+            fitted(y)
+
+    def test_distances_in_time_are_named(self):
+        with pytest.raises(ValueError, match=r"dates, periods or whole numbers.*got distances in time"):
+            fitted(waves().set_axis(pd.timedelta_range("0h", periods=60, freq="h")))
+
+
+def test_a_device_that_is_not_there_is_named():
+    for device, message in (
+        ("cuda", "device is 'cuda', but torch sees no such device here: take device='cpu'"),
+        ("gpu", "device must be one that torch knows, as 'cpu' or 'cuda', got 'gpu'"),
+    ):
+        if device == "cuda" and torch.cuda.is_available():
+            continue
+        with pytest.raises(ValueError, match=message):
+            fitted(waves(), device=device)
+
+
+IMPORTS_LAZILY = """
+import sys
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
+for estimator in (MVPAClassifier, MVPAForecaster, MVPARegressor):
+    assert estimator().get_tag("python_dependencies")[0] == "mvpa-ts"
+    assert estimator().get_params()
+print([name for name in ("torch", "skpro", "tqdm", "safetensors") if name in sys.modules])
+"""
+
+
+def test_soft_dependencies_are_imported_where_they_are_used():
+    result = subprocess.run([sys.executable, "-P", "-c", IMPORTS_LAZILY], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 class TestReproducibility:
@@ -171,6 +267,15 @@ class TestUpdate:
         forecaster._cur_y.iloc[30:] = 1e3  # what it has been told of later
         pd.testing.assert_frame_equal(forecaster.update_predict(y[:30], cv=cv, update_params=False), first)
         assert first.max(axis=None) < 100
+
+    def test_update_predict_without_a_splitter_takes_the_steps_of_fh(self):
+        y = waves(columns=1)["c0"]
+        forecaster = fitted(y[:-6], [1, 2, 3])
+        found = forecaster.update_predict(y[-6:], update_params=False)
+        assert found.shape == (4, 6)  # moments with three steps left ahead, and the one before, by steps
+        direct = forecaster.update(y[-6:-5], update_params=False).predict()
+        np.testing.assert_allclose(found.iloc[0].dropna(), direct)
+        assert fitted(y[:-6], [1]).update_predict(y[-6:], update_params=False).shape == (5,)
 
 
 class TestBounded:

@@ -11,8 +11,10 @@ pytest.importorskip("sktime")
 
 from support.made_up_series import SMALL, fitted, waves
 
-from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.adapters.sktime import forecaster as module
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
+from mvpa_ts.adapters.sktime.panels import HOST_NAMES as PANEL_NAMES
+from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
+from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig
 
 
 def test_every_parameter_arrives(monkeypatch):
@@ -22,25 +24,48 @@ def test_every_parameter_arrives(monkeypatch):
         told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
         raise InterruptedError
 
-    monkeypatch.setattr(module, "fit_forecaster", catch)
+    monkeypatch.setattr("mvpa_ts.forecasting.fitted.fit_forecaster", catch)
     changes = {
         "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
         "components": ("time",), "channel_distance": "signed", "max_channels": 9, "channel_window": 1, "dropout": 0.01,
         "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
-        "quantiles": (0.2, 0.5),
+        "quantiles": (0.2, 0.5), "mixing_heads": 4, "channel_levels": True,
         "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
         "horizon_decay": 0.7, "frequency_weight": 0.8, "ridge": 0.9, "cycle_strength": 0.11, "reversion_strength": 0.12,
         "level_reversion": True, "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
     }  # fmt: skip
     with pytest.raises(InterruptedError):
-        MVPAForecaster(**changes, individual=True, bounded=True).fit(waves(), fh=[3])
+        MVPAForecaster(
+            **changes, individual=True, bounded=True, channel_vectors=True, channel_order=["c1", "c0"],
+            channel_positions={"c0": (0.0, 1.0), "c1": (2.0, 1.0)},
+        ).fit(waves(), fh=[3])  # fmt: skip
     renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
-    assert set(changes) | {"individual", "bounded", "finetune_steps", "random_state", "verbose"} == set(
-        MVPAForecaster.get_param_names()
-    )
+    others = {
+        "individual", "bounded", "channel_vectors", "channel_order", "channel_positions", "pretrained",
+        "finetune_steps", "random_state", "verbose",
+    }  # fmt: skip
+    assert set(changes) | others == set(MVPAForecaster.get_param_names())
     assert told["horizon"] == 3
-    assert told["individual_channels"] == told["bounded_channels"] == 2
+    assert told["individual_channels"] == told["bounded_channels"] == told["channel_vectors"] == 2
+    assert told["position_size"] == 2
+    assert told["of_channels"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+
+
+def test_defaults_are_those_of_the_core():
+    """They are written out, for a signature must not import torch."""
+    for estimator, kinds, renamed, own in (
+        (MVPAForecaster, (ForecastingConfig(1, 48), ForecasterTraining()), {"steps": "max_steps", "cycle_length": "sp"},
+         {"patch_length", "patch_stride", "channel_vectors"}),
+        (MVPAClassifier, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
+        (MVPARegressor, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
+    ):  # fmt: skip
+        defaults = estimator.get_param_defaults()
+        core = {renamed.get(name, name): value for kind in kinds for name, value in vars(kind).items()}
+        shared = (core.keys() & defaults.keys()) - own
+        assert len(shared) > 20
+        assert {name: defaults[name] for name in shared} == {name: core[name] for name in shared}
+    assert MVPAForecaster.get_param_defaults()["quantiles"] == LEVELS
 
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
@@ -52,10 +77,10 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
         told.update(dataclasses.asdict(training) | rest)
         return rest["start"]
 
-    monkeypatch.setattr(module, "fit_forecaster", catch)
+    monkeypatch.setattr("mvpa_ts.forecasting.fitted.fit_forecaster", catch)
     forecaster.update(y[-5:])
     assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
     assert told["linear_learning_rate"] == pytest.approx(0.02)
     assert told["steps"] == SMALL["finetune_steps"]
     assert told["scalings"] == [forecaster._scaling]
-    assert told["start"] is forecaster.fitted_
+    assert told["start"].network is forecaster.fitted_.network

@@ -1,0 +1,140 @@
+"""What the estimators of panels share: checks of series, their network's sizes, and what they tell scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, Progress
+    from mvpa_ts.classification.fitted import FittedNetworks
+
+PANEL_TAGS: dict[str, Any] = {
+    "authors": "mvpa-ts developers",
+    "maintainers": "mvpa-ts developers",
+    "python_dependencies": ["mvpa-ts", "torch"],
+    "X_inner_mtype": "df-list",
+    "y_inner_mtype": "numpy1D",
+    "capability:multivariate": True,
+    "capability:unequal_length": True,
+    "capability:missing_values": True,
+    "capability:categorical_in_X": False,
+    "capability:random_state": True,
+    "property:randomness": "derandomized",
+}
+HOST_NAMES = {  # of ClassificationTraining's fields
+    "steps": "max_steps",
+    "validation": "validation_fraction",
+    "evaluate_every": "validate_every",
+    "class_weights": "class_weight",
+}
+_SIZES = ("dim", "num_heads", "mlp_dim", "num_layers", "width", "conv_layers", "tokens", "components", "dropout",
+          "attention_dropout", "head_dropout", "kernel_features", "kernel_weight")  # fmt: skip
+
+
+class PanelEstimator:
+    """Mix-in for the classifier and the regressor."""
+
+    fitted_: FittedNetworks
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        kind = self._estimator_type  # type: ignore[attr-defined]
+        return Tags(
+            estimator_type=kind,
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags() if kind == "classifier" else None,
+            regressor_tags=RegressorTags() if kind == "regressor" else None,
+            input_tags=InputTags(two_d_array=False, three_d_array=True, allow_nan=True),
+        )
+
+    def reset(self) -> Any:
+        """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
+        kept = {name: value for name, value in vars(self).items() if name == "_parent_callback_ctx"}
+        super().reset()  # type: ignore[misc]
+        vars(self).update(kept)
+        return self
+
+    def _check_input(self, X: Any, y: Any = None, **options: Any) -> Any:
+        if hasattr(X, "__len__") and not len(X):  # the host stumbles over it
+            raise ValueError("X must hold at least one series, got none")
+        return super()._check_input(X, y, **options)  # type: ignore[misc]
+
+    def embed(self, X: Any) -> np.ndarray:
+        """Features of each series from before the last layer, shape (n, D), for any panel that `predict` takes."""
+        fitted = self._fitted_networks("embed")
+        return fitted.embed(self._known(self._check_convert_X_for_predict(X)))  # type: ignore[attr-defined]
+
+    def _fitted_networks(self, method: str) -> FittedNetworks:
+        self.check_is_fitted()  # type: ignore[attr-defined]
+        if not hasattr(self, "fitted_"):
+            raise ValueError(f"{method} needs a fit on one column y with two classes or more: there is no network")
+        return self.fitted_
+
+    def _known(self, X: list[pd.DataFrame]) -> list[np.ndarray]:
+        """The series, if they have the channels of fit."""
+        series = arrays(X)
+        channels = self.fitted_.config.num_channels
+        for row, values in enumerate(series):
+            if len(values) != channels:
+                raise ValueError(f"X must have the {channels} channels of fit, got {len(values)} in series {row}")
+        return series
+
+
+def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_classes: int) -> ClassificationConfig:
+    """The network for these series; one class stands for a regression."""
+    from mvpa_ts.classification import ClassificationConfig
+
+    length = max(values.shape[1] for values in series)
+    return ClassificationConfig(len(series[0]), num_classes, length, **{name: parameters[name] for name in _SIZES})
+
+
+def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationTraining:
+    """How the network is trained; `others` are fields of `ClassificationTraining` that only one estimator has."""
+    from mvpa_ts.adapters import host_words
+    from mvpa_ts.classification import ClassificationTraining
+    from mvpa_ts.classification.augmentation import UNCHANGED
+
+    unchanged = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
+    with host_words(HOST_NAMES):
+        return ClassificationTraining(
+            steps=parameters["max_steps"],
+            batch_size=parameters["batch_size"],
+            learning_rate=parameters["learning_rate"],
+            weight_decay=parameters["weight_decay"],
+            mixup=parameters["mixup"],
+            validation=parameters["validation_fraction"],
+            evaluate_every=parameters["validate_every"],
+            patience=parameters["patience"],
+            num_networks=parameters["num_networks"],
+            refit=parameters["refit"],
+            **unchanged,
+            **others,
+        )
+
+
+def shown(bar: Any, accuracy: str) -> Any:
+    """A callback for the training that moves a progress bar; `accuracy` names the second number of a validation."""
+
+    def show(now: Progress) -> None:
+        label = f"network {now.network}/{now.num_networks}"
+        facts = {"loss": now.loss, "validation": now.validation_loss, accuracy: now.validation_accuracy}
+        bar(label, now.step, now.steps, **facts)
+
+    return show
+
+
+def arrays(X: list[pd.DataFrame]) -> list[np.ndarray]:
+    """Series [C, L]; raises ValueError for infinite values and for a series without any value."""
+    series = [frame.to_numpy(float).T for frame in X]
+    for row, values in enumerate(series):
+        if np.isinf(values).any():
+            raise ValueError(f"X must be finite, or NaN where missing, got inf in series {row}")
+        if np.isnan(values).all():
+            raise ValueError(f"X must hold a value of each series, got none in series {row}: leave it out")
+    return series

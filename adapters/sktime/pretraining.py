@@ -1,0 +1,159 @@
+"""Forecasters that are trained before `fit`: on a panel, or read from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from sktime.exceptions import NotFittedError
+from sktime.forecasting.base import ForecastingHorizon
+
+from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions
+from mvpa_ts.adapters.sktime.frames import columns_of, panel_of
+from mvpa_ts.adapters.sktime.parameters import network_config
+from mvpa_ts.files import read_config, write_bytes
+
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.fitted import FittedForecaster
+
+_COLUMNS = "columns.json"
+
+
+class Pretraining:
+    """Mix-in for the forecaster: one network for all instances of a panel, kept in `pretrained_`, and its files."""
+
+    def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> Self:
+        """Train one network on all series of a panel; `fit` goes on from it.
+
+        Parameters
+        ----------
+        y : panel in a format of sktime
+        X : None
+            sktime hands no columns of a panel to `pretrain`.
+        fh : relative forecasting horizon
+            Sets how many steps the network forecasts.
+
+        Raises
+        ------
+        ValueError
+            X is given, fh is not, or fh counts from no step.
+        """
+        if X is not None:
+            raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
+        if self.pretrained is not None:  # type: ignore[attr-defined]
+            raise ValueError("pretrain trains a new network: leave the parameter pretrained away, or call fit at once")
+        return super().pretrain(y, fh=fh)  # type: ignore[misc]
+
+    def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
+        if fh is None:
+            raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
+        horizon, parameters = last_step(fh, None), self.get_params()  # type: ignore[attr-defined]
+        columns = arranged(y, parameters, None)
+        series = panel_of(y[columns.names], X)
+        check_rows(max(len(part.values) for part in series), horizon)
+        config = network_config(parameters, series, horizon)
+        self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns)  # type: ignore[attr-defined]
+        return self
+
+    def _pretrain_update(
+        self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
+    ) -> Self:
+        start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
+        if start is None:
+            return self._pretrain(y, X, fh)
+        _check_pretrained(start, start.config.horizon if fh is None else last_step(fh, None), y, X)
+        columns = arranged(y, self.get_params(), start)  # type: ignore[attr-defined]
+        self.pretrained_ = self._train(  # type: ignore[attr-defined]
+            panel_of(y[columns.names], X),
+            start.config,
+            self.max_steps,
+            "pretrain",
+            columns,
+            start=start,  # type: ignore[attr-defined]
+        )
+        return self
+
+    def _checked_features(
+        self, start: FittedForecaster | None, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None
+    ) -> pd.DataFrame | None:
+        """X in the order of the network that `fit` starts from; raises ValueError where that is for other data."""
+        if start is None:
+            return X
+        _check_pretrained(start, horizon, y, X)
+        if self.bounded != (start.config.bounded_channels is not None):  # type: ignore[attr-defined]
+            raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")  # type: ignore[attr-defined]
+        if X is not None and start.feature_names is not None:
+            return columns_of(X, list(start.feature_names))
+        return X
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write the network of `fit`, or of `pretrain`, as safetensors and JSON, with the order and the positions of
+        columns; data and parameters of training stay behind.
+        """
+        fitted: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
+        if fitted is None:
+            raise NotFittedError("to_files needs a forecaster after fit or pretrain")
+        positions = checked_positions(self.channel_positions)  # type: ignore[attr-defined]
+        columns = {
+            "channel_order": checked_order(self.channel_order),  # type: ignore[attr-defined]
+            "channel_positions": None if positions is None else list(positions.items()),
+        }
+        fitted.to_files(folder)
+        write_bytes(Path(folder) / _COLUMNS, json.dumps(columns).encode())
+
+    @classmethod
+    def from_files(cls, folder: str | Path, **parameters: Any) -> Self:
+        """A pretrained forecaster from what `to_files` wrote: `fit` goes on from its network.
+
+        Unlike sktime's `load`, which unpickles, this executes nothing from the files. `parameters` are those of the
+        constructor; the network's sizes come from the files, and so do `quantiles`, `bounded`, `channel_order` and
+        `channel_positions` if they are not given.
+        """
+        from mvpa_ts.forecasting.fitted import FittedForecaster
+
+        columns = Path(folder) / _COLUMNS
+        told = read_config(columns) if columns.is_file() else {}
+        told = {name: told.get(name) for name in ("channel_order", "channel_positions")}
+        checked_order(told["channel_order"])
+        checked_positions(told["channel_positions"])
+        if not (Path(folder) / "forecaster.json").is_file() and (Path(folder) / "config.json").is_file():
+            return cls(**{"pretrained": str(folder), "channel_order": told["channel_order"], **parameters})
+        start = FittedForecaster.from_files(folder)
+        bounded = start.config.bounded_channels is not None
+        forecaster: Any = cls(**{"quantiles": start.levels, "bounded": bounded, **told, **parameters})
+        forecaster.pretrained_ = start
+        forecaster._pretrained_attrs = ["pretrained_"]
+        forecaster._state = "pretrained"
+        return forecaster
+
+
+def last_step(fh: ForecastingHorizon, cutoff: pd.Index | None) -> int:
+    """The farthest step of a horizon; raises ValueError where it is one of dates and there is nothing to count from."""
+    if cutoff is None and not fh.is_relative:
+        raise ValueError(f"fh must be relative in pretrain, steps ahead of each series' end, got {fh.to_pandas()}")
+    return int(np.max(np.asarray(fh if fh.is_relative else fh.to_relative(cutoff))))
+
+
+def check_rows(rows: int, horizon: int) -> None:
+    """Raise ValueError where a series is too short to train on."""
+    if rows < horizon + 2:
+        raise ValueError(
+            f"y must have at least {horizon + 2} rows, {horizon} to forecast (fh) and 2 to look back at, got {rows}: "
+            "give more rows, shorten fh, pretrain on other series and fit with finetune_steps=0, or take "
+            "pretrained='base'"
+        )
+
+
+def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None) -> None:
+    config = pretrained.config
+    if horizon > config.horizon:
+        raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
+    for option in ("individual", "bounded"):
+        if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
+            raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
+    columns = 0 if X is None else X.shape[1]
+    if columns != config.future_size:
+        raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")

@@ -1,0 +1,178 @@
+"""MVPA as a regressor of sktime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.utils import check_random_state
+from sktime.regression.base import BaseRegressor
+
+from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
+from mvpa_ts.adapters.sktime.progress import progress_bar
+
+
+class MVPARegressor(PanelEstimator, BaseRegressor):
+    """Multi-variate parallel attention for sktime: a number for series of any length, with gaps, in many channels.
+
+    The network and its training are those of `MVPAClassifier`; the loss is the squared error.
+
+    Parameters
+    ----------
+    dim, num_heads, mlp_dim, num_layers, width, conv_layers, tokens, components, dropout, attention_dropout,
+    head_dropout, kernel_features, kernel_weight
+        As in `ClassificationConfig`.
+    max_steps, batch_size, learning_rate, weight_decay, mixup, validate_every, patience, num_networks, refit
+        As in `ClassificationTraining`, where the first is `steps` and `validate_every` is `evaluate_every`.
+    augment : bool
+        Train on randomly changed series (warped and cropped time, scaled channels, noise, gaps). Off by default: a
+        number often measures what these change, a speed or a size.
+    validation_fraction : float
+        Share of the training data, of small and of large numbers alike, that the first network holds out for early
+        stopping; 0 trains for all steps.
+    random_state : int, RandomState or None
+        Two fits on the CPU with the same number agree to the bit.
+    device : str
+        Where to train and predict, "cpu" or "cuda".
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    fitted_ : FittedRegressor
+        Networks and scaler.
+
+    Notes
+    -----
+    Missing values (NaN) and unequal lengths are masked, never cut or filled in. Series of `predict` may be shorter and
+    longer than those of `fit`; they need the same channels in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvpa_ts.adapters.sktime import MVPARegressor
+    >>> rates = np.linspace(0.5, 1.5, 20)
+    >>> X = np.sin(rates[:, None, None] * np.arange(30))  # 20 series of one channel
+    >>> MVPARegressor(max_steps=2, kernel_features=500, random_state=0).fit(X, rates).predict(X).shape
+    (20,)
+    """
+
+    _tags = {**PANEL_TAGS}  # noqa: RUF012
+
+    def __init__(
+        self,
+        dim: int = 64,
+        num_heads: int = 4,
+        mlp_dim: int = 128,
+        num_layers: int = 2,
+        width: int = 32,
+        conv_layers: int = 2,
+        tokens: int = 64,
+        components: Sequence[str] = ("content", "time", "channel"),
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        head_dropout: float = 0.3,
+        kernel_features: int = 5000,
+        kernel_weight: float | None = None,
+        max_steps: int | None = None,
+        batch_size: int = 32,
+        learning_rate: float = 0.003,
+        weight_decay: float = 0.05,
+        mixup: float = 0.0,
+        augment: bool = False,
+        validation_fraction: float = 0.2,
+        validate_every: int = 25,
+        patience: int = 6,
+        num_networks: int = 2,
+        refit: bool = True,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.dim = dim
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.num_layers = num_layers
+        self.width = width
+        self.conv_layers = conv_layers
+        self.tokens = tokens
+        self.components = components
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.head_dropout = head_dropout
+        self.kernel_features = kernel_features
+        self.kernel_weight = kernel_weight
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.mixup = mixup
+        self.augment = augment
+        self.validation_fraction = validation_fraction
+        self.validate_every = validate_every
+        self.patience = patience
+        self.num_networks = num_networks
+        self.refit = refit
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        super().__init__()
+
+    def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPARegressor:
+        from mvpa_ts.adapters.sktime.parameters import checked_device
+        from mvpa_ts.classification import fit_regressor
+
+        series, parameters = arrays(X), self.get_params()
+        if not np.isfinite(y).all():
+            raise ValueError(f"y must be finite, got {y[~np.isfinite(y)][0]} for series {np.argmin(np.isfinite(y))}")
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        with progress_bar(self.verbose) as bar:
+            self.fitted_ = fit_regressor(
+                series,
+                y,
+                config=network_config(parameters, series, 1),
+                training=training_of(parameters),
+                seed=seed,
+                progress=shown(bar, "R²"),
+                device=checked_device(self.device),
+            )
+        return self
+
+    def _predict(self, X: list[pd.DataFrame]) -> np.ndarray:
+        return self.fitted_.predict(self._known(X))  # type: ignore[attr-defined]
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write networks and scaler as safetensors and JSON; parameters of training stay behind."""
+        self._fitted_networks("to_files").to_files(folder)
+
+    @classmethod
+    def from_files(cls, folder: str | Path, **parameters: Any) -> MVPARegressor:
+        """A fitted regressor from what `to_files` wrote; unlike sktime's `load`, which unpickles, it executes nothing.
+
+        `parameters` are those of the constructor, for a later `fit`.
+        """
+        from mvpa_ts.classification import FittedRegressor
+
+        regressor = cls(**parameters)
+        regressor.fitted_ = FittedRegressor.from_files(folder)
+        regressor._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
+        regressor._is_fitted = True
+        return regressor
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Small networks and few steps, for sktime's conformance tests."""
+        small = {"dim": 4, "num_heads": 1, "mlp_dim": 4, "num_layers": 1, "width": 4, "conv_layers": 1, "tokens": 4}
+        return [
+            {**small, "max_steps": 2, "validate_every": 1, "kernel_features": 84, "random_state": 0},
+            {
+                **small,
+                "max_steps": 2,
+                "validation_fraction": 0.0,
+                "kernel_features": 0,
+                "augment": True,
+            },
+        ]

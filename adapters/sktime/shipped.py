@@ -1,0 +1,98 @@
+"""The forecaster that the package ships, trained on made-up series alone, as sktime's forecaster uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.base import BaseForecaster
+    from mvpa_ts.windows import Scaling, Series
+
+USED = frozenset(
+    {"pretrained", "channel_order", "finetune_steps", "learning_rate", "random_state", "device", "verbose"}
+)
+"""Parameters of the forecaster that a shipped network uses."""
+
+
+@dataclass(frozen=True)
+class ShippedForecaster:
+    """A network that was trained before, with the calls of `FittedForecaster`.
+
+    Attributes
+    ----------
+    network : BaseForecaster
+    horizon : int
+        Steps to forecast.
+    ordered : bool
+        Whether neighbouring columns belong together.
+    """
+
+    network: BaseForecaster
+    horizon: int
+    ordered: bool
+
+    @classmethod
+    def load(cls, name: str | Path, horizon: int, *, ordered: bool) -> ShippedForecaster:
+        """The forecaster of a name that the package knows, or of a folder."""
+        from mvpa_ts.forecasting.pretrained import load_base
+
+        return cls(load_base(name), horizon, ordered)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Quantiles that the network gives."""
+        from mvpa_ts.forecasting.base import LEVELS
+
+        return LEVELS
+
+    def predict(self, series: Series, scaling: Scaling, of_channels: Any = None) -> np.ndarray:
+        """Quantiles of the steps after the series' last row, shape (h, C, Q)."""
+        import torch
+
+        from mvpa_ts.forecasting.pretrained import forecast_quantiles
+
+        values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
+        with torch.no_grad():
+            quantiles = forecast_quantiles(
+                self.network, values.nan_to_num(0.0), ~values.isnan(), horizon=self.horizon, ordered=self.ordered
+            )[0]
+        return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def finetuned(
+        self, series: Series, scaling: Scaling, *, steps: int, learning_rate: float, seed: int
+    ) -> ShippedForecaster:
+        """A copy that is trained further on one series; raises ValueError where it has too few rows."""
+        import torch
+
+        from mvpa_ts.forecasting.pretrained import finetuned
+
+        values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)
+        trained = finetuned(
+            self.network, values, horizon=self.horizon, steps=steps, learning_rate=learning_rate, seed=seed
+        )
+        return replace(self, network=trained)
+
+    def to_files(self, folder: str | Path) -> None:
+        """Write the folder that `pretrained` takes: weights in half precision and sizes."""
+        from mvpa_ts.forecasting.pretrained import save_base
+
+        save_base(self.network, folder)
+
+
+def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise ValueError where a parameter is set that the shipped network does not use."""
+    for name, value in parameters.items():
+        if name not in USED and value != defaults[name]:
+            raise ValueError(
+                f"{name} must be left away with pretrained={parameters['pretrained']!r}, whose network is made and "
+                f"trained already, got {value!r}; to train one with {name}, leave pretrained away"
+            )
+    if parameters["device"] != "cpu":
+        raise ValueError(
+            f"device must be 'cpu' with pretrained, a network of half a megabyte, got {parameters['device']!r}"
+        )

@@ -1,0 +1,106 @@
+"""MVPARegressor beyond sktime's conformance suite."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sktime")
+
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils import get_tags
+
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPARegressor
+
+SMALL: dict[str, Any] = {
+    "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 4, "conv_layers": 1, "tokens": 8,
+    "kernel_features": 200, "max_steps": 6, "validate_every": 3, "random_state": 0,
+}  # fmt: skip
+
+
+def waves(n: int = 24) -> tuple[list[pd.DataFrame], np.ndarray]:
+    """Series of unequal length in two channels, one with gaps; the number is a frequency."""
+    generator = np.random.default_rng(0)
+    rates = generator.uniform(0.3, 1.5, n)
+    series = []
+    for rate in rates:
+        steps = np.arange(generator.integers(18, 31))
+        wave = np.sin(steps * rate + generator.uniform(0, 6))
+        frame = pd.DataFrame({"a": wave, "b": generator.normal(size=len(steps))})
+        frame.iloc[3:5, 1] = np.nan
+        series.append(frame)
+    return series, 60.0 + 40.0 * rates
+
+
+def test_numbers_are_found():
+    X, y = waves(60)
+    regressor = MVPARegressor(**{**SMALL, "max_steps": 60}).fit(X[:45], y[:45])
+    assert regressor.score(X[45:], y[45:]) > 0.5
+    assert regressor.embed(X[:3]).shape == (3, 2 * 2 * 2 * 8)  # two networks, mean and most of two channels
+
+
+def test_same_seed_same_bits():
+    X, y = waves()
+    first, second = (MVPARegressor(**SMALL).fit(X, y).predict(X) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_every_parameter_arrives(monkeypatch):
+    told: dict[str, Any] = {}
+
+    def catch(series, targets, config, training, **rest):
+        told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
+        raise InterruptedError
+
+    monkeypatch.setattr("mvpa_ts.classification.fit_regressor", catch)
+    changes = {
+        "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 7, "width": 9, "conv_layers": 11, "tokens": 13,
+        "components": ("time",), "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03,
+        "kernel_features": 17, "kernel_weight": 0.04, "max_steps": 19, "batch_size": 23, "learning_rate": 0.05,
+        "weight_decay": 0.06, "mixup": 0.08, "validation_fraction": 0.09, "validate_every": 29, "patience": 31,
+        "num_networks": 37, "refit": False, "device": "meta",
+    }  # fmt: skip
+    renamed = {"max_steps": "steps", "validation_fraction": "validation", "validate_every": "evaluate_every"}
+    for augment in (False, True):
+        with pytest.raises(InterruptedError):
+            MVPARegressor(**changes, augment=augment).fit(*waves())
+        assert {name: told[renamed.get(name, name)] for name in changes} == changes
+        assert any(told["augmentation"].values()) == (told["kernel_copies"] > 0) == augment
+    assert set(changes) | {"augment", "random_state", "verbose"} == set(MVPARegressor.get_param_names())
+
+
+def test_files_come_back(tmp_path):
+    X, y = waves()
+    regressor = MVPARegressor(**SMALL).fit(X, y)
+    regressor.to_files(tmp_path)
+    again = MVPARegressor.from_files(tmp_path)
+    np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
+    np.testing.assert_array_equal(again.embed(X), regressor.embed(X))
+    with pytest.raises(OSError, match=r"classifier\.json"):
+        MVPAClassifier.from_files(tmp_path)
+
+
+def test_bad_input_is_named():
+    X, y = waves(8)
+    with pytest.raises(ValueError, match="y must be finite, got nan for series 2"):
+        MVPARegressor(**SMALL).fit(X, np.where(np.arange(8) == 2, np.nan, y))
+    with pytest.raises(ValueError, match="X must have the 2 channels of fit, got 1 in series 0"):
+        MVPARegressor(**SMALL).fit(X, y).predict([frame[["a"]] for frame in X])
+
+
+@pytest.mark.parametrize("estimator", [MVPARegressor, MVPAClassifier])
+def test_scikit_learn_takes_it(estimator):
+    """Its searches and scores ask for tags, which sktime's estimators lack."""
+    kind = "regressor" if estimator is MVPARegressor else "classifier"
+    assert get_tags(estimator()).estimator_type == kind
+    X = np.sin(np.linspace(0.4, 1.6, 12)[:, None, None] * np.arange(20))
+    y = np.linspace(0.4, 1.6, 12) if kind == "regressor" else np.arange(12) // 6
+    small = estimator(**{**SMALL, "max_steps": 1, "num_networks": 1})
+    assert np.isfinite(cross_val_score(small, X, y, cv=2)).all()
+    search = GridSearchCV(small, {"dim": [4, 8]}, cv=2).fit(X, y)
+    assert search.best_params_["dim"] in (4, 8)
+    assert search.predict(X).shape == (12,)

@@ -1,0 +1,95 @@
+"""The forecaster of the package in sktime: forecasts without training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("sktime")
+
+from sktime.datasets import load_airline
+from support.made_up_series import waves
+
+from mvpa_ts.adapters.sktime import MVPAForecaster
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+
+
+def base(**changes) -> MVPAForecaster:
+    return MVPAForecaster(**{"pretrained": "base", **changes})
+
+
+@pytest.mark.parametrize("horizon", [1, 12, 70])
+def test_the_forecast_is_the_network_s(horizon):
+    y = waves(columns=3)
+    y.iloc[[7, 20]] = np.nan
+    forecaster = base().fit(y, fh=range(1, horizon + 1))
+    x = torch.tensor(y.to_numpy(), dtype=torch.float32)[None]
+    expected = forecast_quantiles(load_base("base"), x.nan_to_num(0.0), ~x.isnan(), horizon=horizon)[0].detach()
+    np.testing.assert_allclose(forecaster.predict(), expected[..., 4], rtol=1e-3)
+    found = forecaster.predict_quantiles(alpha=[0.1, 0.9]).to_numpy().reshape(horizon, 3, 2)
+    np.testing.assert_allclose(found, expected[..., [0, -1]], rtol=1e-3, atol=1e-2)
+
+
+def test_better_than_the_last_season_without_training():
+    y = load_airline()
+    forecast = base().fit(y[:-12], fh=range(1, 13)).predict()
+    naive = y[-24:-12].to_numpy()
+    assert abs(forecast - y[-12:]).mean() < 0.9 * abs(y[-12:].to_numpy() - naive).mean()
+
+
+def test_large_levels_lose_nothing():
+    y = waves()
+    np.testing.assert_allclose(
+        base().fit(1e6 + y, fh=[1, 2]).predict() - 1e6, base().fit(y, fh=[1, 2]).predict(), atol=1e-3
+    )
+
+
+def test_new_rows_are_read_and_fine_tuning_is_asked_for():
+    y = waves()
+    forecaster = base().fit(y[:-5], fh=[1, 2])
+    before = forecaster.fitted_.network
+    forecaster.update(y[-5:])
+    assert forecaster.fitted_.network is before
+    pd.testing.assert_frame_equal(forecaster.predict(), base().fit(y, fh=[1, 2]).predict(), rtol=1e-3)
+    tuned = [base(finetune_steps=2, random_state=0).fit(y, fh=[1, 2]).predict() for _ in range(2)]
+    pd.testing.assert_frame_equal(*tuned)
+    assert not np.allclose(tuned[0], forecaster.predict())
+
+
+def test_an_order_makes_neighbours_count():
+    y = waves(columns=3)
+    plain, ordered = base().fit(y, fh=[1, 2]).predict(), base(channel_order=list(y)).fit(y, fh=[1, 2]).predict()
+    assert not np.allclose(plain, ordered)
+
+
+def test_columns_known_ahead_are_not_read():
+    y = waves()
+    X = pd.DataFrame({"x": np.arange(60.0)}, index=y.index)
+    pd.testing.assert_frame_equal(
+        base().fit(y[:-2], X=X[:-2], fh=[1, 2]).predict(X=X[-2:]), base().fit(y[:-2], fh=[1, 2]).predict()
+    )
+
+
+def test_files_come_back(tmp_path):
+    y = waves()
+    forecaster = base(finetune_steps=3, random_state=0).fit(y, fh=[1, 2])
+    forecaster.to_files(tmp_path)
+    for again in (MVPAForecaster.from_files(tmp_path), base(pretrained=tmp_path), base(pretrained=str(tmp_path))):
+        np.testing.assert_allclose(again.fit(y, fh=[1, 2]).predict(), forecaster.predict(), rtol=1e-3)
+
+
+def test_what_it_does_not_use_is_refused():
+    y = waves()
+    for changes, message in (
+        ({"sp": 12}, r"sp must be left away with pretrained='base'.*got 12; to train one with sp"),
+        ({"quantiles": (0.5,)}, "quantiles must be left away"),
+        ({"device": "cuda"}, "device must be 'cpu' with pretrained"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            base(**changes).fit(y, fh=[1])
+    with pytest.raises(FileNotFoundError, match="there is no forecaster bases: name one of base or a folder"):
+        base(pretrained="bases").fit(y, fh=[1])
+    with pytest.raises(ValueError, match="pretrain trains a new network"):
+        base().pretrain(pd.concat({"a": y, "b": y}), fh=[1])
