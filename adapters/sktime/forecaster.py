@@ -14,9 +14,17 @@ from sktime.datatypes import update_data
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, plain
-from mvpa_ts.adapters.sktime.frames import columns_of, frequency_of, position_of, regular, series_of
+from mvpa_ts.adapters.sktime.frames import (
+    columns_of,
+    frequency_of,
+    index_ahead,
+    position_of,
+    regular,
+    series_of,
+    steps_ahead,
+)
 from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, training_of
-from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows, last_step
+from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
 
@@ -228,12 +236,13 @@ class MVPAForecaster(Pretraining, BaseForecaster):
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
 
-        horizon = last_step(fh, self.cutoff)
+        self._frequency = _checked_frequency(y.index)
+        horizon = int(steps_ahead(fh, self.cutoff, self._frequency).max())
         start: FittedForecaster | None = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
         if empty := list(y.columns[y.isna().all()]):
             raise ValueError(f"y must hold a value in each column, got none in {empty}")
-        self._cur_y, self._cur_X, self._frequency = y, X, _checked_frequency(y.index)
+        self._cur_y, self._cur_X = y, X
         self._features = None if X is None else list(X.columns)
         self._columns = arranged(y, self.get_params(), start)
         series = self._series(y, X)
@@ -255,6 +264,11 @@ class MVPAForecaster(Pretraining, BaseForecaster):
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
         if self._features is not None and X is None:
             raise ValueError(f"X must be given to update: the forecaster was fitted with columns {self._features}")
+        if isinstance(self.cutoff, pd.DatetimeIndex) and self._frequency is not None:
+            # The host infers it anew from these rows: three weekdays look like days.
+            dated = pd.date_range(self.cutoff[0], periods=1, freq=self._frequency)
+            if dated[0] == self.cutoff[0]:
+                self._set_cutoff(dated)
         names = list(self._cur_y.columns)
         y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
         self._cur_y = update_data(self._cur_y, y)
@@ -301,17 +315,11 @@ class MVPAForecaster(Pretraining, BaseForecaster):
 
     def _predict_proba(self, fh: ForecastingHorizon, X: pd.DataFrame | None, marginal: bool = True) -> Any:
         """A distribution of skpro with the trained quantiles; between them its density is constant."""
-        from skpro.distributions import HistogramQPD
+        from mvpa_ts.adapters.sktime.distribution import QuantileDistribution
 
         levels = sorted({*_TAILS, *self.fitted_.levels})
         index, quantiles = self._forecast(fh, X, levels)
-        # Quantiles of equal value, as those on a bound, have no density: they are moved apart by what no one sees.
-        apart = 1e-9 * (np.abs(quantiles).max(2, keepdims=True) + np.ptp(quantiles, 2, keepdims=True) + 1e-30)
-        quantiles = quantiles + apart * np.arange(len(levels))
-        names = self._get_varnames()
-        rows = pd.MultiIndex.from_product([levels, index])
-        table = pd.DataFrame(quantiles.transpose(2, 0, 1).reshape(len(rows), -1), index=rows, columns=names)
-        return HistogramQPD(table, tails="uniform", index=index, columns=pd.Index(names))
+        return QuantileDistribution.of(quantiles, levels, index, pd.Index(self._get_varnames()))
 
     def _forecast(
         self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: Sequence[float]
@@ -321,16 +329,16 @@ class MVPAForecaster(Pretraining, BaseForecaster):
 
         from mvpa_ts.forecasting.quantiles import quantiles_at
 
-        cutoff, horizon = self._dated_cutoff(), self.fitted_.horizon
-        steps = np.asarray(fh.to_relative(cutoff)).astype(int)
-        index = fh.to_absolute_index(cutoff)
+        horizon = self.fitted_.horizon
+        steps = steps_ahead(fh, self.cutoff, self._frequency)
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
+        ahead = index_ahead(self.cutoff, self._frequency, horizon)
+        index = ahead[steps - 1]
         known: pd.DataFrame | None = self._cur_X
         if X is not None:
             X = columns_of(X, self._features)
             known = X if known is None else X.combine_first(known)
-        ahead = ForecastingHorizon(np.arange(1, horizon + 1), freq=fh.freq).to_absolute_index(cutoff)
         if known is not None and (missing := index.difference(known.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
@@ -342,13 +350,6 @@ class MVPAForecaster(Pretraining, BaseForecaster):
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
             wanted = np.clip(wanted, *self._range)
         return index, wanted[:, columns.places(list(y.columns))]
-
-    def _dated_cutoff(self) -> pd.Index:
-        """The last step that was told, with the frequency of its dates where the host has found none."""
-        cutoff = self.cutoff
-        if isinstance(cutoff, pd.DatetimeIndex) and cutoff.freq is None and self._frequency is not None:
-            return pd.DatetimeIndex(cutoff, freq=self._frequency)
-        return cutoff
 
     def _arranged_columns(self) -> Columns:
         # A pickle of a version without an order of columns has them as they came.

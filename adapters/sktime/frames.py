@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
+    from sktime.forecasting.base import ForecastingHorizon
+
     from mvpa_ts.windows import Series
 
 
@@ -83,11 +85,14 @@ def frequency_of(index: pd.Index) -> Any:
 
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     distances = index[1:] - index[:-1]
+    shortest = distances.min()
     names = ["YS", "YE", "QS", "QE", "MS", "ME", f"W-{index[0]:%a}".upper(), "B"]
     offsets = [pd.tseries.frequencies.to_offset(name) for name in names]
+    whole_days = shortest % pd.Timedelta("1D") == pd.Timedelta(0)
+    offsets.append(pd.offsets.Day(shortest.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
     best, fewest = None, 0
-    for offset in [*offsets, pd.tseries.frequencies.to_offset(distances.min())]:
-        if distances.min() > pd.Timedelta(0) and offset.is_on_offset(index[0]):
+    for offset in offsets:
+        if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):
             grid = pd.date_range(index[0], index[-1], freq=offset)
             neighbours = bool((np.diff(grid.get_indexer(index)) == 1).any())
             if index.isin(grid).all() and neighbours and (best is None or len(grid) < fewest):
@@ -121,6 +126,28 @@ def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
             )
         return pd.RangeIndex(int(index[0]), int(end) + 1)
     return index
+
+
+def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.ndarray:
+    """Steps from the cutoff to each moment of a horizon; raises ValueError for dates off the grid."""
+    if fh.is_relative:
+        return np.asarray(fh).astype(int)
+    dates = fh.to_pandas()
+    if not isinstance(dates, pd.DatetimeIndex) or frequency is None:
+        return np.asarray(fh.to_relative(cutoff)).astype(int)
+    steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
+    if (steps < 1).any():
+        raise ValueError(f"fh must lie on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}")
+    return steps
+
+
+def index_ahead(cutoff: pd.Index, frequency: Any, horizon: int) -> pd.Index:
+    """The index of all steps from the first after the cutoff to the horizon."""
+    if isinstance(cutoff, pd.DatetimeIndex) and frequency is not None:
+        return pd.date_range(cutoff[0], periods=horizon + 1, freq=frequency)[1:]
+    from sktime.forecasting.base import ForecastingHorizon
+
+    return ForecastingHorizon(np.arange(1, horizon + 1), freq=frequency).to_absolute_index(cutoff)
 
 
 def position_of(index: pd.Index, frequency: Any) -> int:

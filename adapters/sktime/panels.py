@@ -38,7 +38,7 @@ _SIZES = ("dim", "num_heads", "mlp_dim", "num_layers", "width", "conv_layers", "
 class PanelEstimator:
     """Mix-in for the classifier and the regressor."""
 
-    fitted_: FittedNetworks
+    fitted_: Any
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
@@ -74,7 +74,8 @@ class PanelEstimator:
         self.check_is_fitted()  # type: ignore[attr-defined]
         if not hasattr(self, "fitted_"):
             raise ValueError(f"{method} needs a fit on one column y with two classes or more: there is no network")
-        return self.fitted_
+        fitted: FittedNetworks = self.fitted_
+        return fitted
 
     def _known(self, X: list[pd.DataFrame]) -> list[np.ndarray]:
         """The series, if they have the channels of fit."""
@@ -100,7 +101,7 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
     from mvpa_ts.classification import ClassificationTraining
     from mvpa_ts.classification.augmentation import UNCHANGED
 
-    unchanged = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
+    unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
     with host_words(HOST_NAMES):
         return ClassificationTraining(
             steps=parameters["max_steps"],

@@ -26,8 +26,8 @@ def checked_device(name: str) -> str:
         kind = torch.device(name).type
     except RuntimeError as error:
         raise ValueError(f"device must be one that torch knows, as 'cpu' or 'cuda', got {name!r}") from error
-    seen = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if kind in seen and not seen[kind]():
+    seen = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not seen.get(kind, True):
         raise ValueError(f"device is {name!r}, but torch sees no such device here: take device='cpu'")
     return name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +26,15 @@ _COLUMNS = "columns.json"
 class Pretraining:
     """Mix-in for the forecaster: one network for all instances of a panel, kept in `pretrained_`, and its files."""
 
+    if TYPE_CHECKING:  # of the forecaster
+        max_steps: int
+        bounded: bool
+        pretrained: str | Path | None
+        channel_order: Any
+        channel_positions: Any
+        get_params: Callable[[], dict[str, Any]]
+        _train: Callable[..., FittedForecaster]
+
     def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> Self:
         """Train one network on all series of a panel; `fit` goes on from it.
 
@@ -43,19 +53,19 @@ class Pretraining:
         """
         if X is not None:
             raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
-        if self.pretrained is not None:  # type: ignore[attr-defined]
+        if self.pretrained is not None:
             raise ValueError("pretrain trains a new network: leave the parameter pretrained away, or call fit at once")
         return super().pretrain(y, fh=fh)  # type: ignore[misc]
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
-        horizon, parameters = last_step(fh, None), self.get_params()  # type: ignore[attr-defined]
+        horizon, parameters = _last_step(fh), self.get_params()
         columns = arranged(y, parameters, None)
         series = panel_of(y[columns.names], X)
         check_rows(max(len(part.values) for part in series), horizon)
         config = network_config(parameters, series, horizon)
-        self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns)  # type: ignore[attr-defined]
+        self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns)
         return self
 
     def _pretrain_update(
@@ -64,15 +74,15 @@ class Pretraining:
         start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
         if start is None:
             return self._pretrain(y, X, fh)
-        _check_pretrained(start, start.config.horizon if fh is None else last_step(fh, None), y, X)
-        columns = arranged(y, self.get_params(), start)  # type: ignore[attr-defined]
-        self.pretrained_ = self._train(  # type: ignore[attr-defined]
+        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
+        columns = arranged(y, self.get_params(), start)
+        self.pretrained_ = self._train(
             panel_of(y[columns.names], X),
             start.config,
             self.max_steps,
             "pretrain",
             columns,
-            start=start,  # type: ignore[attr-defined]
+            start=start,
         )
         return self
 
@@ -83,8 +93,8 @@ class Pretraining:
         if start is None:
             return X
         _check_pretrained(start, horizon, y, X)
-        if self.bounded != (start.config.bounded_channels is not None):  # type: ignore[attr-defined]
-            raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")  # type: ignore[attr-defined]
+        if self.bounded != (start.config.bounded_channels is not None):
+            raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")
         if X is not None and start.feature_names is not None:
             return columns_of(X, list(start.feature_names))
         return X
@@ -96,9 +106,9 @@ class Pretraining:
         fitted: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         if fitted is None:
             raise NotFittedError("to_files needs a forecaster after fit or pretrain")
-        positions = checked_positions(self.channel_positions)  # type: ignore[attr-defined]
+        positions = checked_positions(self.channel_positions)
         columns = {
-            "channel_order": checked_order(self.channel_order),  # type: ignore[attr-defined]
+            "channel_order": checked_order(self.channel_order),
             "channel_positions": None if positions is None else list(positions.items()),
         }
         fitted.to_files(folder)
@@ -130,11 +140,10 @@ class Pretraining:
         return forecaster
 
 
-def last_step(fh: ForecastingHorizon, cutoff: pd.Index | None) -> int:
-    """The farthest step of a horizon; raises ValueError where it is one of dates and there is nothing to count from."""
-    if cutoff is None and not fh.is_relative:
+def _last_step(fh: ForecastingHorizon) -> int:
+    if not fh.is_relative:
         raise ValueError(f"fh must be relative in pretrain, steps ahead of each series' end, got {fh.to_pandas()}")
-    return int(np.max(np.asarray(fh if fh.is_relative else fh.to_relative(cutoff))))
+    return int(np.max(np.asarray(fh)))
 
 
 def check_rows(rows: int, horizon: int) -> None:

@@ -142,7 +142,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         return self
 
     def _predict(self, X: list[pd.DataFrame]) -> np.ndarray:
-        return self.fitted_.predict(self._known(X))  # type: ignore[attr-defined]
+        return self.fitted_.predict(self._known(X))
 
     def to_files(self, folder: str | Path) -> None:
         """Write networks and scaler as safetensors and JSON; parameters of training stay behind."""

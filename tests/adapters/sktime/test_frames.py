@@ -29,7 +29,8 @@ class TestTimeline:
             (pd.RangeIndex(7, 9), 7),
             (pd.bdate_range("1970-01-12", periods=4), 7),
             (pd.bdate_range("1970-01-12", periods=4, tz="Pacific/Auckland"), 7),
-            (pd.DatetimeIndex(["2024-01-01", "2024-01-05", "2024-01-06"]), 0),
+            (pd.DatetimeIndex(["1970-01-11", "1970-01-15", "1970-01-16"]), 10),
+            (pd.DatetimeIndex(["2024-01-01", "2024-01-05 05:00", "2024-01-06"]), 0),
         ],
     )
     def test_position(self, index, phase):
