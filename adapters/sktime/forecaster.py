@@ -49,7 +49,7 @@ class MVPAForecaster(Pretraining, BaseForecaster):
     patch_length, patch_stride : int, optional
         Steps in a token and between tokens; by default 24, at most half of `input_size`, and half of that.
     dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, mixing_heads,
-    channel_levels, dropout, attention_dropout, head_dropout, shuffle_channels
+    dropout, attention_dropout, head_dropout, shuffle_channels
         As in `ForecastingConfig`. The columns of `y` are the channels; `channel_window` must be smaller than their
         number.
     channel_order : list or "correlation", optional
@@ -150,7 +150,6 @@ class MVPAForecaster(Pretraining, BaseForecaster):
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
         channel_vectors: bool = False,
-        channel_levels: bool = False,
         dropout: float = 0.3,
         attention_dropout: float = 0.0,
         head_dropout: float = 0.5,
@@ -195,7 +194,6 @@ class MVPAForecaster(Pretraining, BaseForecaster):
         self.channel_order = channel_order
         self.channel_positions = channel_positions
         self.channel_vectors = channel_vectors
-        self.channel_levels = channel_levels
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.head_dropout = head_dropout
@@ -227,7 +225,7 @@ class MVPAForecaster(Pretraining, BaseForecaster):
         super().__init__()
         self._y = self._X = None  # for those who switch the host's own store on
         if pretrained is not None:  # the shipped network reads the series alone
-            self.set_tags(**{"capability:exogenous": False, "capability:pretrain": False})
+            self.set_tags(**{"capability:exogenous": False})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version that lacked some parameters."""
@@ -238,19 +236,17 @@ class MVPAForecaster(Pretraining, BaseForecaster):
 
         self._frequency = _checked_frequency(y.index)
         horizon = int(steps_ahead(fh, self.cutoff, self._frequency).max())
-        start: FittedForecaster | None = getattr(self, "pretrained_", None)
+        start: Any = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
         if empty := list(y.columns[y.isna().all()]):
             raise ValueError(f"y must hold a value in each column, got none in {empty}")
         self._cur_y, self._cur_X = y, X
         self._features = None if X is None else list(X.columns)
-        self._columns = arranged(y, self.get_params(), start)
+        self._columns = arranged(y, self.get_params(), None if self.pretrained is not None else start)
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
         if self.pretrained is not None:
-            check_parameters(self.get_params(), self.get_param_defaults())
-            shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
-            self.fitted_: Any = self._finetuned(shipped, series)
+            self.fitted_: Any = self._finetuned(self._shipped(start, horizon), series)
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(), [series], horizon)
@@ -368,12 +364,19 @@ class MVPAForecaster(Pretraining, BaseForecaster):
             return self.finetune_steps
         return _FINETUNE_STEPS if self.pretrained is None else 0
 
-    def _finetuned(self, shipped: ShippedForecaster, series: Series) -> ShippedForecaster:
+    def _shipped(self, start: ShippedForecaster | None, horizon: int) -> ShippedForecaster:
+        """The shipped network, or the one that `pretrain` has made of it."""
+        check_parameters(self.get_params(), self.get_param_defaults())
+        if start is not None:
+            return replace(start, horizon=horizon)
+        return ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
+
+    def _finetuned(self, shipped: ShippedForecaster, series: Series, scaling: Any = None) -> ShippedForecaster:
         if not self._finetune_steps:
             return shipped
         return shipped.finetuned(
             series,
-            self._scaling,
+            self._scaling if scaling is None else scaling,
             steps=self._finetune_steps,
             learning_rate=0.1 * self.learning_rate,
             seed=self._seed(),

@@ -68,7 +68,6 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             channel_window=window,
             mixing_heads=parameters["mixing_heads"],
             channel_vectors=channels if parameters["channel_vectors"] else None,
-            channel_levels=parameters["channel_levels"],
             position_size=0 if positions is None else len(next(iter(positions.values()))),
             dropout=parameters["dropout"],
             attention_dropout=parameters["attention_dropout"],

@@ -15,6 +15,7 @@ from sktime.forecasting.base import ForecastingHorizon
 from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions
 from mvpa_ts.adapters.sktime.frames import columns_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import network_config
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, side_by_side
 from mvpa_ts.files import read_config, write_bytes
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ class Pretraining:
         channel_positions: Any
         get_params: Callable[[], dict[str, Any]]
         _train: Callable[..., FittedForecaster]
+        _shipped: Callable[..., ShippedForecaster]
+        _finetuned: Callable[..., ShippedForecaster]
 
     def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> Self:
         """Train one network on all series of a panel; `fit` goes on from it.
+
+        With `pretrained`, the shipped network is trained further, for `finetune_steps` steps.
 
         Parameters
         ----------
@@ -53,14 +58,14 @@ class Pretraining:
         """
         if X is not None:
             raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
-        if self.pretrained is not None:
-            raise ValueError("pretrain trains a new network: leave the parameter pretrained away, or call fit at once")
         return super().pretrain(y, fh=fh)  # type: ignore[misc]
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
         horizon, parameters = _last_step(fh), self.get_params()
+        if self.pretrained is not None:
+            return self._pretrain_shipped(y, self._shipped(None, horizon))
         columns = arranged(y, parameters, None)
         series = panel_of(y[columns.names], X)
         check_rows(max(len(part.values) for part in series), horizon)
@@ -71,9 +76,11 @@ class Pretraining:
     def _pretrain_update(
         self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
     ) -> Self:
-        start: FittedForecaster | None = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
+        start: Any = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
         if start is None:
             return self._pretrain(y, X, fh)
+        if self.pretrained is not None:
+            return self._pretrain_shipped(y, self._shipped(start, start.horizon if fh is None else _last_step(fh)))
         _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
         columns = arranged(y, self.get_params(), start)
         self.pretrained_ = self._train(
@@ -86,11 +93,18 @@ class Pretraining:
         )
         return self
 
+    def _pretrain_shipped(self, y: pd.DataFrame, shipped: ShippedForecaster) -> Self:
+        from mvpa_ts.windows import Scaling
+
+        instances = side_by_side(panel_of(y, None))
+        self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
+        return self
+
     def _checked_features(
-        self, start: FittedForecaster | None, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None
+        self, start: Any, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None
     ) -> pd.DataFrame | None:
         """X in the order of the network that `fit` starts from; raises ValueError where that is for other data."""
-        if start is None:
+        if start is None or self.pretrained is not None:
             return X
         _check_pretrained(start, horizon, y, X)
         if self.bounded != (start.config.bounded_channels is not None):

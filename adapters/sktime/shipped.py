@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class ShippedForecaster:
     ordered: bool
 
     @classmethod
-    def load(cls, name: str | Path, horizon: int, *, ordered: bool) -> ShippedForecaster:
+    def load(cls, name: Any, horizon: int, *, ordered: bool) -> ShippedForecaster:
         """The forecaster of a name that the package knows, or of a folder."""
         from mvpa_ts.forecasting.pretrained import load_base
 
@@ -82,6 +82,15 @@ class ShippedForecaster:
         from mvpa_ts.forecasting.pretrained import save_base
 
         save_base(self.network, folder)
+
+
+def side_by_side(series: Sequence[Series]) -> Series:
+    """Instances of a panel as the columns of one series that ends where they all do; missing before they begin."""
+    from mvpa_ts.windows import Series
+
+    longest = max(len(part.values) for part in series)
+    padded = [np.pad(part.values, ((longest - len(part.values), 0), (0, 0)), constant_values=np.nan) for part in series]
+    return Series(np.concatenate(padded, axis=1))
 
 
 def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

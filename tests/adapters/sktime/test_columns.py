@@ -141,7 +141,7 @@ class TestUnseenColumns:
 class TestFiles:
     def test_order_positions_and_vectors_come_back(self, tmp_path):
         y = waves(columns=3)
-        options = {"channel_order": ["c2", "c0", "c1"], "channel_vectors": True, "channel_levels": True,
+        options = {"channel_order": ["c2", "c0", "c1"], "channel_vectors": True,
                    "channel_positions": {name: (i, i * i) for i, name in enumerate(y)}}  # fmt: skip
         forecaster = fitted(y, **options)
         forecaster.to_files(tmp_path)

@@ -91,5 +91,16 @@ def test_what_it_does_not_use_is_refused():
             base(**changes).fit(y, fh=[1])
     with pytest.raises(FileNotFoundError, match="there is no forecaster bases: name one of base or a folder"):
         base(pretrained="bases").fit(y, fh=[1])
-    with pytest.raises(ValueError, match="pretrain trains a new network"):
-        base().pretrain(pd.concat({"a": y, "b": y}), fh=[1])
+
+
+def test_pretrain_goes_on_training_it():
+    parts = [waves(40 + 3 * i, columns=1) for i in range(3)]
+    panel = pd.concat(parts, keys=range(3), names=["instance", "time"])
+    forecaster = base(finetune_steps=3, random_state=0).pretrain(panel, fh=[1, 2])
+    common, y = forecaster.pretrained_.network, waves()
+    assert not torch.equal(common.weights.weight, load_base("base").weights.weight)
+    tuned = forecaster.fit(y, fh=[1, 2])
+    assert tuned.pretrained_.network is common
+    assert not np.allclose(tuned.predict(), base(finetune_steps=3, random_state=0).fit(y, fh=[1, 2]).predict())
+    plain = base().pretrain(panel, fh=[1, 2]).fit(y, fh=[1, 2]).predict()
+    pd.testing.assert_frame_equal(plain, base().fit(y, fh=[1, 2]).predict())
