@@ -33,6 +33,7 @@ class Pretraining:
         pretrained: str | Path | None
         channel_order: Any
         channel_positions: Any
+        pretrained_: Any
         get_params: Callable[[], dict[str, Any]]
         _train: Callable[..., FittedForecaster]
         _shipped: Callable[..., ShippedForecaster]
