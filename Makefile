@@ -74,8 +74,8 @@ build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@
 
 docs: $(VENV)/.project  ## Build the pages, the reference and the gallery as a site in build/site
-	$(BIN)/pip install --quiet '.[docs]'
-	$(BIN)/sphinx-build -q -b html docs build/site
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation '.[docs]'
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
 
 format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff check --fix .

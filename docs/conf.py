@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
+import logging
+import pkgutil
 import re
 import warnings
+from pathlib import Path
 from typing import Any
+
+import mvpa_ts
+
+HERE = Path(__file__).parent
 
 project = "mvpa-ts"
 author = "the mvpa-ts developers"
-release = importlib.metadata.version("mvpa-ts")
+release = mvpa_ts.__version__
 version = release
 
 extensions = [
@@ -23,7 +30,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "README.md", "gallery/*"]
 html_theme = "pydata_sphinx_theme"
-html_title = "mvpa-ts"
+html_title = f"mvpa-ts {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
@@ -38,17 +45,36 @@ html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
 copyright = "Apache-2.0. For research use; not a medical device."
 
-myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 # Names in single backticks are words of the text, not references: half of them are arguments.
 default_role = "literal"
 napoleon_google_docstring = False
+napoleon_use_param = False  # one entry may hold several names, as numpydoc allows
 napoleon_use_rtype = False
-autosummary_generate = True
+autosummary_generate = False
 autodoc_default_options = {"members": True, "show-inheritance": False, "member-order": "bysource"}
 autodoc_typehints = "none"
-autodoc_mock_imports: list[str] = []
-suppress_warnings = ["config.cache"]
+suppress_warnings = ["config.cache", "ref.python"]  # two classes may have an attribute of one name
+
+
+def settle(_: Any, __: Any) -> None:
+    """Give each script of the gallery the same look, and keep its hosts quiet."""
+    import matplotlib.pyplot as plt
+
+    plt.rcdefaults()
+    plt.style.use(HERE / "figures.mplstyle")
+    for name in (
+        "lightning",
+        "lightning.pytorch",
+        "pytorch_lightning",
+        "lightning.fabric",
+        "lightning_fabric",
+        "optuna",
+    ):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
@@ -56,6 +82,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/\w+\.py$",
     "ignore_pattern": r"__init__\.py",
     "within_subsection_order": "FileNameSortKey",
+    "reset_modules": (settle,),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
@@ -65,6 +92,36 @@ sphinx_gallery_conf = {
     "min_reported_time": 5,
 }
 warnings.filterwarnings("ignore")
+
+
+def write_reference() -> None:
+    """Write a page for each package into api/modules, with every public module in it."""
+    folder = HERE / "api" / "modules"
+    folder.mkdir(exist_ok=True)
+    # By name: an editable install keeps adapters and ieeg in folders that a walk from mvpa_ts does not enter.
+    roots = ("mvpa_ts", "mvpa_ts.adapters", "mvpa_ts.ieeg")
+    found = {
+        module.name: module.ispkg
+        for root in roots
+        for module in pkgutil.walk_packages(importlib.import_module(root).__path__, f"{root}.")
+        if "._" not in module.name
+    }
+    pages: dict[str, list[str]] = {"mvpa_ts": []}
+    for name, package in sorted(found.items()):
+        if package:
+            pages.setdefault(name, [])
+        else:
+            pages.setdefault(name.rpartition(".")[0], []).append(name)
+    for old in folder.glob("*.rst"):
+        old.unlink()
+    for package, modules in pages.items():
+        lines = [package, "=" * len(package), "", (importlib.import_module(package).__doc__ or "").strip(), ""]
+        for name in modules:
+            lines += [name, "-" * len(name), "", f".. automodule:: {name}", ""]
+        (folder / f"{package}.rst").write_text("\n".join(lines), encoding="utf-8")
+
+
+write_reference()
 
 
 def setup(app: Any) -> None:

@@ -2,6 +2,7 @@
 
 python experiments/readme.py            # rewrites the pages between their markers
 python experiments/readme.py --quick    # only says whether the pages agree with the tables
+python experiments/readme.py --figures  # draws the README's pictures anew: what its examples give
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def main() -> None:
     """Rewrite the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="check only; write nothing")
-    quick = parser.parse_args().quick
+    parser.add_argument("--figures", action="store_true", help="draw the README's pictures anew")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    if arguments.figures and not quick:
+        draw(RESULTS / "readme")
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
         new = filled(old)
@@ -51,6 +56,37 @@ def main() -> None:
         elif new != old:
             raise SystemExit(f"{page.name} differs from the tables: run python experiments/readme.py")
         print(f"{page.name} holds what the tables say")
+
+
+def draw(folder: Path) -> None:
+    """Write pictures of what the README's examples give."""
+    import matplotlib.pyplot as plt
+    from harness.quiet import silence
+    from neuralforecast import NeuralForecast
+    from neuralforecast.losses.pytorch import MQLoss
+    from neuralforecast.utils import AirPassengersPanel
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+    from mvpa_ts.ieeg import Detector, simulate_recording
+    from mvpa_ts.ieeg.figures import save_figure
+
+    silence()
+    plt.style.use(ROOT / "docs" / "figures.mplstyle")
+    folder.mkdir(parents=True, exist_ok=True)
+    model = MVPA(h=12, input_size=36, n_series=2, loss=MQLoss(level=[80]), max_steps=100)
+    forecast = NeuralForecast([model], freq="ME").cross_validation(AirPassengersPanel, n_windows=1)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 2.8))
+    for axis, (name, ahead) in zip(axes, forecast.groupby("unique_id"), strict=True):
+        past = AirPassengersPanel[AirPassengersPanel["unique_id"] == name].tail(48)
+        axis.plot(past["ds"], past["y"], color="0.4", label="passengers")
+        axis.plot(ahead["ds"], ahead["MVPA-median"], color="C0", label="forecast")
+        axis.fill_between(ahead["ds"], ahead["MVPA-lo-80"], ahead["MVPA-hi-80"], color="C0", alpha=0.25, label="80 %")
+        axis.set_title(name)
+    axes[0].set_ylabel("thousands a month")
+    axes[0].legend(loc="upper left")
+    save_figure(figure, folder / "forecast.png")
+    recording = simulate_recording("S01", seed=5, num_channels=6, duration=360.0, num_seizures=1)
+    save_figure(Detector("demo").detect(recording).plot(), folder / "seizure.png")
 
 
 def filled(text: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.configuration import ForecastingConfig as ForecastingConfig
     from mvpa_ts.forecasting.network import ForecastingNetwork as ForecastingNetwork
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _moved.install()
 
 # Names are loaded on first use, so that `import mvpa_ts` does not import torch.

@@ -5,8 +5,6 @@ A first forecast with intervals
 Monthly passengers of two airlines, twelve months ahead, with an 80 % interval.
 """
 
-import logging
-
 import matplotlib.pyplot as plt
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
@@ -14,7 +12,6 @@ from neuralforecast.utils import AirPassengersPanel
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 panel = AirPassengersPanel[["unique_id", "ds", "y"]]
 past, future = panel[panel["ds"] < "1960"], panel[panel["ds"] >= "1960"]
 
@@ -31,7 +28,7 @@ print(forecast.head())
 # %%
 # The last year was not used for training.
 
-figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.5))
 for axis, name in zip(axes, panel["unique_id"].unique(), strict=True):
     truth, ahead = panel[panel["unique_id"] == name].tail(60), forecast[forecast["unique_id"] == name]
     axis.plot(truth["ds"], truth["y"], color="0.3", label="passengers")

@@ -6,8 +6,6 @@ Two shops sell more when there is an offer, and offers are known in advance. A m
 their effect; one that is not cannot.
 """
 
-import logging
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -15,7 +13,6 @@ from neuralforecast import NeuralForecast
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 rng = np.random.default_rng(0)
 days = pd.date_range("2024-01-01", periods=400)
 tables = []
@@ -44,7 +41,7 @@ forecast = forecaster.predict(futr_df=future.drop(columns="y"))
 # %%
 one = forecast[forecast["unique_id"] == "north"]
 truth = sales[sales["unique_id"] == "north"].tail(42)
-figure, axis = plt.subplots(figsize=(8, 3.5), layout="constrained")
+figure, axis = plt.subplots(figsize=(8, 3.5))
 axis.plot(truth["ds"], truth["y"], color="0.3", label="sales")
 axis.plot(one["ds"], one["told of offers"], color="C0", label="told of offers")
 axis.plot(one["ds"], one["not told"], color="C1", linestyle="--", label="not told")

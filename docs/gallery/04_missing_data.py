@@ -30,7 +30,7 @@ forecast = fitted.predict(Series(noisy[:976].numpy()))
 print("mean absolute error:", float(abs(forecast[..., len(fitted.levels) // 2] - clean[976:].numpy()).mean().round(3)))
 
 # %%
-figure, axis = plt.subplots(figsize=(8, 3.5), layout="constrained")
+figure, axis = plt.subplots(figsize=(8, 3.5))
 for c in range(3):
     axis.plot(steps[880:976], noisy[880:976, c] + 3 * c, ".", color="0.5", markersize=4)
     axis.plot(steps[976:], clean[976:, c] + 3 * c, color="0.3")

@@ -23,7 +23,7 @@ predicted = classifier.predict(X_test)
 print("accuracy:", np.mean(predicted == y_test))
 
 # %%
-figure, axis = plt.subplots(figsize=(5, 4), layout="constrained")
+figure, axis = plt.subplots(figsize=(5, 4))
 ConfusionMatrixDisplay.from_predictions(y_test, predicted, ax=axis, cmap="Blues", colorbar=False)
 axis.tick_params("x", rotation=30)
 plt.show()

@@ -25,7 +25,7 @@ def last_segment_attention(
     components: Iterable[str] = COMPONENTS,
     real: Tensor | None = None,
 ) -> Tensor:
-    """The last segment's row of a causal `mvpa_attention` with distances |c − c'|, without the other rows.
+    """The last segment's row of a causal `mvpa_attention` with unsigned distances, without the other rows.
 
     Parameters
     ----------

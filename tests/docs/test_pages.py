@@ -1,0 +1,76 @@
+"""Links of every page lead somewhere, every page is listed, and code on every page is run by a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, *sorted((ROOT / "experiments" / "results").rglob("*.md"))]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def anchors(text: str) -> set[str]:
+    """Names that headings get on the site and on the web page of a repository."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links of a page to a file or heading that is not there."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text):
+        file, _, heading = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (heading and heading not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A heading\n[a](#a-heading) [b](#b) [c](c.md) [d](page.md#a-heading) [e](https://example.org/x)")
+    assert broken_links(page) == ["#b", "c.md"]
+
+
+def test_every_page_is_listed() -> None:
+    """In docs/README.md, or in an index of its own folder."""
+    lists = {folder: (ROOT / "docs" / folder / "index.md").read_text() for folder in ("guides", "development")}
+    for page in DOCS:
+        folder = page.parent.name
+        if page.name not in ("index.md", "README.md", "topics.md"):
+            listed = (
+                page.stem in lists[folder] if folder in lists else page.name in (ROOT / "docs/README.md").read_text()
+            )
+            assert listed, f"{name(page)} is listed nowhere"
+
+
+WITH_CODE = [page for page in DOCS if "```python" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_code_is_run_by_a_test(page: Path) -> None:
+    """By a test that names the page, or by the one below."""
+    tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
+    assert any(f'"{page.name}"' in text for text in tests), f"no test in tests/docs names {page.name}"
+
+
+@pytest.mark.parametrize("page", ["attention.md"])
+def test_code_runs_as_printed(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "docs"}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, page, "exec"), names)
