@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -63,14 +64,26 @@ WITH_CODE = [page for page in DOCS if "```python" in page.read_text(encoding="ut
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_code_is_run_by_a_test(page: Path) -> None:
-    """By a test that names the page, or by the one below."""
+    """By a test that names the page."""
     tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
     assert any(f'"{page.name}"' in text for text in tests), f"no test in tests/docs names {page.name}"
 
 
-@pytest.mark.parametrize("page", ["attention.md"])
-def test_code_runs_as_printed(page: str) -> None:
+def run_blocks(page: str) -> dict[str, Any]:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": "docs"}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_attention_runs_as_printed() -> None:
+    assert run_blocks("attention.md")["tokens"].shape == (2, 6, 5, 32)
+
+
+def test_classification_runs_as_printed() -> None:
+    pytest.importorskip("sktime")
+    names = run_blocks("classification.md")
+    assert names["probabilities"].shape == (3, 9)
+    assert len(names["features"]) == 3
+    assert np.isfinite(names["features"]).all()
