@@ -109,6 +109,8 @@ class AutoMVPA(BaseAuto):
         study_name: str | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
+        if pruner is not None and backend != "optuna":
+            raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
         if config is None:
             config = self.get_default_config(h=h, backend=backend, n_series=n_series)
         super().__init__(
@@ -166,6 +168,7 @@ class AutoMVPA(BaseAuto):
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
         panel.check_local(dataset, distributed_config)
         panel.check_series(dataset, self.n_series)
+        panel.check_values(dataset, None, 0)
         panel.check_dates(dataset)
         return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
 
@@ -197,10 +200,8 @@ class AutoMVPA(BaseAuto):
             # A trial whose training diverges has failed; the search goes on.
             optimize = {"catch": (FloatingPointError, TimeIsUpError), **(options.study_kwargs or {})}
             self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
-            self.callbacks = [
-                *(callbacks or []),
-                MaxTrialsCallback(search["num_samples"], states=FINISHED),
-            ]  # of all workers
+            of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
+            self.callbacks = [*(callbacks or []), of_all_workers]
             self._watch = TrialWatch(search["time_budget"])
             watched = {"config": self._watch.noting(search["config"])}
             try:

@@ -188,7 +188,10 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | s
     if channel_order is None or isinstance(channel_order, str):
         return
     if len(dataset) != len(channel_order):
-        raise ValueError(f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}")
+        raise ValueError(
+            f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}: give its order to "
+            "finetune(channel_order=…)"
+        )
     names = ids(dataset)
     if names is not None and set(names) != set(channel_order):
         strange = sorted(repr(name) for name in set(channel_order) ^ set(names))

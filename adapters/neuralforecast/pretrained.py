@@ -70,7 +70,12 @@ class PretrainedMVPA(MVPA):
         start_padding_enabled: bool = True,
         **options: Any,
     ) -> None:
-        if refused := [name for name in _NOT_FOR_IT if options.get(name) and options[name] != "identity"]:
+        wanted = {name: options.get(name) for name in _NOT_FOR_IT}
+        if refused := [
+            name
+            for name, value in wanted.items()
+            if value is not None and not (isinstance(value, (str, bool, list)) and value in ("identity", False, []))
+        ]:
             raise ValueError(f"{refused[0]} is not for a pretrained forecaster, which reads the series alone: use MVPA")
         options.pop("encoder_layers", None)  # the host saves what the parent was told
         network = load_base(base)
@@ -87,7 +92,7 @@ class PretrainedMVPA(MVPA):
         levels = _levels(self.loss)
         if levels is None:
             raise ValueError(
-                f"loss must be that of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
+                f"loss must be one of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
                 f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
             )
         self._reads_units = False  # it standardises every series itself

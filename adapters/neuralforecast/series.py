@@ -154,8 +154,8 @@ class SeriesKnowledge:
         names = sorted(known) if names is None else names
         if missing := [repr(name) for name in names if name not in known]:
             raise ValueError(
-                f"channel_positions must hold every series of df, got none of {panel.listed(missing)}: give the "
-                "positions of this panel to finetune(channel_positions=…) first"
+                f"channel_positions must hold every series of df, got none of {panel.listed(missing)}: add "
+                "them, or give those of another panel to finetune(channel_positions=…)"
             )
         if len(names) != count:
             raise ValueError(f"channel_positions must hold the {count} series of the panel, got {len(names)}")
@@ -218,17 +218,27 @@ def checked_positions(positions: Any) -> Positions | None:
     if isinstance(positions, Mapping):
         pairs = list(positions.items())
     elif hasattr(positions, "columns"):
+        if getattr(getattr(positions, "index", None), "name", None) == "unique_id":
+            positions = positions.reset_index()
         if "unique_id" not in positions.columns:
             raise ValueError(f"channel_positions must have a column 'unique_id', got {list(positions.columns)}")
         columns = [column for column in positions.columns if column != "unique_id"]
         coordinates = zip(*(positions[column].to_list() for column in columns), strict=True)
         pairs = list(zip(positions["unique_id"].to_list(), coordinates, strict=True)) if columns else []
+    elif isinstance(positions, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in positions):
+        pairs = positions  # of a saved model
     else:
-        pairs = list(positions)
+        raise ValueError(
+            "channel_positions must be a dict of coordinates by unique_id, or a table with a column 'unique_id', got "
+            f"{type(positions).__name__}"
+        )
     names = _plain([name for name, _ in pairs])
     if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"channel_positions must name each series once, got {panel.listed(twice)} more than once")
-    rows = [np.atleast_1d(np.asarray(position, dtype=float)) for _, position in pairs]
+    try:
+        rows = [np.atleast_1d(np.asarray(position, dtype=float)) for _, position in pairs]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"channel_positions must hold numbers beside the ids: {error}") from error
     sizes = {row.shape: name for name, row in zip(names, rows, strict=True)}
     if not rows or len(sizes) > 1 or rows[0].ndim != 1 or not len(rows[0]):
         shapes = ", ".join(f"shape {shape} of {name!r}" for shape, name in sizes.items()) or "no series"

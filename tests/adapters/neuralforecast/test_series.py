@@ -106,9 +106,11 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
         ({}, "channel_positions must hold one or more coordinates of each series, of all as many, got no series"),
         ({"a": [], "b": []}, r"of all as many, got shape \(0,\)"),
         (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
+        ({"a": "north", "b": "south"}, "must hold numbers beside the ids: could not convert string to float: 'north'"),
+        (np.arange(2), "must be a dict of coordinates by unique_id, or a table with a column 'unique_id', got ndarray"),
         (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
     ],
-    ids=["NaN", "lengths", "empty", "no coordinates", "twice", "no ids"],
+    ids=["NaN", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
 )
 def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
     with pytest.raises(ValueError, match=message):
@@ -258,3 +260,7 @@ def test_searches_take_positions_with_any_ids(tmp_path: Path, panel: Callable, f
 def test_positions_of_arrays_are_plain():
     given = {np.str_("a"): np.array([1, 2], dtype=np.float32), np.int64(3): (0, 1)}
     assert checked_positions(given) == [["a", [1.0, 2.0]], [3, [0.0, 1.0]]]
+    table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})
+    assert checked_positions(table.set_index("unique_id")) == checked_positions(table) == [["a", [1.0]], ["b", [2.0]]]
+    with pytest.raises(ValueError, match="channel_positions is not for a pretrained forecaster"):
+        MVPA.from_pretrained(h=6, channel_positions=table)

@@ -98,6 +98,8 @@ def test_a_trial_ends_when_the_time_is_up(
 def test_arguments_without_effect_are_gone():
     with pytest.raises(TypeError, match="unexpected keyword argument 'cpus'"):
         AutoMVPA(6, 3, cpus=2)
+    with pytest.raises(ValueError, match="pruner needs backend=\"optuna\", got 'ray'"):
+        AutoMVPA(6, 3, backend="ray", pruner=optuna.pruners.MedianPruner())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("optuna_dashboard") is None, reason="optuna-dashboard is not installed")
