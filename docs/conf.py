@@ -43,7 +43,7 @@ html_theme_options = {
 }
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
-copyright = "Apache-2.0. For research use; not a medical device."
+copyright = "Apache-2.0. For research use; not a medical device"
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4

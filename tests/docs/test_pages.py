@@ -62,7 +62,7 @@ def test_every_page_is_listed() -> None:
             assert page.name in readme, f"{name(page)} is not in docs/README.md"
 
 
-# Its code needs a GPU and a package from outside; tests/attention/test_kernels_hub.py builds and calls what it is about.
+# Needs a GPU and a package from outside; tests/attention/test_kernels_hub.py builds and calls what it is about.
 NEEDS_GPU = "kernels_hub.md"
 WITH_CODE = [page for page in DOCS if page.name != NEEDS_GPU and "```python" in page.read_text(encoding="utf-8")]
 
