@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
+from harness.forecasting.models import CLOCK, HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
 from harness.forecasting.report import write_report
 from harness.tables import append_row, hardware, read_rows, results_folder
 
@@ -81,7 +81,9 @@ def run_one(
 ) -> dict[str, Any]:
     """Train one model, test it once, and return its row."""
     frame = load_forecasting_frame(dataset)
-    windows = forecasting_windows(frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device)
+    windows = forecasting_windows(
+        frame, dataset, lookback=arguments.lookback, horizon=horizon, device=arguments.device, clock=model_name in CLOCK
+    )
     if arguments.quick:
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
     model, training, settings = build(model_name, dataset, horizon, frame.shape[1] - 1, seed, arguments.lookback)

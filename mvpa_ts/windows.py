@@ -110,7 +110,7 @@ class Windows:
     features : Tensor, shape (rows, F), optional
         Known ahead; NaN off the series.
     positions : Tensor, shape (rows,), optional
-        Position of each row, for the phase of a cycle; by default the number of the row.
+        Position of each row, for the phase of a cycle, for example the clock's; by default the number of the row.
     limits : Tensor, shape (windows, 2), optional
         Rows [low, high) of each window whose observed values are targets. None: every value is one, also where
         nothing was observed, as published tables count.
@@ -186,9 +186,9 @@ class Windows:
         Yields
         ------
         inputs : dict
-            What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), `future`
-            (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing. With `of_channels`, those
-            too.
+            What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
+            `positions` jump, `future` (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
+            With `of_channels`, those too.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
             Which targets count; None: all.
@@ -214,10 +214,15 @@ class Windows:
             ahead = rows[:, L:]
             counted = ((ahead >= limits[:, :1]) & (ahead < limits[:, 1:]))[..., None].expand_as(values[:, L:])
             counted = counted if observed is None else counted & observed[:, L:]
+        phase = starts
+        if self.positions is not None:
+            phase = self.positions[rows]
+            if bool((phase.diff(dim=1) == 1).all()):
+                phase = phase[:, 0]
         inputs = {
             "x": values[:, :L],
             "mask": None if observed is None else observed[:, :L],
-            "phase": starts if self.positions is None else self.positions[starts],
+            "phase": phase,
             "future": future,
             "units": values.new_tensor([[0.0, 1.0]]).expand(values.shape[2], 2),
             **self.of_channels,

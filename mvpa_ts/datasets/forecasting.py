@@ -113,7 +113,7 @@ class Borders:
 
 
 def forecasting_windows(
-    frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu"
+    frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu", clock: bool = False
 ) -> dict[str, Windows]:
     """All scaled windows of the parts "train", "validation" and "test" at stride 1; none is dropped.
 
@@ -128,6 +128,10 @@ def forecasting_windows(
         Sets the borders; see `Borders.of`.
     lookback, horizon : int
         Steps.
+    device : str
+    clock : bool
+        Take the phase of a cycle from `date`, in steps of its most frequent difference, in place of the number of the
+        row. Weather repeats 06:00 on 12 May and skips 100 minutes on 29 May. False is what its table was run with.
 
     Raises
     ------
@@ -145,6 +149,7 @@ def forecasting_windows(
     observed = None
     if name in _MISSING_CODE:
         observed = torch.tensor(values != _MISSING_CODE[name], device=device)
+    positions = torch.tensor(clock_positions(frame["date"]), device=device) if clock else None
     windows = {}
     for part in ("train", "validation", "test"):
         start, stop = getattr(borders, part)
@@ -155,5 +160,12 @@ def forecasting_windows(
                 f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
             )
         starts = torch.arange(first, first + count, device=device)
-        windows[part] = Windows(tensor, starts, lookback, horizon, observed)
+        windows[part] = Windows(tensor, starts, lookback, horizon, observed, positions=positions)
     return windows
+
+
+def clock_positions(dates: pd.Series) -> np.ndarray:
+    """Steps from the first date to each, a step being the most frequent difference; rounded to whole ones."""
+    passed = (dates - dates.iloc[0]).to_numpy()
+    steps, counts = np.unique(np.diff(passed), return_counts=True)
+    return np.rint(passed / steps[counts.argmax()]).astype(np.int64)

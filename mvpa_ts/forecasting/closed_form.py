@@ -9,7 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.network import ForecastingNetwork, phase_of_steps
 from mvpa_ts.forecasting.patches import location_scale
 
 
@@ -36,10 +36,10 @@ def least_squares_start(
         have the same forecast, and their biases are scaled by what is left: quantiles that were started at those of a
         normal distribution (`start_in_order`) then have the spread of the errors.
     batches : callable
-        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,). Where something
-        is missing also the look-back's mask (B, L, C), and which of the horizon counts (B, h, C); None: all. A channel
-        of a window counts where its whole horizon does and half of its look-back is observed; what is missing there
-        is taken as the window's mean.
+        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,) or (B, L + h).
+        Where something is missing also the look-back's mask (B, L, C), and which of the horizon counts (B, h, C);
+        None: all. A channel of a window counts where its whole horizon does and half of its look-back is observed;
+        what is missing there is taken as the window's mean.
     ridge : float
         Added to the variance of every input, of which the mean is about one. A tenth keeps the regression from reading
         noise; more helps where windows are few or the future is less like the past.
@@ -174,7 +174,6 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
     config, cycle = network.config, network.cycle
     total = torch.zeros_like(cycle, dtype=torch.float64)
     count = torch.zeros_like(total)
-    steps = torch.arange(config.lookback, device=cycle.device)
     assert config.cycle_length is not None
     for x, _, phase, mask, _ in map(_filled, batches):
         location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
@@ -184,7 +183,8 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
         if config.cycle_channels is None:
             values = values.mean(-1, keepdim=True)
             seen = seen.mean(-1, keepdim=True)
-        at = ((phase[:, None] + steps) % config.cycle_length).flatten()
+        phases = phase_of_steps(phase, config.lookback)[:, : config.lookback]
+        at = (phases % config.cycle_length).flatten()
         total.index_add_(0, at, values.flatten(0, 1).double())
         count.index_add_(0, at, seen.flatten(0, 1).double())
     return torch.where(count > 0.0, total / count, 0.0).to(cycle.dtype)
@@ -198,8 +198,7 @@ def _normalised(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor |
             location, scale = location_scale(x, mask)
         past, future = (x - location) / scale, (y - location) / scale
         if config.cycle_length is not None:
-            steps = torch.arange(config.lookback + config.horizon, device=x.device)
-            cycle = network.cycle[(phase[:, None] + steps) % config.cycle_length]
+            cycle = network.cycle[phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length]
             past, future = past - cycle[:, : config.lookback], future - cycle[:, config.lookback :]
         weight = scale.square()
         if mask is not None:

@@ -144,8 +144,9 @@ class ForecastingNetwork(nn.Module):
             Look-back windows.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter.
-        phase : integer Tensor, shape (B,), optional
-            Position of the first step in the cycle; taken modulo `cycle_length`.
+        phase : integer Tensor, shape (B,) or (B, L + h), optional
+            Position in the cycle of the first step, or of each step where a clock was changed or rows are missing;
+            taken modulo `cycle_length`.
         future : Tensor, shape (B, L + h, C, F), optional
         historic : Tensor, shape (B, L, C, X), optional
         static : Tensor, shape (C, S), optional
@@ -181,8 +182,7 @@ class ForecastingNetwork(nn.Module):
         x = (x - location) / scale
         cycle, phases = None, None
         if config.cycle_length is not None and phase is not None:
-            steps = torch.arange(config.lookback + config.horizon, device=x.device)
-            phases = (phase[:, None] + steps) % config.cycle_length
+            phases = phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length
             cycle = self.cycle[phases]  # [B, L + h, C or 1]
             x = x - cycle[:, : config.lookback]
         if mask is not None:
@@ -299,9 +299,11 @@ class ForecastingNetwork(nn.Module):
         if config.cycle_length is not None:
             if phase is None:
                 raise ValueError(f"phase is needed: the network has a cycle of {config.cycle_length} steps")
-            if phase.shape != (B,) or phase.is_floating_point():
+            shapes = (B,), (B, L + config.horizon)
+            if phase.shape not in shapes or phase.is_floating_point():
                 raise ValueError(
-                    f"phase must be an integer tensor of shape {(B,)}, got {phase.dtype} of {tuple(phase.shape)}"
+                    f"phase must be an integer tensor of shape {shapes[0]} or {shapes[1]}, got {phase.dtype} of "
+                    f"{tuple(phase.shape)}"
                 )
         for name in ("cycle_channels", "individual_channels", "bounded_channels"):
             if getattr(config, name) not in (None, C):
@@ -314,6 +316,11 @@ class ForecastingNetwork(nn.Module):
             found = None if tensor is None else tuple(tensor.shape)
             if found != shape and (shape[-1] or found is not None):
                 raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
+
+
+def phase_of_steps(phase: Tensor, steps: int) -> Tensor:
+    """Positions [B, steps] of all steps of each window, counted on where those of the first steps [B] are given."""
+    return phase if phase.ndim == 2 else phase[:, None] + torch.arange(steps, device=phase.device)
 
 
 def parameter_groups(

@@ -291,3 +291,35 @@ def test_published_weather_keeps_its_sentinels():
     windows = forecasting_windows(frame, "Weather", lookback=96, horizon=720)
     assert len(windows["test"]) == 9820
     assert windows["test"].values.isfinite().all()
+
+
+def test_phase_from_the_clock_follows_the_dates_over_repeated_and_missing_rows() -> None:
+    frame = make_frame(ETT_ROWS)
+    later = pd.Series(pd.Timedelta(0), index=frame.index)
+    later[100:] -= pd.Timedelta("1h")  # row 100 repeats the hour of row 99
+    later[200:] += pd.Timedelta("5h")  # four hours are skipped
+    frame["date"] += later
+    windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=24, clock=True)["train"]
+    (inputs, _, _), *_ = windows.only(slice(0, None, 50)).batches(5)
+    assert inputs["phase"].shape == (5, 120)
+    expected = frame["date"].dt.hour.to_numpy()
+    for window, phases in enumerate(inputs["phase"] % 24):
+        np.testing.assert_array_equal(phases, expected[50 * window : 50 * window + 120])
+
+
+def test_the_clock_changes_nothing_where_no_row_is_missing() -> None:
+    by_row, by_clock = (
+        forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=24, clock=clock)["test"]
+        for clock in (False, True)
+    )
+    (rows, _, _), *_ = by_row.batches(7)
+    (hours, _, _), *_ = by_clock.batches(7)
+    torch.testing.assert_close(rows["phase"], hours["phase"])
+
+
+def test_published_weather_by_the_clock() -> None:
+    dates = published("Weather")["date"]
+    positions = datasets.clock_positions(dates)
+    minutes = dates.dt.hour * 60 + dates.dt.minute
+    np.testing.assert_array_equal((positions + minutes.iloc[0] // 10) % 144, minutes // 10)
+    assert (np.diff(positions) == 1).sum() == len(dates) - 3

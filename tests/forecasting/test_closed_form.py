@@ -175,3 +175,12 @@ def test_what_does_not_fit_is_refused() -> None:
         least_squares_start(_started(), lambda: [data], ridge=-1.0)
     with pytest.raises(ValueError, match="no window"):
         least_squares_start(_started(), list)
+
+
+def test_start_with_the_phase_of_every_step() -> None:
+    x, y, phase = _windows()
+    by_first, by_step = (_started(cycle_length=P, cycle_channels=C) for _ in range(2))
+    least_squares_start(by_first, lambda: [(x, y, phase)])
+    least_squares_start(by_step, lambda: [(x, y, phase[:, None] + torch.arange(L + H))])
+    torch.testing.assert_close(by_step.linear.weight, by_first.linear.weight)
+    torch.testing.assert_close(by_step.cycle, by_first.cycle)

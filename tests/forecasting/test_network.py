@@ -20,6 +20,7 @@ from support.made_up_networks import (
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting.patches import location_scale
 
 
 @pytest.mark.parametrize("channels", [1, 2, 7])
@@ -89,6 +90,19 @@ def test_starts_as_the_linear_model():
     x = make_windows()
     assert torch.equal(network(x), linear(x))
     assert torch.equal(network.train()(x), linear(x)), "dropout must not touch the linear path"
+
+
+def test_phases_of_all_steps() -> None:
+    """Given one by one they may jump; where they do not, they are those counted on from the first."""
+    network = make_network(cycle_length=7, phase_weights=True)
+    x, phase = make_windows(), torch.tensor([0, 5, 100])
+    steps = phase[:, None] + torch.arange(LOOKBACK + HORIZON)
+    expected = network(x, phase=phase)
+    torch.testing.assert_close(network(x, phase=steps), expected)
+    late = steps + 3 * (torch.arange(LOOKBACK + HORIZON) >= LOOKBACK)  # three steps of the clock are skipped
+    cycle = network.cycle[late % 7] - network.cycle[steps % 7]
+    scale = location_scale(x, None)[1]
+    torch.testing.assert_close(network(x, phase=late), expected + (cycle[:, LOOKBACK:] * scale)[..., None])
 
 
 @pytest.mark.parametrize("num_outputs", [1, 3])

@@ -35,7 +35,10 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA none": {"components": ()},
     "MVPA linear path alone": {"num_layers": 0},
     "MVPA, default network": {"default_network": True},
+    "MVPA, phase from the clock": {},
 }
+# What is read with the clock's phase; all other rows count rows. It makes a difference on Weather alone.
+CLOCK = ("MVPA, phase from the clock",)
 # The paper's question of the terms, with four patches and the same settings for all; each also without the linear path,
 # so that the attention has to forecast alone. The settings were not chosen by any error.
 FOUR_PATCHES: dict[str, Any] = {
