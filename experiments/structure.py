@@ -13,6 +13,7 @@ repeated: after a kill, start the same command again.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import time
@@ -33,7 +34,7 @@ from mvpa_ts.windows import Windows
 STEPS, LONG = 400, 1500
 KEY = ["task", "model", "steps", "seed"]
 # What is run first, so that a stop leaves a table that can be read: the models that the text compares.
-FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", "iTransformer", "TSMixerx")
+FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", "iTransformer", "TSMixerx", "TimeXer")
 ONE_SEED = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
 ROADS = ("MVPA", "MVPA, no channel vectors", "MVPA, own channel only", "MVPA, before", "Linear", "TSMixer",
          "iTransformer", "PatchTST", "TimeXer")  # fmt: skip
@@ -78,7 +79,7 @@ def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
     runs = []
     for task_name in arguments.tasks:
         if not available(task_name):
-            print(f"{task_name} is left out: metr_la is not in MVPA_TS_DATA", flush=True)
+            print(f"{task_name} is left out: metr_la is not in MVPA_TS_DATA, or statsmodels is missing", flush=True)
             continue
         on_roads = task_name.startswith("METR")
         names = ROADS if on_roads else models_of(TASKS[task_name](1, True))
@@ -100,6 +101,8 @@ def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
 
 def available(task_name: str) -> bool:
     """Whether the task's data is at hand."""
+    if task_name == "US macroeconomy":
+        return importlib.util.find_spec("statsmodels") is not None
     folder = Path(os.environ.get("MVPA_TS_DATA", "")) / "metr_la"
     return not task_name.startswith("METR") or (folder / "los_speed.csv").is_file()
 

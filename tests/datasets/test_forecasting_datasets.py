@@ -290,6 +290,13 @@ def test_published_weather_keeps_its_sentinels():
     }
     windows = forecasting_windows(frame, "Weather", lookback=96, horizon=720)
     assert len(windows["test"]) == 9820
+    # All lie in the train rows, whose deviation they inflate for everybody.
+    train = channels.iloc[: Borders.of("Weather", len(frame)).train[1]]
+    assert (train == -9999.0).to_numpy().sum() == 81
+    for column, inflated, measured in (("wv (m/s)", 52.1, 1.7), ("OT", 384.0, 18.2)):
+        values = train[column]
+        assert values.std() == pytest.approx(inflated, abs=0.05)
+        assert values[values != -9999.0].std() == pytest.approx(measured, abs=0.05)
     assert windows["test"].values.isfinite().all()
 
 

@@ -90,10 +90,10 @@ class Peer(nn.Module):
 
 
 def models_of(task: Task) -> list[str]:
-    """Names of the models that a task is for: peers without covariates are left out where there is one."""
+    """Names of the models that a task is for: where there is a covariate, the peers that read its kind."""
     if task.features is None:
         return [*ARMS, *(name for name in PEERS if name != "TSMixerx")]
-    return [*ARMS, "TSMixerx", "iTransformer"]
+    return [*ARMS, "TSMixerx", "iTransformer" if task.features == "future" else "TimeXer"]
 
 
 def build(name: str, task: Task) -> tuple[nn.Module, float]:
@@ -119,7 +119,9 @@ def build(name: str, task: Task) -> tuple[nn.Module, float]:
     if model_class.MULTIVARIATE:
         settings["n_series"] = task.channels
     if task.features is not None:
-        settings["futr_exog_list" if task.features == "future" else "hist_exog_list"] = ["driver"]
+        settings["futr_exog_list" if task.features == "future" else "hist_exog_list"] = [
+            f"driver {column}" for column in range(size)
+        ]
     return Peer(model_class(**settings), task.features), PEER_RATES[name]
 
 

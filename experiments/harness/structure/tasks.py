@@ -84,6 +84,21 @@ def driven(seed: int, quick: bool = False, *, ahead: bool) -> Task:
     return Task({name: part(rows) for name, rows in ROWS.items()}, features="future" if ahead else "historic")
 
 
+def macroeconomy(seed: int, quick: bool = False) -> Task:
+    """Quarterly growth of four US series, 1959 to 2009; unemployment and interest rate are known of the past."""
+    from statsmodels.datasets import macrodata
+
+    frame = macrodata.load_pandas().data
+    growth = np.diff(np.log(frame[["realgdp", "realcons", "realinv", "cpi"]].to_numpy(np.float64)), axis=0)
+    rates = np.diff(frame[["unemp", "tbilrate"]].to_numpy(np.float64), axis=0)
+    ends = [int(share * len(growth)) for share in (0.0, 0.6, 0.8, 1.0)]
+    scaled = [(part - part[: ends[1]].mean(0)) / part[: ends[1]].std(0) for part in (growth, rates)]
+    spans = {name: slice(max(0, start - 24), stop) for name, start, stop in zip(PARTS, ends, ends[1:], strict=False)}
+    return Task(
+        {name: _windows(scaled[0][span], 24, 4, scaled[1][span]) for name, span in spans.items()}, features="historic"
+    )
+
+
 def roads(seed: int, quick: bool = False, *, order: str) -> Task:
     """One week of 207 road sensors, in units of their training deviation; 0 is missing. The data has no seed."""
     import pandas as pd
@@ -131,6 +146,7 @@ TASKS: dict[str, Callable[[int, bool], Task]] = {
     "METR-LA by correlation": lambda seed, quick: roads(seed, quick, order="by correlation"),
     "driver known ahead": lambda seed, quick: driven(seed, quick, ahead=True),
     "driver leads": lambda seed, quick: driven(seed, quick, ahead=False),
+    "US macroeconomy": macroeconomy,
 }
 
 
