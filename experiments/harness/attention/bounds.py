@@ -1,0 +1,155 @@
+"""What bounds a kernel of FlashMVPA from below on an H100, as formulas of its sizes: bytes, waits, waste of tiles.
+
+Legend, beside that of mvpa_ts/attention/reference.py: M query tokens and N keys of a tile, P channels padded to 8, e
+bytes of a number. Steps are those of the far and the near loop of a whole call. `attention_kernel_code` adds what the
+compiled loops tell: tensor cores, exponentials, instruction issue.
+
+    L2          Σ over programs, and over steps of the two loops:
+        forward  2·M·d·e + M·4·(T̄ + C) + tiles·M·N·4    far N·d·e + M·4              near 2·N·d·e + M·4
+        query    4·M·d·e + tiles·M·N·(4 + e)            far N·d·e + M·(4 + g)        near 2·N·d·e + M·(4 + g)
+        key      4·N·d·e·TILES                          far M·d·e + M·N·4 + M·4·(TILES + 2)
+                                                        near 2·M·d·e + M·N·4 + M·16
+    HBM         every tensor once; scores thrice to make them (product, sum with the offsets) and once to read them
+    prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
+    barriers    barriers of the loops · wait / resident
+    tile waste  pairs of the tiles over pairs that exist
+
+T̄ is the mean number of key segments that a block of queries sees, g the bytes of a score's gradient that are stored
+and, from the second tile on, read. Latency, wait and L2's rate are assumptions; they are not in a data sheet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MULTIPROCESSORS, HERTZ = 132, 1.755e9
+HBM = 3.35e12  # bytes a second, data sheet of the SXM version
+L2 = 5.5e12  # bytes a second, assumed
+LATENCY = 270  # cycles of a load from L2, assumed
+WAIT = 30  # cycles of a barrier, assumed
+REGISTERS, SHARED, THREADS = 65536, 227 * 1024, 2048
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of one call: sizes, tiles, steps, and what the compiler made of it."""
+
+    name: str
+    batch: int
+    segments: int
+    channels: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    query_tokens: int
+    keys: int
+    tiles_held: int
+    num_warps: int
+    registers: int
+    shared_bytes: int
+    far: int
+    near: int
+    far_barriers: int
+    near_barriers: float
+    causal: bool = True
+    element_bytes: int = 2
+
+    @classmethod
+    def of(cls, kernel: Any, setting: Any, taken: dict[str, int], barriers: list[int]) -> Launch:
+        """From a compiled kernel, its setting, its steps and the barriers of its inner loops, the far one first."""
+        a = kernel.arguments
+        return cls(
+            kernel.name, setting.batch, setting.segments, setting.channels, a["heads"], setting.kv_heads,
+            setting.head_dim, a["BLOCK_M"], a["BLOCK_N"], a.get("TILES", 1), kernel.num_warps, kernel.registers,
+            kernel.shared_bytes, taken["far"], taken["near"], barriers[0],
+            sum(barriers[1:]) / max(1, len(barriers) - 1), setting.causal,
+        )  # fmt: skip
+
+    @property
+    def tiles(self) -> int:
+        """Tiles along the channels."""
+        return -(-self.channels // self.keys)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of query tokens of one sample and head."""
+        return -(-self.segments * self.channels // self.query_tokens)
+
+    @property
+    def programs(self) -> int:
+        """Programs of the launch."""
+        if self.name == "key_gradient":
+            return self.tiles * -(-self.segments // self.tiles_held) * self.batch * self.kv_heads
+        return self.blocks * self.batch * self.heads
+
+    @property
+    def resident(self) -> int:
+        """Programs that one multiprocessor holds at a time."""
+        threads = 32 * self.num_warps
+        return max(1, min(REGISTERS // (self.registers * threads), SHARED // self.shared_bytes, THREADS // threads))
+
+    @property
+    def mean_segments(self) -> float:
+        """Key segments that a block of queries sees, on average."""
+        if not self.causal:
+            return self.segments
+        tokens = self.segments * self.channels
+        ends = (min(start + self.query_tokens, tokens) for start in range(0, tokens, self.query_tokens))
+        return sum((end - 1) // self.channels + 1 for end in ends) / self.blocks
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes that all programs load and store."""
+        M, N, d, e = self.query_tokens, self.keys, self.head_dim, self.element_bytes
+        if self.name == "forward":
+            each = 2 * M * d * e + M * 4 * (self.mean_segments + self.channels) + self.tiles * M * N * 4
+            far, near = N * d * e + M * 4, 2 * N * d * e + M * 4
+        elif self.name == "query_gradient":
+            gradient = e if self.tiles == 1 else 4 * (2 - 1 / self.tiles)
+            each = 4 * M * d * e + self.tiles * M * N * (4 + e)
+            far, near = N * d * e + M * (4 + gradient), 2 * N * d * e + M * (4 + gradient)
+        else:
+            each = 4 * N * d * e * self.tiles_held
+            far = M * d * e + M * N * 4 + M * 4 * (self.tiles_held + 2)
+            near = 2 * M * d * e + M * N * 4 + M * 16
+        return self.programs * each + self.far * far + self.near * near
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Bytes of the tensors, once each; scores are made for the forward and for the query kernel."""
+        tokens, e = self.batch * self.segments * self.channels, self.element_bytes
+        queries, keys = (tokens * heads * self.head_dim * e for heads in (self.heads, self.kv_heads))
+        padded = -(-self.channels // 8) * 8
+        pairs = self.heads * tokens
+        time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * padded
+        read = (time * self.mean_segments / self.segments if self.causal else time) + channel
+        statistics = 8 * pairs
+        if self.name == "forward":
+            return 2 * queries + 2 * keys + statistics + 3 * (time + channel) + read
+        if self.name == "query_gradient":
+            # Gradients: time filled with zeros, stored, rounded, and read by two products; channel stored and read.
+            stored = time * (1 if self.tiles > 1 else e / 4)
+            gradients = 3 * stored + 3 * time * e / 4 + 3 * channel * e / 4
+            return 4 * queries + 2 * keys + statistics + 3 * (time + channel) + read + gradients
+        return 2 * queries + 4 * keys + statistics + read
+
+    @property
+    def waste(self) -> float:
+        """Pairs that the tiles compute over pairs that exist."""
+        computed = (self.far * self.tiles_held + self.near) * self.query_tokens * self.keys
+        T, C = self.segments, self.channels
+        pairs = C * C * (T * (T + 1) // 2 if self.causal else T * T)
+        return computed / (pairs * self.batch * self.heads)
+
+    def milliseconds(self) -> dict[str, float]:
+        """The bounds by name."""
+        cycles = 1e3 / (MULTIPROCESSORS * HERTZ * self.resident)
+        prologue = self.programs * self.mean_segments * LATENCY if self.name == "forward" else 0
+        barriers = (self.far * self.far_barriers + self.near * self.near_barriers) * WAIT
+        return {
+            "L2": self.l2_bytes / L2 * 1e3,
+            "HBM": self.hbm_bytes / HBM * 1e3,
+            "prologue": prologue * cycles,
+            "barriers": barriers * cycles,
+        }

@@ -1,0 +1,58 @@
+"""The formulas of bounds against counts step by step."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from harness.attention.bounds import Launch
+from harness.tables import RESULTS
+
+SMALL = {
+    "batch": 2, "segments": 3, "channels": 4, "heads": 2, "kv_heads": 1, "head_dim": 8, "query_tokens": 4, "keys": 2,
+    "tiles_held": 1, "num_warps": 4, "registers": 255, "shared_bytes": 60_000, "far_barriers": 1, "near_barriers": 2.0,
+}  # fmt: skip
+
+
+def walked(near_window: int) -> tuple[int, int]:
+    """Far and near steps of one sample and head: each block of queries is one segment, two tiles of two channels."""
+    far = sum(2 for query in range(3) for key in range(query + 1) if query - key > near_window)
+    return far, 2 * 6 - far
+
+
+def test_bytes_of_the_forward_kernel_are_those_of_a_walk() -> None:
+    far, near = walked(0)
+    launch = Launch(name="forward", far=far * 4, near=near * 4, **SMALL)
+    assert launch.mean_segments == 2
+    expected = 0
+    for query in range(3):
+        expected += 2 * 4 * 8 * 2  # query and output
+        expected += 4 * 4 * (query + 1 + 4)  # scores of the prologue
+        for _tile in range(2):
+            expected += 4 * 2 * 4
+            for key in range(query + 1):
+                expected += 2 * 8 * 2 * (2 if query == key else 1) + 4 * 4
+    assert launch.l2_bytes == expected * 4
+    assert launch.waste == pytest.approx((12 * 4 * 2) / (6 * 16))
+
+
+def test_programs_and_what_a_multiprocessor_holds() -> None:
+    key = Launch(name="key_gradient", far=0, near=0, **(SMALL | {"tiles_held": 2}))
+    assert key.programs == 2 * 2 * 2 * 1  # tiles, pairs of segments, samples, key/value heads
+    assert key.resident == 2  # registers: 65536 / (255 · 128)
+    assert Launch(name="forward", far=0, near=0, **(SMALL | {"shared_bytes": 200_000})).resident == 1
+
+
+def test_scores_dominate_the_bytes_of_a_long_sample() -> None:
+    long = Launch(name="forward", far=0, near=0, **(SMALL | {"segments": 1000}))
+    scores = 2 * 1000 * 4 * 2 * 1000 * 4  # float32, each query and head, each lag
+    assert 3.5 * scores < long.hbm_bytes < 3.6 * scores
+    assert long.milliseconds()["HBM"] == pytest.approx(long.hbm_bytes / 3.35e12 * 1e3)
+
+
+def test_the_committed_table_names_the_largest_bound() -> None:
+
+    for row in json.loads((RESULTS / "attention" / "attention_kernel_code.json").read_text())["calls"]:
+        names = ("tensor cores", "exponentials", "issue", "L2", "HBM", "prologue", "barriers")
+        bounds = {name: row[name] for name in names}
+        assert bounds[row["largest"]] == max(bounds.values())
