@@ -8,6 +8,8 @@ from ray import tune
 
 
 class Range(NamedTuple):
+    """Numbers from low to high; drawn by their logarithm if `log`."""
+
     low: float
     high: float
     log: bool = False
@@ -31,10 +33,12 @@ SPACE: dict[str, list[Any] | Range] = {
 
 
 def space_of(h: int) -> dict[str, list[Any] | Range]:
+    """Choices and ranges by name of an argument, for a horizon of h steps."""
     return {"input_size": [h, 2 * h, 4 * h], **SPACE}
 
 
 def for_ray(space: dict[str, list[Any] | Range]) -> dict[str, Any]:
+    """The same as distributions of Ray."""
     return {
         name: tune.choice(values)
         if isinstance(values, list)

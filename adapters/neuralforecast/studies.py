@@ -18,6 +18,7 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def check_outcome(study: optuna.Study) -> None:
+    """Raise ValueError unless a finished trial has a finite loss."""
     trials = study.get_trials(deepcopy=False)
     losses = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
     if not any(math.isfinite(loss) for loss in losses):
@@ -28,6 +29,7 @@ def check_outcome(study: optuna.Study) -> None:
 
 
 def fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
+    """A digest of the data and the split: trials of other data are no trials of this search."""
     digest = hashlib.blake2b(f"{val_size} {test_size} {list(dataset.temporal_cols)}".encode(), digest_size=10)
     digest.update(np.ascontiguousarray(getattr(dataset, "indptr", [])).tobytes())
     for tensor in (getattr(dataset, "temporal", None), dataset.static):

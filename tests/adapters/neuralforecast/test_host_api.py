@@ -13,6 +13,7 @@ import torch
 pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast, core
 from neuralforecast.common import _base_model, _scalers
+from neuralforecast.common._base_auto import BaseAuto
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.models import TSMixerx, iTransformer
 from neuralforecast.tsdataset import TimeSeriesDataModule, TimeSeriesDataset
@@ -55,6 +56,23 @@ def test_mvpa_takes_every_argument_of_its_peers():
 )
 def test_overridden_methods(method: str, arguments: list[str]):
     assert list(inspect.signature(getattr(BaseModel, method)).parameters) == arguments
+
+
+def test_what_a_search_overrides():
+    arguments = ["self", "cls_model", "config", "dataset", "val_size", "test_size", "distributed_config"]
+    assert list(inspect.signature(BaseAuto._fit_model).parameters) == arguments
+    source = inspect.getsource(BaseAuto._optuna_tune_model)
+    assert source.index("config(trial)") < source.index("self._fit_model(")  # the trial is noted, then told
+
+
+def test_load_refuses_what_finetune_takes(panel: Callable, tmp_path: Path):
+    """Once this fails, `MVPA.load` may go."""
+    options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
+    peer = NeuralForecast([iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options)], freq="h")
+    peer.fit(panel(4))
+    peer.save(str(tmp_path / "saved"))
+    with pytest.raises(TypeError, match="max_steps"):
+        NeuralForecast.load(str(tmp_path / "saved"), max_steps=2)
 
 
 def test_fit_lets_the_loader_be_told_not_to_shuffle():
