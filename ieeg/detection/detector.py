@@ -175,7 +175,8 @@ class Detector:
             chosen = in_recording_order(self.channels, segments.channel_names)
         if self.model.config.attention == "mvpa" and len(chosen) > limit:
             raise ValueError(
-                f"{recording.name} has {len(chosen)} channels, the model knows at most {limit}: use channels='auto'"
+                f"{recording.name} has {len(chosen)} channels, the model knows at most {limit}: use "
+                "channels='auto' (--channels auto)"
             )
         return segments if chosen == segments.channel_names else Segments(recording, preprocessing, chosen)
 

@@ -137,8 +137,11 @@ _TEMPLATE = """<!doctype html>
   table { border-collapse: collapse } th, td { padding: .25rem .8rem; text-align: left; vertical-align: top }
   thead th { border-bottom: 2px solid #222 } tbody th { font-weight: 600; white-space: nowrap }
   td { overflow-wrap: anywhere }
-  img { max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
-  @media (max-width: 40rem) { .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 } }
+  img { max-width: 100% } .figure { overflow-x: auto } .notice { border: 1px solid #b00; padding: .5rem 1rem }
+  @media (max-width: 40rem) {
+    .figure img { max-width: none; width: 44rem }
+    .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 }
+  }
 </style>
 <h1>{{ title }}</h1>
 <p class="notice">{{ notice }}</p>
@@ -149,7 +152,7 @@ _TEMPLATE = """<!doctype html>
 {% for heading, text, image in sections %}
 <h2>{{ heading }}</h2>
 {% if text %}<p>{{ text }}</p>{% endif %}
-<img alt="{{ heading }}" src="data:image/png;base64,{{ image }}">
+<div class="figure"><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></div>
 {% endfor %}
 <h2>How</h2>
 <table class="facts"><tbody>
