@@ -3,7 +3,8 @@
 Tiny models are pretrained on simulated subjects and roll out the embeddings of the minute after a moment of other
 subjects' recordings. They get what lies before that moment alone; the filters see no future either. The cosine with the
 embeddings of the true future is compared with that of two references that need no model: the last true embedding
-(persistence), and the mean direction of the same channel over the context.
+(persistence), and the mean direction of the same channel over the context. A fourth row shows what the filters would
+give away: they run forward and backward, so the last segment of a recording filtered whole holds some of the next one.
 
     python experiments/generation.py            # three models, three seeds; results/detection/generation.*; goes on
     python experiments/generation.py --quick    # one model, four steps, written to a temporary folder
@@ -33,6 +34,7 @@ from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, mvpformer_tiny, simulate_cohort
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
+from mvpa_ts.ieeg.model.generation import roll_out
 from mvpa_ts.ieeg.model.sliding import encoded_past
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.spans import HeldSegments
@@ -49,7 +51,12 @@ HORIZON, SHOWN = 12, (1, 2, 3, 4, 6, 9, 12)
 """Segments of 5 s that are generated, and those of the table."""
 SPACING = 15
 """Segments from one moment to the next."""
-KINDS = ("generated", "persistence", "mean")
+KINDS = {
+    "generated": "generated",
+    "persistence": "persistence",
+    "mean": "mean",
+    "leaked": "generated, filters saw the future",
+}
 
 
 def main() -> None:
@@ -115,8 +122,8 @@ def moments(segments: Segments, context: int) -> range:
 def similarities(model: MVPFormer, recording: Recording, horizon: int) -> list[dict[str, Any]]:
     """Mean cosine with the true future over moments and channels, one row for each horizon."""
     segments = Segments(recording)
-    truth, valid, _ = encoded_past(model, segments, segments.num_segments, segments.num_segments, 16)
-    truth = F.normalize(truth.detach(), dim=-1)
+    encoded, valid, _ = encoded_past(model, segments, segments.num_segments, segments.num_segments, 16)
+    truth = F.normalize(encoded.detach(), dim=-1)
     context = model.config.context
     found: dict[str, list[torch.Tensor]] = {kind: [] for kind in KINDS}
     real = []
@@ -126,6 +133,8 @@ def similarities(model: MVPFormer, recording: Recording, horizon: int) -> list[d
         future = truth[moment : moment + horizon]
         before = seen(model, past, segments, context)
         guesses = {"generated": generated.embeddings, "persistence": before[-1:], "mean": before.mean(0, keepdim=True)}
+        inputs = slice(moment - context, moment)
+        guesses["leaked"] = roll_out(model, encoded[inputs].detach(), valid[inputs], horizon)
         for kind, guess in guesses.items():
             found[kind].append((F.normalize(guess, dim=-1) * future).sum(-1))  # [horizon, C]
         real.append(valid[moment : moment + horizon] & generated.valid)
@@ -153,7 +162,7 @@ def report(rows: pd.DataFrame) -> str:
     for name, group in rows.groupby("model", sort=False):
         for kind in KINDS:
             by_subject = group.groupby(["seconds", "subject"])[kind].mean().unstack()
-            line = {"embeddings of": name, "": kind, "seeds": group["seed"].nunique()}
+            line = {"embeddings of": name, "": KINDS[kind], "seeds": group["seed"].nunique()}
             line |= {f"{5 * ahead} s": f"{by_subject.loc[5 * ahead].mean():.3f}" for ahead in SHOWN}
             lines.append(line)
         best = group.groupby(["seconds", "subject"])[list(KINDS)].mean()
@@ -168,7 +177,8 @@ def report(rows: pd.DataFrame) -> str:
         f"({subjects}, {first['moments']} moments each), models pretrained for {first['steps']} steps. "
         "Each model has an embedding space of its own, so compare rows of one model. Generated: rolled out from the "
         "signal before the moment. Persistence: the last true embedding. Mean: the channel's mean direction over the "
-        f"context.\n\n{markdown_table(pd.DataFrame(lines))}\n"
+        "context. Last: from the past of a recording that was filtered whole, whose filters saw the next segment.\n\n"
+        f"{markdown_table(pd.DataFrame(lines))}\n"
         f"{rows.groupby(['model', 'seed'])['cpu_s'].first().sum():.0f} s of processor time; "
         f"{', '.join(rows['hardware'].unique())}, beside other work; 1 thread.\n"
     )
@@ -180,8 +190,8 @@ def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Pat
     shown, axes = plt.subplots(2, len(models), figsize=(4 * max(len(models), 2), 7), squeeze=False)
     for axis, name in zip(axes[0], models, strict=True):
         group = rows[rows["model"] == name].groupby("seconds")[list(KINDS)].mean()
-        for kind, style in zip(KINDS, ("-o", "--", ":"), strict=True):
-            axis.plot(group.index, group[kind], style, label=kind, markersize=4)
+        for kind, style in zip(KINDS, ("-o", "--", ":", "-x"), strict=True):
+            axis.plot(group.index, group[kind], style, label=KINDS[kind], markersize=4)
         axis.set(title=name, xlabel="seconds ahead", ylabel="cosine with the true future")
     axes[0, 0].legend()
     for axis in axes[1]:

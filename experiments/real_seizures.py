@@ -99,6 +99,8 @@ def models(
     ]
     for seed in seeds:
         rows.append(("box model, finetuned", seed, lambda seed=seed: finetuned(fold, seed, output, options)))
+        name = "box model, finetuned; no alarm on the other stretches"
+        rows.append((name, seed, lambda seed=seed: without_alarms(fold, seed, output, options)))
     return rows
 
 
@@ -144,6 +146,12 @@ def finetuned(fold: Fold, seed: int, output: Path, options: Sequence[str]) -> tu
         if mvpformer([*arguments, "--trainer.enable_progress_bar", "false", *options]):
             raise RuntimeError("mvpformer finetune failed, see above")
     return detected(str(folder / "model")), 0.5
+
+
+def without_alarms(fold: Fold, seed: int, output: Path, options: Sequence[str]) -> tuple[Scores, float]:
+    """The same model with the lowest threshold, 0.5 or more, above which no segment of the other stretches lies."""
+    scores, threshold = finetuned(fold, seed, output, options)
+    return scores, max(threshold, *(float(np.nanmax(scores(file, 1.0))) for file in fold.other_stretches))
 
 
 def detected(model: str) -> Scores:
