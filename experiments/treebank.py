@@ -240,9 +240,11 @@ def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
     subjects, windows = frame["subject"].nunique(), frame["trials"]
     lead = (
         f"Averages over {subjects} subject(s), for each of whom one model is trained on all trials; "
-        f"{windows.min()} to {windows.max()} test windows a subject. Chance is 0.5. The random split is the published "
+        f"{windows.min()} or more test windows a subject. Chance is 0.5. The random split is the published "
         "one, in which test windows overlap training windows; the blocked split does not leak."
     )
+    if "steps" in frame and frame["steps"].notna().any():
+        lead += f" Finetuned for {frame['steps'].max():.0f} steps."
     if simulated:
         lead += (
             " The trials are made up: this shows that everything runs, and is nothing to compare with the paper's "
@@ -260,7 +262,7 @@ def cited() -> str:
     lines = [f"| the paper, cited, not run: accuracy | {' | '.join(printed.columns)} |", "|---|" + "---|" * 4]
     for name, row in pd.concat([printed, counts]).iterrows():
         lines.append(f"| *{name}* | {' | '.join(f'{value:.2f}' for value in row)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n† reads the electrodes' positions.\n"
 
 
 def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int) -> Path:
