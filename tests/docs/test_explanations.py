@@ -29,4 +29,4 @@ def test_the_page_says_what_the_table_says():
     read = table.loc[2:5]
     assert (read["found"] == read["true"]).all()
     assert set(read.index) == set(table.loc[:5].nlargest(4, "share").index)
-    assert (table.loc[:1, "share"].round(2) == 0.02).all()
+    assert (table.loc[:1, "share"] <= 0.02).all()
