@@ -6,6 +6,7 @@ Tokens lie on a grid of segments × channels. `MVPAttention` is a layer like any
 ten lines. The same weights take any number of channels.
 """
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -32,3 +33,17 @@ class Encoder(nn.Module):
 encoder = Encoder(patch=12, dim=32, segments=8, channels=7)
 for channels in (3, 7, 21):
     print(channels, "channels:", tuple(encoder(torch.randn(2, 96, channels)).shape))
+
+# %%
+# In a single layer every token hears every other one. The picture shows how strongly the token in segment 3 of channel
+# 2 depends on each of them, before any training.
+
+patches = torch.randn(1, 96, 7, requires_grad=True)
+encoder(patches)[0, 3, 2].sum().backward()
+dependence = patches.grad[0].unflatten(0, (8, 12)).norm(dim=1)  # segments × channels
+figure, axis = plt.subplots(figsize=(5, 3.5))
+image = axis.imshow(dependence.mT.log10())
+axis.set_xlabel("segment")
+axis.set_ylabel("channel")
+figure.colorbar(image, label="size of the gradient, log10")
+plt.show()
