@@ -19,11 +19,13 @@ def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "docs"}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
         if "forecast" in names:
             table = names.pop("forecast").drop(columns=["unique_id", "ds"])
             assert len(table) == 24
             assert np.isfinite(table.to_numpy()).all()
+    assert np.isfinite(names["months"]).all()
+    assert names["intervals"].shape == (12, 2)
     assert names["quantiles"].shape == (1, 100, 3, 9)
