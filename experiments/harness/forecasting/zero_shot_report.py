@@ -47,8 +47,8 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
         "",
         "Geometric means over sets; in brackets the number of sets where it is not all, because the others were not "
         f"run. {PRETRAINED}, is better than the last season on {better} of {len(table)} sets. Where both were run, its "
-        f"MASE is {', '.join(beside)}. Trained models see what lies before the first origin, for 500 steps. Seconds are "
-        "of all origins of a set; they were taken beside other work.",
+        f"MASE is {', '.join(beside)}. Trained models see what lies before the first origin, for 500 steps. "
+        "Seconds are of all origins of a set; they were taken beside other work.",
         "",
     ]
     if use:
