@@ -188,8 +188,6 @@ class Windows:
         inputs : dict
             What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
             `positions` jump, `future` (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
-            What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
-            `positions` jump, `future` (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
             With `of_channels`, those too.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
