@@ -32,6 +32,8 @@ from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
 STEPS, LONG = 400, 1500
+# Tasks of the first table, and rows of an earlier network.
+MAIN, EARLIER = ("wave", "leaders", "METR-LA along"), "MVPA, heads that must read"
 KEY = ["task", "model", "steps", "seed"]
 # What is run first, so that a stop leaves a table that can be read: the models that the text compares.
 FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", "iTransformer", "TSMixerx", "TimeXer")
@@ -86,7 +88,7 @@ def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
         names = [name for name in names if arguments.models is None or name in arguments.models]
         seeds = arguments.seeds[:1] if arguments.quick or task_name in ONE_SEED else arguments.seeds
         for seed in seeds:
-            if not on_roads and arguments.models is None:
+            if not on_roads and (arguments.models is None or "Ridge" in arguments.models):
                 runs.append((task_name, "Ridge", 0, seed))
             runs += [(task_name, name, STEPS, seed) for name in names[: 2 if arguments.quick else None]]
             if task_name == "wave" and not arguments.quick:
@@ -164,24 +166,37 @@ def markdown(rows: pd.DataFrame) -> str:
     # What has no steps stands beside every number of steps.
     fixed = rows[(rows["steps"] == 0) & rows["task"].str.startswith("wave")]
     rows = pd.concat([rows, fixed.assign(column=fixed["task"] + f", {LONG} steps")])
-    columns = [name for name in _columns() if name in set(rows["column"])]
-    models = [name for name in ("Floor", "Ridge", *ARMS) if name in set(rows["model"])]
-    models += sorted(set(rows["model"]) - set(models))
+    earlier = rows["model"].str.startswith(EARLIER)
     lines = [
         f"Test MSE, {STEPS} steps of batch 32 unless said; mean over seeds ± standard deviation. Wave and leaders are "
         "drawn anew for each seed, and the floor and the ridge regression are those of the same draws.",
         "",
-        f"| model | {' | '.join(columns)} |",
-        "|---|" + "---|" * len(columns),
     ]
+    main = [name for name in _columns() if name.startswith(MAIN)]
+    others = [name for name in _columns() if name not in main]
+    lines += _table(rows[~earlier], main)
+    lines += ["Other orders of the roads, and tasks with covariates:", "", *_table(rows[~earlier], others)]
+    if earlier.any():
+        lines += ["MVPA before its heads could read nothing, with and without the levels of channels:", ""]
+        lines += _table(rows[earlier], main)
+    penalties = rows[(rows["model"] == "Ridge") & (rows["seed"] == 1)].drop_duplicates("task")
+    said = "; ".join(f"{row.task}: {json.loads(row.settings)['penalty']:g}" for row in penalties.itertuples())
+    lines += [f"Penalty of the ridge regression, chosen on validation, seed 1: {said}.", ""]
+    lines += [*_scores(rows), machines(rows), ""]
+    return "\n".join(lines)
+
+
+def _table(rows: pd.DataFrame, columns: list[str]) -> list[str]:
+    """A line for each model that has a value in one of the columns, and a column where there is one."""
+    rows = rows[rows["column"].isin(columns)]
+    columns = [name for name in columns if name in set(rows["column"])]
+    models = [name for name in ("Floor", "Ridge", *ARMS) if name in set(rows["model"])]
+    models += sorted(set(rows["model"]) - set(models))
+    lines = [f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for name in models:
         cells = [_cell(rows[(rows["model"] == name) & (rows["column"] == column)]["test_mse"]) for column in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    penalties = rows[(rows["model"] == "Ridge") & (rows["seed"] == 1)].drop_duplicates("task")
-    said = "; ".join(f"{row.task}: {json.loads(row.settings)['penalty']:g}" for row in penalties.itertuples())
-    lines += ["", f"Penalty of the ridge regression, chosen on validation, seed 1: {said}.", ""]
-    lines += [*_scores(rows), machines(rows), ""]
-    return "\n".join(lines)
+    return [*lines, ""]
 
 
 def _columns() -> list[str]:
