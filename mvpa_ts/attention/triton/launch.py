@@ -35,8 +35,8 @@ class Options:
 
 _TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
 # By the ahead-of-time resource report for sm_90: of the blocks that spill no register and whose products ptxas does not
-# serialise, those with the fewest instructions per pair of tokens (experiments/attention_kernel_code.py), then at most
-# two that a GPU may prefer: loads that run ahead against latency (more stages, more instructions), fewer rows so that
+# serialise, those whose largest bound is the lowest (experiments/attention_kernel_code.py), then at most two that a GPU
+# may prefer: loads that run ahead against latency (more stages, more instructions), fewer rows so that
 # two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products twice.
 # Loads that do not run ahead (one stage) take a fifth fewer instructions; they come first in the key kernel alone,
 # whose loop is the longest. Key: kernel, and whether heads are wider than 64; then whether one tile holds all channels,
@@ -45,7 +45,7 @@ _TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
 # depends on it.
 _BLOCKS = {
     ("forward", False): {
-        "one tile": (Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1), Blocks(128, 64, 8)),
+        "one tile": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
         "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
         "tiles, masked": (Blocks(128, 32, 8), Blocks(64, 32, 4)),
         "segments": (Blocks(64, 64, 8),),
