@@ -49,7 +49,7 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
         raise ValueError(f"x must be float32 or float64, got {x.dtype}")
     low, high = _filters(wavelet)
     if level is None:
-        level = pywt.dwt_max_level(x.shape[-1], len(low))
+        level = _highest_level(x.shape[-1], len(low))
     if level < 0:
         raise ValueError(f"level must be at least 0, got {level}")
     details = []
@@ -70,7 +70,7 @@ def band_lengths(samples: int, wavelet: str = "db4", level: int | None = None) -
     2610
     """
     taps = len(_filters(wavelet)[0])
-    level = pywt.dwt_max_level(samples, taps) if level is None else level
+    level = _highest_level(samples, taps) if level is None else level
     lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
     return (lengths[-1], *reversed(lengths[1:]))
 
@@ -83,8 +83,22 @@ def _every_second(x: Tensor, taps: Sequence[float], length: int) -> Tensor:
     return output
 
 
-@cache
+def _highest_level(samples: int, taps: int) -> int:
+    """``pywt.dwt_max_level``, which torch.compile cannot look into."""
+    level = 0
+    while taps > 1 and samples >= (taps - 1) * 2 ** (level + 1):
+        level += 1
+    return level
+
+
+# torch.compile cannot look into PyWavelets, and looks through `cache`.
+@torch.compiler.assume_constant_result
 def _filters(wavelet: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Low-pass and high-pass filter, in the order in which they meet the signal."""
+    return _bank(wavelet)
+
+
+@cache
+def _bank(wavelet: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     bank = pywt.Wavelet(wavelet)
     return tuple(reversed(bank.dec_lo)), tuple(reversed(bank.dec_hi))

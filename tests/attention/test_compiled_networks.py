@@ -1,0 +1,61 @@
+"""Whole networks under torch.compile: one graph, forward and backward, for all numbers of channels, masked or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+
+
+def forecasting() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], dict[str, Any]]]:
+    network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, dim=16, num_heads=2, num_layers=1))
+    return network, lambda C: torch.randn(2, 96, C), lambda x: {"mask": torch.rand(x.shape) > 0.2}
+
+
+def mvpformer() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], dict[str, Any]]]:
+    network = MVPFormer(mvpformer_tiny(dropout=0.0, num_layers=1))
+    return (
+        network,
+        lambda C: torch.randn(2, C, 4 * 2560),
+        lambda x: {"token_mask": torch.rand(2, 4, x.shape[1]) > 0.2},
+    )
+
+
+@pytest.mark.slow  # tracing a network for any number of channels takes up to a minute
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("make", "masked", "backend"),
+    [
+        *((forecasting, masked, backend) for masked in (False, True) for backend in ("eager", "aot_eager")),
+        # "aot_eager" traces the backward pass as well, which takes minutes here.
+        (mvpformer, False, "eager"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], masked: bool, backend: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    network, inputs, masks = make()
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(network, fullgraph=True, dynamic=True, backend=counter)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    graphs = []
+    for C in (7, 11, 13):
+        x = inputs(C)
+        options = masks(x) if masked else {}
+        results = []
+        for call in (network, compiled):
+            output = call(x, **options)
+            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
+            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
+        for expected, actual in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+        graphs.append(counter.frame_count)
+    assert graphs[1] == graphs[2], graphs
