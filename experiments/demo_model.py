@@ -4,7 +4,7 @@ Its subjects are those of seed 7, which no table of this folder tests on. All we
 segments whose gain, spectrum, channels, polarity and borders vary. The model is written with its card to
 ieeg/model/weights/demo.
 
-    python experiments/demo_model.py          # some 6 minutes of a processor
+    python experiments/demo_model.py          # some 5 minutes of a processor
     python experiments/demo_model.py --quick  # a few steps, written to a temporary folder
 """
 

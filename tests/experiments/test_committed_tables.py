@@ -61,6 +61,9 @@ def test_table_of_a_record(name: str) -> None:
         ("forecasting/drop_last", ["dataset", "horizon", "batch_size"]),
         ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
+        ("detection/detect_folder", ["way", "recordings", "hours"]),
+        ("detection/generation", ["model", "seed", "subject", "seconds"]),
+        ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
     ],
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
