@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_random_state
 from sktime.datatypes import update_data
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.columns import Columns, arranged, plain
+from mvpa_ts.adapters.sktime.columns import Columns, arranged
 from mvpa_ts.adapters.sktime.frames import (
     columns_of,
     frequency_of,
@@ -23,22 +21,19 @@ from mvpa_ts.adapters.sktime.frames import (
     series_of,
     steps_ahead,
 )
-from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, training_of
+from mvpa_ts.adapters.sktime.networks import Networks
+from mvpa_ts.adapters.sktime.parameters import network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
-from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
 
 if TYPE_CHECKING:
-    from mvpa_ts.forecasting.configuration import ForecastingConfig
-    from mvpa_ts.forecasting.fitted import FittedForecaster
-    from mvpa_ts.windows import Scaling, Series
+    from mvpa_ts.windows import Series
 
-_FINETUNE_STEPS = 50
 # Beyond the trained quantiles, so that a distribution has tails.
 _TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(Pretraining, BaseForecaster):
+class MVPAForecaster(Pretraining, Networks, BaseForecaster):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -357,68 +352,6 @@ class MVPAForecaster(Pretraining, BaseForecaster):
         grid = regular(y.index, end, self._frequency)
         y = y[self._arranged_columns().names]
         return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
-
-    @property
-    def _finetune_steps(self) -> int:
-        if self.finetune_steps is not None:
-            return self.finetune_steps
-        return _FINETUNE_STEPS if self.pretrained is None else 0
-
-    def _shipped(self, start: ShippedForecaster | None, horizon: int) -> ShippedForecaster:
-        """The shipped network, or the one that `pretrain` has made of it."""
-        check_parameters(self.get_params(), self.get_param_defaults())
-        if start is not None:
-            return replace(start, horizon=horizon)
-        return ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
-
-    def _finetuned(self, shipped: ShippedForecaster, series: Series, scaling: Any = None) -> ShippedForecaster:
-        if not self._finetune_steps:
-            return shipped
-        return shipped.finetuned(
-            series,
-            self._scaling if scaling is None else scaling,
-            steps=self._finetune_steps,
-            learning_rate=0.1 * self.learning_rate,
-            seed=self._seed(),
-        )
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _train(
-        self,
-        series: list[Series],
-        config: ForecastingConfig,
-        steps: int,
-        label: str,
-        columns: Columns,
-        *,
-        start: FittedForecaster | None = None,
-        scaling: Scaling | None = None,
-    ) -> FittedForecaster:
-        from mvpa_ts.forecasting.fitted import fit_forecaster
-
-        if label != "pretrain":
-            values = series[0].values[:, :, None]  # columns without a value are refused before
-            self._range = np.nanmin(values, 0), np.nanmax(values, 0)
-        training = training_of(self.get_params(), steps, from_scratch=start is None or label == "pretrain")
-        with progress_bar(self.verbose) as show:
-            fitted = fit_forecaster(
-                series,
-                config,
-                training,
-                levels=self.quantiles if start is None else start.levels,
-                scalings=None if scaling is None else [scaling],
-                start=start,
-                of_channels=columns.of_channels,
-                seed=self._seed(),
-                device=checked_device(self.device),
-                progress=lambda step, loss: show(label, step, steps, loss=loss),
-            )
-        # Vectors and parameters of single columns stay with the names that they were learned under.
-        names = tuple(map(plain, columns.names)) if start is None else start.channel_names
-        features = tuple(self._features or ()) if config.future_size else None
-        return replace(fitted, feature_names=features, channel_names=names)
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
