@@ -155,9 +155,14 @@ def without_alarms(fold: Fold, seed: int, output: Path, options: Sequence[str]) 
 
 
 def detected(model: str) -> Scores:
-    """Probabilities as ``mvpformer detect`` gives them."""
+    """Probabilities as ``mvpformer detect`` gives them, of segments that it scores."""
     detector = Detector(model, rules="none")
-    return lambda file, gain: detector.detect(background_of(file, gain)).probabilities
+
+    def scores(file: Path, gain: float) -> np.ndarray:
+        detection = detector.detect(background_of(file, gain))
+        return detection.probabilities[detection.scored]  # a segment without a signal has none
+
+    return scores
 
 
 def report(rows: pd.DataFrame) -> str:
