@@ -31,7 +31,7 @@ _MOVED = {
     "mvpa_ts.ieeg.agreement": "mvpa_ts.ieeg.scoring.kappa",
     "mvpa_ts.ieeg.checkpoints": "mvpa_ts.ieeg.training.checkpoints",
     "mvpa_ts.ieeg.cohort_plots": "mvpa_ts.ieeg.scoring.plots",
-    "mvpa_ts.ieeg.cohort_report": "mvpa_ts.ieeg.scoring.cohort",
+    "mvpa_ts.ieeg.cohort_report": "mvpa_ts.ieeg.scoring.cohort mvpa_ts.ieeg.scoring.regression",
     "mvpa_ts.ieeg.command_line": "mvpa_ts.ieeg.commands.main mvpa_ts.ieeg.constants",
     "mvpa_ts.ieeg.configuration": "mvpa_ts.ieeg.model.configuration mvpa_ts.ieeg.constants",
     "mvpa_ts.ieeg.connectivity": "mvpa_ts.ieeg.model.component_maps",

@@ -21,6 +21,7 @@ def interrupt_afterwards() -> Iterator[None]:
 
     Examples
     --------
+    >>> before = signal.signal(signal.SIGINT, signal.default_int_handler)
     >>> try:
     ...     with interrupt_afterwards():
     ...         signal.raise_signal(signal.SIGINT)
@@ -29,6 +30,7 @@ def interrupt_afterwards() -> Iterator[None]:
     ...     print("interrupted")
     the block ends
     interrupted
+    >>> _ = signal.signal(signal.SIGINT, before)
     """
     handler = signal.getsignal(signal.SIGINT)
     # Only the main thread is interrupted; a background job ignores the signal, which it goes on doing.

@@ -100,9 +100,11 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True)
         layout = "one tile" if choices["one tile"][0].keys >= C else "tiles"
     special = "masked" if masked else "causal" if causal else "bidirectional"
     candidates = choices.get(f"{layout}, {special}", choices[layout])
-    # Before sm_90 the operands of a product are in registers.
+    # Before sm_90 the operands of a product are in registers: a forward tile of 64 keys would spill some.
     if compute_capability(query.device) < (9, 0):
-        candidates = tuple(dict.fromkeys(replace(blocks, tiles=1) for blocks in candidates))
+        most = 32 if kernel == "forward" else max(blocks.keys for blocks in candidates)
+        smaller = (replace(blocks, keys=min(blocks.keys, most), tiles=1) for blocks in candidates)
+        candidates = tuple(dict.fromkeys(smaller))
     return candidates
 
 
