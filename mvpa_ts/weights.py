@@ -80,8 +80,7 @@ def save_model(
     ...     save_model(layer, {"format": "layer 1"}, folder)
     ...     load_strictly(torch.nn.Linear(2, 2), read_weights(Path(folder) / WEIGHTS_NAME), folder)
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    SafetensorError, save_file, _ = _safetensors()
 
     directory = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -207,10 +206,18 @@ def check_finite(weights: Mapping[str, Tensor], source: object) -> None:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file; a ValueError says where it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    SafetensorError, _, load_file = _safetensors()
     try:
         return load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+
+
+def _safetensors() -> tuple[type[Exception], Callable[..., None], Callable[..., dict[str, Tensor]]]:
+    """Its error, and what saves and loads; it comes with every extra of this package."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file, save_file
+    except ImportError as error:
+        raise ImportError("weights on disk need safetensors: pip install safetensors") from error
+    return SafetensorError, save_file, load_file

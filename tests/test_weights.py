@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import pretrained_config
-from mvpa_ts.weights import built_for, check_sizes
+from mvpa_ts.weights import built_for, check_sizes, read_weights
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -228,3 +228,9 @@ class TestBuiltFor:
 
     def test_numbers_that_fit(self):
         check_sizes({"dim": 3, "num_layers": 2, "dropout": 0.5, "shuffled": True, "window": None}, self.weights, "x")
+
+
+def test_weights_without_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match="pip install safetensors"):
+        read_weights(tmp_path / "model.safetensors")
