@@ -93,7 +93,7 @@ def filled(text: str) -> str:
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
         "classification": classification_summary(read_rows(RESULTS / "classification" / "classification.csv")),
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
-        "structure": first_table(RESULTS / "structure" / "structure.md"),
+        "structure": structure_summary(RESULTS / "structure" / "structure.md"),
         "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
@@ -103,12 +103,13 @@ def filled(text: str) -> str:
     return text
 
 
-def first_table(page: Path) -> str:
-    """The first table of a page of results."""
+def structure_summary(page: Path) -> str:
+    """The first table of the page, without the arms that switch single terms off."""
+    shown = ("model", "---", "Floor", "Ridge", "MVPA", "MVPA, own channel only", "Linear", "TSMixer", "iTransformer")
     lines = page.read_text(encoding="utf-8").splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
-    return "\n".join(table) + "\n"
+    return "".join(f"{line}\n" for line in table if line.split("|")[1].strip() in shown)
 
 
 def without_heading(page: Path) -> str:

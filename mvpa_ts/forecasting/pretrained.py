@@ -110,7 +110,7 @@ def forecast_quantiles(
     ----------
     network : BaseForecaster
     x, mask, ordered
-        As in `BaseForecaster.forward`.
+        As in `BaseForecaster.forward`. Without a mask, NaN are missing values.
     horizon : int
     levels : sequence of float
         Increasing, within (0, 1).
@@ -119,11 +119,20 @@ def forecast_quantiles(
     Returns
     -------
     Tensor, shape (B, horizon, C, len(levels))
+
+    Raises
+    ------
+    ValueError
+        `x` holds an infinite value.
     """
+    if mask is None:
+        mask = ~x.isnan()
+        x = x.masked_fill(~mask, 0.0)
+        if x.isinf().any():
+            raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
     blocks = [network(x, mask, ordered=ordered)]
     B, _, C = x.shape
     if horizon > network.config.horizon:
-        mask = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
         x, mask = (tensor.repeat_interleave(paths, 0) for tensor in (x, mask))
         drawn = blocks[0].repeat_interleave(paths, 0)  # [B·S, h, C, Q]
         generator = torch.Generator().manual_seed(0)

@@ -154,3 +154,13 @@ def test_training_further_lowers_the_error_on_the_panel(network):
     assert error(trained) < 0.9 * error(base)
     with pytest.raises(ValueError, match="a panel of 6 rows is too short to train on: 8 are needed"):
         finetuned(base, values[:6], horizon=4, steps=1)
+
+
+def test_nan_without_a_mask_is_missing_and_infinity_is_named(network):
+    x = panel(length=30)
+    mask = torch.ones_like(x, dtype=torch.bool)
+    mask[0, 4, 1] = False
+    expected = forecast_quantiles(network, x.masked_fill(~mask, 0.0), mask, horizon=10)
+    torch.testing.assert_close(forecast_quantiles(network, x.masked_fill(~mask, torch.nan), horizon=10), expected)
+    with pytest.raises(ValueError, match="x must hold finite numbers"):
+        forecast_quantiles(network, x.masked_fill(~mask, torch.inf), horizon=10)

@@ -128,7 +128,8 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
         text=True,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+            # No empty part: it would stand for the folder that the tests run in, before the installed package.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
         },
     ) as other:
         mine: list[int] = []
