@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from harness.tables import append_row, read_rows
 from support.fuzzing.formats import Format
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
@@ -113,10 +114,16 @@ def read_lists(folder: Path) -> None:
         read_subjects(folder / "subjects.tsv")
 
 
+def make_study(folder: Path) -> None:
+    rows = ({"model": "MVPA", "horizon": 96, "seed": seed, "mse": 0.37 + seed / 7, "settings": "{}"} for seed in (1, 2))
+    append_row(folder / "study.csv", *rows)
+
+
 FORMATS = (
     Format("MAYO tables", make_mayo, read_mayo, ("segments.csv", "*.mat")),
     Format("TreeBank", make_treebank, _read_treebank, ("**/*.json", "*.csv", "*.h5")),
     Format(".ts", make_ts, lambda folder: read_ts(folder / "x.ts"), ("x.ts",)),
     Format("benchmark CSV", make_benchmark, read_benchmark, ("ETT-small/ETTh1.csv",)),
+    Format("study tables", make_study, lambda folder: read_rows(folder / "study.csv"), ("study.csv",)),
     Format("subjects and events", make_lists, read_lists, ("*.tsv",)),
 )
