@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("neuralforecast")
+pytest.importorskip("darts")
 
 PAGE = Path(__file__).parents[2] / "docs" / "neuralforecast.md"
 
@@ -18,7 +19,7 @@ def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     names: dict[str, Any] = {"__name__": "docs"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -26,5 +27,6 @@ def test_the_page_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             forecast = names.pop("forecast")
             assert len(forecast) == 24
             assert np.isfinite(forecast.drop(columns=["unique_id", "ds"]).to_numpy()).all()
+    assert names["ahead"].values().shape == (12, 2)
     assert set(names["best"]) == {"input_size", "learning_rate"}
     assert (tmp_path / "automvpa.db").exists()
