@@ -30,7 +30,7 @@ _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 
 @dataclass(frozen=True)
 class ForecasterTraining:
-    """How a network is trained; the defaults are those that `docs/forecasting.md` rests on.
+    """How a network is trained.
 
     Attributes
     ----------

@@ -158,7 +158,7 @@ SETTINGS_OF_BLOCKS: dict[str, dict[str, Any]] = {
         },
     },
 }
-# Where each comes from: docs/forecasting.md.
+# Where each comes from: docs/development/forecasting.md.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
         **SEARCHED_SETTINGS["ETTh1"],
