@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import pkgutil
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "README.md", "gallery/*"]
+templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"mvpa-ts {release}"
 html_static_path = ["_static"]
@@ -39,10 +42,14 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "navbar_end": ["theme-switcher"],
+    "navbar_end": ["versions", "theme-switcher"],
 }
 html_show_sourcelink = False
-html_context = {"default_mode": "auto"}
+html_sidebars = {"index": [], "results": [], "tables/**": []}
+versions = json.loads((HERE / "versions.json").read_text())
+if release not in versions:
+    raise ValueError(f"docs/versions.json must list the release {release}, got {versions}")
+html_context = {"default_mode": "auto", "versions": versions}
 copyright = "Apache-2.0. For research use; not a medical device"
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -63,7 +70,7 @@ def settle(_: Any, __: Any) -> None:
     import matplotlib.pyplot as plt
 
     plt.rcdefaults()
-    plt.style.use(HERE / "figures.mplstyle")
+    plt.style.use(HERE.parent / "ieeg" / "figures.mplstyle")
     for name in (
         "lightning",
         "lightning.pytorch",
@@ -124,11 +131,33 @@ def write_reference() -> None:
 write_reference()
 
 
+def write_tables() -> None:
+    """Copy tables and figures of experiments/results to docs/tables, so that links to them stay on the site."""
+    results, folder = HERE.parent / "experiments" / "results", HERE / "tables"
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in results.rglob("*.*"):
+        copy = folder / path.relative_to(results)
+        if path.suffix not in (".md", ".png") or path.name == "README.md":
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".png":
+            shutil.copy(path, copy)
+            continue
+        text = path.read_text(encoding="utf-8")
+        title = "" if text.startswith("# ") else f"# {path.stem.replace('_', ' ').capitalize()}\n\n"
+        copy.write_text(f"---\norphan: true\nnosearch: true\n---\n\n{title}{text}", encoding="utf-8")
+
+
+write_tables()
+
+
 def setup(app: Any) -> None:
-    """Name the scripts and tables that links lead to outside of these pages: the site does not hold them."""
+    """Lead links to results to the copies on the site, and name other files that the site does not hold."""
+    results = re.compile(r"(?<!!)(\[[^\]]+\]\()(?:\.\./)+experiments/results/([^)]+\.(?:md|png)\))")
     outside = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|CONTRIBUTING|SECURITY|README)[^)]*)\)")
 
-    def name_files(_: Any, __: str, source: list[str]) -> None:
+    def lead(_: Any, page: str, source: list[str]) -> None:
+        source[0] = results.sub(rf"\1{'../' * page.count('/')}tables/\2", source[0])
         source[0] = outside.sub(r"\1 (`\2`)", source[0])
 
-    app.connect("source-read", name_files)
+    app.connect("source-read", lead)

@@ -294,9 +294,9 @@ def table(record: dict[str, Any]) -> str:
 
 def plot(record: dict[str, Any], path: Path) -> None:
     """Time against the number of tokens, one line for each mechanism."""
-    import matplotlib
+    from harness.figures import style
 
-    matplotlib.use("Agg")
+    style.apply()
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), sharex=True)
@@ -312,10 +312,9 @@ def plot(record: dict[str, Any], path: Path) -> None:
         for name, values in points.items():
             axis.plot(*zip(*sorted(values), strict=True), marker=".", label=name)
         axis.set(xscale="log", yscale="log", xlabel="tokens T·C", ylabel="ms", title=pass_name)
-    axes[0].legend(fontsize=7)
+    axes[0].legend()
     figure.suptitle(f"{record['device']}, batch 64, 12 heads of 64, bfloat16")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     pyplot.close(figure)
 
 

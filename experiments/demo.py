@@ -31,6 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from harness.figures import style
 from harness.quiet import silence
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
@@ -255,16 +256,17 @@ def plot(panel: Panel, forecasts: pd.DataFrame, path: Path) -> Path:
     shown = panel.frame.iloc[origin + 1 - panel.lookback : origin + 1 + panel.horizon]
     channels = list(panel.frame.columns)
     rows = -(-(len(channels) + 1) // 2)  # one more cell for the legend
-    figure, axes = plt.subplots(rows, 2, figsize=(11, 2.3 * rows), sharex=True, layout="constrained")
+    style.apply()
+    figure, axes = plt.subplots(rows, 2, figsize=(11, 2.3 * rows), sharex=True)
     for axis, channel in zip(axes.flat, channels, strict=False):
         own = last[last["unique_id"] == channel]
         for level, alpha in ((95, 0.18), (80, 0.32)):
             axis.fill_between(
                 own["ds"], own[f"MVPA-lo-{level}"], own[f"MVPA-hi-{level}"],
-                color="tab:blue", alpha=alpha, linewidth=0, label=f"{level} % interval",
+                color=style.BLUE, alpha=alpha, linewidth=0, label=f"{level} % interval",
             )  # fmt: skip
-        axis.plot(own["ds"], own["MVPA"], color="tab:blue", linewidth=1.6, label="MVPA, median")
-        axis.plot(own["ds"], own["linear"], color="tab:orange", linewidth=0.9, label="linear")
+        axis.plot(own["ds"], own["MVPA"], color=style.BLUE, linewidth=1.6, label="MVPA, median")
+        axis.plot(own["ds"], own["linear"], color=style.RED, linewidth=0.9, label="linear")
         axis.plot(shown.index, shown[channel], color="black", linewidth=0.9, label="observed")
         axis.axvline(last["cutoff"].iloc[0], color="grey", linewidth=0.8, linestyle="--", label="forecast origin")
         axis.set_title(panel.labels[channel], fontsize="medium", loc="left")
@@ -272,7 +274,7 @@ def plot(panel: Panel, forecasts: pd.DataFrame, path: Path) -> Path:
         axis.margins(x=0.01)
     for axis in axes.flat[len(channels) :]:
         axis.axis("off")
-    axes.flat[len(channels)].legend(*axes.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
+    axes.flat[len(channels)].legend(*axes.flat[0].get_legend_handles_labels(), loc="center")
     for column in range(2):  # the lowest axis that is in use carries the dates
         axis = axes.flat[max(index for index in range(len(channels)) if index % 2 == column)]
         locator = mdates.AutoDateLocator()
@@ -281,7 +283,7 @@ def plot(panel: Panel, forecasts: pd.DataFrame, path: Path) -> Path:
         axis.tick_params(labelbottom=True)
         axis.set_xlabel(f"date ({panel.lookback} {panel.step}s of look-back, {panel.horizon} ahead)")
     figure.suptitle(f"{panel.title}: forecast from the last origin of the held-out part")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path)
     plt.close(figure)
     return path
 

@@ -25,6 +25,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import yaml
+from harness.figures import style
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -129,17 +130,17 @@ def versions(output: Path) -> list[Path]:
 
 def plot_losses(losses: pd.DataFrame, path: Path) -> None:
     """Loss of training and validation by step."""
+    style.apply()
     figure, axes = plt.subplots(figsize=(6, 3.5))
-    for name, style in (("train/loss", "-"), ("validation/loss", "o-")):
+    for name, line in (("train/loss", "-"), ("validation/loss", "o-")):
         chosen = losses.dropna(subset=[name])
-        axes.plot(chosen["step"], chosen[name].astype(float), style, label=name.replace("/", " "))
-    axes.axhline(torch.log(torch.tensor(31.0)).item(), color="#999999", linestyle=":", label="chance, log 31")
+        axes.plot(chosen["step"], chosen[name].astype(float), line, label=name.replace("/", " "))
+    axes.axhline(torch.log(torch.tensor(31.0)).item(), color=style.GREY, linestyle=":", label="chance, log 31")
     axes.set_xlabel("step")
     axes.set_ylabel("InfoNCE (nats)")
     axes.set_ylim(bottom=0)
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     plt.close(figure)
 
 

@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 from harness.detection.simulated import held
 from harness.detection.training import Training, pretrain
+from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, results_folder
 from torch.nn import functional as F
 
@@ -186,12 +187,13 @@ def report(rows: pd.DataFrame) -> str:
 
 def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Path) -> None:
     """Similarity by horizon for each model, and a generated waveform beside the true one."""
+    style.apply()
     models = [*rows["model"].unique()]
     shown, axes = plt.subplots(2, len(models), figsize=(4 * max(len(models), 2), 7), squeeze=False)
     for axis, name in zip(axes[0], models, strict=True):
         group = rows[rows["model"] == name].groupby("seconds")[list(KINDS)].mean()
-        for kind, style in zip(KINDS, ("-o", "--", ":", "-x"), strict=True):
-            axis.plot(group.index, group[kind], style, label=KINDS[kind], markersize=4)
+        for kind, line in zip(KINDS, ("-o", "--", ":", "-x"), strict=True):
+            axis.plot(group.index, group[kind], line, label=KINDS[kind])
         axis.set(title=name, xlabel="seconds ahead", ylabel="cosine with the true future")
     axes[0, 0].legend()
     for axis in axes[1]:
@@ -209,13 +211,12 @@ def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Pat
         traces.plot(times, true[channel] - step * channel, color="0.6", linewidth=0.4, label=label)
         label = "pieces of the past, chosen by generated embeddings" if channel == 0 else None
         waveform = generated.waveform[channel] - step * channel - 0.45 * step
-        traces.plot(times[-len(waveform) :], waveform, color="tab:red", linewidth=0.4, label=label)
+        traces.plot(times[-len(waveform) :], waveform, color=style.RED, linewidth=0.4, label=label)
     traces.axvline(0.0, color="black", linewidth=0.6)
     traces.set_yticks(-step * np.arange(len(names)), names)
     traces.set(xlabel="seconds; a simulated recording", ylabel="channel")
     traces.legend(loc="upper left")
-    shown.tight_layout()
-    shown.savefig(path, dpi=110)
+    shown.savefig(path)
     plt.close(shown)
 
 

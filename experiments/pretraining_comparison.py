@@ -23,6 +23,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from harness.figures import style
 from harness.quiet import silence
 from harness.tables import hardware, results_folder
 
@@ -155,15 +156,15 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
     content["comparison"] = comparison.to_dict("records")
     write_text(results / "pretraining_comparison.json", json.dumps(content, indent=1) + "\n")
     write_text(results / "pretraining_comparison.md", text)
+    style.apply()
     figure, axes = plt.subplots(figsize=(7, 4))
     for name, part in finished.items():
         smooth = pd.Series(part["losses"]).rolling(15, min_periods=1).mean()
         axes.plot(range(1, len(smooth) + 1), smooth, label=name)
     axes.set_xlabel("step")
     axes.set_ylabel("InfoNCE (nats), mean of 15 steps")
-    axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(results / "pretraining_comparison.png", dpi=120)
+    axes.legend()
+    figure.savefig(results / "pretraining_comparison.png")
     plt.close(figure)
     print(text)
 

@@ -57,6 +57,7 @@ def main() -> None:
 def draw(folder: Path) -> None:
     """Write pictures of what the README's examples give."""
     import matplotlib.pyplot as plt
+    from harness.figures import style
     from harness.quiet import silence
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MQLoss
@@ -67,7 +68,7 @@ def draw(folder: Path) -> None:
     from mvpa_ts.ieeg.figures import save_figure
 
     silence()
-    plt.style.use(ROOT / "docs" / "figures.mplstyle")
+    style.apply()
     folder.mkdir(parents=True, exist_ok=True)
     model = MVPA(h=12, input_size=36, n_series=2, loss=MQLoss(level=[80]), max_steps=100)
     forecast = NeuralForecast([model], freq="ME").cross_validation(AirPassengersPanel, n_windows=1)

@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.detection.real import Fold, background_of, band_powers, evaluate, folds_of, line_lengths
+from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, results_folder
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -193,6 +194,7 @@ def report(rows: pd.DataFrame) -> str:
 
 def figure(path: Path) -> None:
     """Traces of a simulated seizure, the box model's probability and line length."""
+    style.apply()
     recording = simulate_recording("figure", seed=99, num_channels=6, duration=300.0, num_seizures=1)
     detection = Detector("demo", rules="none", channels="all").detect(recording)
     signal = recording.read(0, recording.num_samples)
@@ -210,9 +212,8 @@ def figure(path: Path) -> None:
     length.set(ylabel="line length (µV)", xlabel="seconds; shaded: a simulated seizure")
     for axes in (traces, probability, length):
         for onset, offset in recording.seizures:
-            axes.axvspan(onset, offset, color="tab:red", alpha=0.15)
-    shown.tight_layout()
-    shown.savefig(path, dpi=110)
+            axes.axvspan(onset, offset, color=style.RED, alpha=0.15)
+    shown.savefig(path)
     plt.close(shown)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from harness.figures import style
 from harness.structure.models import ARMS, TRAINING, Arm, build, models_of, score_statistics
 from harness.structure.tasks import TASKS, Task, ridge_error
 from harness.tables import append_row, hardware, machines, read_rows, results_folder
@@ -245,7 +246,7 @@ def figure(path: Path, *, quick: bool = False) -> None:
     inputs, target, _ = next(windows.only(torch.tensor([len(windows) // 3])).batches(1))
     x = inputs["x"]
     assert x is not None
-    shown = {"what came": target}
+    shown = {"truth": target}
     for title, name in (
         ("MVPA", "MVPA"),
         ("MVPA, each channel alone", "MVPA, own channel only"),
@@ -254,7 +255,8 @@ def figure(path: Path, *, quick: bool = False) -> None:
         with torch.no_grad():
             shown[title] = model(**inputs)[..., 0]
     L, h, C = windows.lookback, windows.horizon, x.shape[2]
-    fig, axes = plt.subplots(1, 3, figsize=(10, 2.9), sharey=True, layout="constrained")
+    style.apply()
+    fig, axes = plt.subplots(1, 3, figsize=(10, 2.9), sharey=True)
     for axis, (title, forecast) in zip(axes, shown.items(), strict=True):
         picture = torch.cat([x, forecast], dim=1)[0].mT
         image = axis.imshow(

@@ -89,12 +89,11 @@ def search_space(*, quick: bool) -> Any:
 
 def draw(study: Any, stem: Path) -> None:
     """Write the history and, once there is something to compare, the importance of each argument."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
+    from harness.figures import style
     from matplotlib import pyplot as plt
     from optuna.importance import get_param_importances
 
+    style.apply()
     finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     losses = [trial.value for trial in finished]
     best = [min(losses[: i + 1]) for i in range(len(losses))]
@@ -102,8 +101,8 @@ def draw(study: Any, stem: Path) -> None:
     axes.plot(range(1, len(losses) + 1), losses, "o", color="0.6", label="trial")
     axes.step(range(1, len(best) + 1), best, where="post", color="C0", label="best so far")
     axes.set(xlabel="finished trials", ylabel="validation loss (MAE, scaled units)")
-    axes.legend(frameon=False)
-    figure.savefig(f"{stem}-history.png", dpi=150)
+    axes.legend()
+    figure.savefig(f"{stem}-history.png")
     plt.close(figure)
 
     if len({trial.value for trial in finished}) < 2:
@@ -112,7 +111,7 @@ def draw(study: Any, stem: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     axes.barh(list(importance)[::-1], list(importance.values())[::-1], color="C0")
     axes.set(xlabel="share of the loss's variance that the argument explains")
-    figure.savefig(f"{stem}-importance.png", dpi=150)
+    figure.savefig(f"{stem}-importance.png")
     plt.close(figure)
 
 

@@ -1,16 +1,40 @@
-"""Figures to files and pages."""
+"""The look of figures, and figures to files and pages."""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from mvpa_ts.files import replaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+STYLE = Path(__file__).with_name("figures.mplstyle")
+"""Fonts, lines and colours of all figures; for your own: ``matplotlib.pyplot.style.use(STYLE)``."""
+BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
+"""The first colours of the style, which colour-blind readers can tell apart."""
+
+_Arguments = ParamSpec("_Arguments")
+_Drawn = TypeVar("_Drawn")
+
+
+def styled(draw: Callable[_Arguments, _Drawn]) -> Callable[_Arguments, _Drawn]:
+    """Make a function draw in `STYLE`, and leave matplotlib's settings as they are."""
+
+    @wraps(draw)
+    def in_style(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Drawn:
+        import matplotlib.pyplot as plt
+
+        with plt.style.context(STYLE):
+            return draw(*arguments, **options)
+
+    return in_style
 
 
 def literal(text: object) -> str:

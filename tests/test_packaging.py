@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def test_version_is_the_same_everywhere():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert mvpa_ts.__version__ == version
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert json.loads((ROOT / "docs" / "versions.json").read_text())[0] == version
 
 
 def test_every_folder_with_modules_is_a_package():

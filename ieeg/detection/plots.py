@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.figures import literal
+from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
-DETECTED, REFERENCE = "tab:red", "tab:green"
+DETECTED, REFERENCE = RED, GREEN
 LONGEST_STRIP = 20
 """Contacts of the longest strip or depth electrode in use; what has more is a grid."""
 GRID_COLUMNS = 8
@@ -29,6 +29,7 @@ MAX_TRACES = 32
 """Channels drawn at most; more cannot be told apart on a page."""
 
 
+@styled
 def plot_timeline(
     probabilities: npt.NDArray[np.float64],
     starts: npt.NDArray[np.float64],
@@ -43,7 +44,7 @@ def plot_timeline(
     figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
     unit, name = (3600.0, "h") if duration > 7200 else (60.0, "min") if duration > 300 else (1.0, "s")
     edges = np.append(starts, starts[-1] + SEGMENT_SECONDS) / unit
-    axis.stairs(probabilities, edges, baseline=None, color="tab:blue", linewidth=0.8)
+    axis.stairs(probabilities, edges, baseline=None, color=BLUE, linewidth=1)
     axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
     _shade(axis, events, unit, (0.0, 1.0), DETECTED, "detected")
     if reference is not None:
@@ -59,10 +60,11 @@ def plot_timeline(
             label="skipped" if index == 0 else None,
         )
     axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
+@styled
 def plot_traces(
     segments: Segments,
     onset: float,
@@ -94,10 +96,11 @@ def plot_traces(
     axis.set(xlabel="time (s)", xlim=(onset, offset), ylim=(-len(rows) * step, step))
     axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize="small")
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
 
 
+@styled
 def plot_channel_map(
     names: Sequence[str],
     values: npt.ArrayLike,
@@ -150,7 +153,7 @@ def plot_channel_map(
     axis.invert_yaxis()
     figure.colorbar(drawn, ax=axis, label=label)
     if left_out:
-        axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 1.15), frameon=False)
+        axis.legend(loc="upper left", bbox_to_anchor=(0.0, 1.15))
     return figure
 
 

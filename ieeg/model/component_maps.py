@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
-from mvpa_ts.ieeg.figures import literal
+from mvpa_ts.ieeg.figures import literal, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,6 +159,7 @@ def _terms(
     )
 
 
+@styled
 def plot_component_maps(
     maps: ComponentMaps, before: ComponentMaps | None = None, term: str = "channel", layer: int | None = None
 ) -> Figure:

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mvpa_ts.files import replaced
-from mvpa_ts.ieeg.figures import literal
+from mvpa_ts.ieeg.figures import GREEN, literal, styled
 from mvpa_ts.ieeg.scoring.cohort import QUIET, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 from mvpa_ts.ieeg.scoring.regression import JOINT, REGRESSORS
@@ -27,6 +27,7 @@ Rounding to whole segments alone makes them 4/3 times as frequent at most.
 """
 
 
+@styled
 def plot_kappas(report: CohortReport) -> Figure:
     """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level.
 
@@ -48,15 +49,16 @@ def plot_kappas(report: CohortReport) -> Figure:
     raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
     if raised.any():
         values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
-        axis.plot(places[raised] + 0.2, values, "o", color="C2", markerfacecolor="white", markersize=4, label=label)
+        axis.plot(places[raised] + 0.2, values, "o", color=GREEN, markerfacecolor="white", markersize=4, label=label)
     axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="raw decisions, whole recording")
     axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
     axis.set_xticks(places, [literal(subject) for subject in table["subject"]], rotation=90)
     axis.set(ylabel="Cohen's kappa")
-    axis.legend(fontsize="small")
+    axis.legend()
     return figure
 
 
+@styled
 def plot_false_positives(report: CohortReport) -> Figure:
     """Sensitivity to events against false detections an hour, one point a subject."""
     table = report.subjects
@@ -65,10 +67,11 @@ def plot_false_positives(report: CohortReport) -> Figure:
     axis.axvline(QUIET, color="0.4", linestyle="--", label=f"{QUIET} an hour")
     axis.set_xscale("symlog", linthresh=0.01)
     axis.set(xlabel="false detections an hour", ylabel="sensitivity (events)", ylim=(-0.05, 1.05))
-    axis.legend(fontsize="small")
+    axis.legend()
     return figure
 
 
+@styled
 def plot_regression(report: CohortReport) -> Figure:
     """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
     group = report.groups["group"].iloc[0]
@@ -92,6 +95,7 @@ def plot_regression(report: CohortReport) -> Figure:
     return figure
 
 
+@styled
 def plot_convergence(report: CohortReport) -> Figure:
     """Running mean of kappa over the draws, one line a subject: whether 250 draws are enough."""
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
@@ -105,6 +109,7 @@ def plot_convergence(report: CohortReport) -> Figure:
     return figure
 
 
+@styled
 def plot_scores(report: CohortReport) -> Figure:
     """Spread over subjects of the event scores and of the raw segment scores."""
     columns = {

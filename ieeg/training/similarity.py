@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.figures import literal
+from mvpa_ts.ieeg.figures import BLUE, RED, literal, styled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -295,11 +295,12 @@ def _holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+@styled
 def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -> None:
     """Write the plot of `Similarity.plot`; the file type is that of the path."""
     import matplotlib.pyplot as plt
 
-    colours = dict(zip(REFERENCES, ("#1b6ca8", "#e08e45", "#9a9a9a"), strict=True))
+    colours = dict(zip(REFERENCES, (BLUE, RED, "#9a9a9a"), strict=True))
     table, overall = similarity.table(), similarity.overall().set_index("state")
     states = [state for state in STATES if state in overall.index]
     subjects = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
@@ -312,7 +313,7 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
         left.bar(at, overall.loc[states, reference], 0.25, color=colours[reference], alpha=0.6, label=label)
         for x, state in zip(at, states, strict=True):
             dots = table.loc[table["state"] == state, reference]
-            left.plot([x] * len(dots), dots, ".", color=colours[reference], markersize=5)
+            left.plot([x] * len(dots), dots, ".", color=colours[reference])
         right.plot(range(len(subjects)), subjects[reference], "o", color=colours[reference], label=label)
     left.set_xticks(range(len(states)), states)
     left.set_ylabel("cosine similarity")
@@ -321,10 +322,9 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
         range(len(subjects)), [literal(subject) for subject in subjects.index], rotation=90 if len(subjects) > 6 else 0
     )
     right.set_title("each subject")
-    right.legend(title="reference", fontsize="small")
+    right.legend(title="reference")
     if title:
         figure.suptitle(literal(title))
-    figure.tight_layout()
     try:
         with replaced(path) as written:
             figure.savefig(written, dpi=120)

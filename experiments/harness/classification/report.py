@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 from harness.classification.models import COMPONENTS, MODELS
+from harness.figures import style
 from harness.paper import tables as paper
 from harness.tables import machines
 
@@ -92,23 +93,21 @@ def accuracy_cell(values: pd.Series) -> str:
 def plot(rows: pd.DataFrame, path: Path) -> None:
     """Accuracy of each model, one panel a data set; nothing is drawn where matplotlib is not installed."""
     try:
-        import matplotlib
+        import matplotlib.pyplot as plt
     except ImportError:
         print("matplotlib is not installed: no plot")
         return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    style.apply()
 
     datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
     models = [name for name in MODELS if name in set(rows["model"])][::-1]
-    figure, axes = plt.subplots(1, len(datasets), figsize=(3.5 * len(datasets) + 1.5, 3.5), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(datasets), figsize=(2.1 * len(datasets) + 1.5, 3), sharey=True, squeeze=False)
     for axis, dataset in zip(axes[0], datasets, strict=True):
         own = rows[rows["dataset"] == dataset].groupby("model")["accuracy"]
         mean, spread = (100 * own.mean()).reindex(models), (100 * own.std()).reindex(models).fillna(0.0)
-        colours = ["C0" if name in COMPONENTS else "0.6" for name in models]
+        colours = [style.BLUE if name in COMPONENTS else style.GREY for name in models]
         axis.barh(models, mean.fillna(0.0), xerr=spread, color=colours)
-        axis.set(title=dataset, xlabel="accuracy on TEST (%)", xlim=(0, 100))
+        axis.set(title=dataset, xlabel="accuracy (%)", xlim=(0, 100))
         axis.grid(axis="x", alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     plt.close(figure)

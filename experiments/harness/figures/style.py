@@ -1,4 +1,4 @@
-"""One look for the figures of the paper's counterparts: small, sans serif, the same colours for the same things."""
+"""One look for the figures of all experiments: that of the library and of the gallery."""
 
 from __future__ import annotations
 
@@ -6,41 +6,57 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from PIL import Image
-
 from mvpa_ts.files import write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY, RED, GREEN = "#1b6ca8", "#e08e45", "#9a9a9a", "#b5403a", "#3f8f5f"
-REFERENCE_COLOURS = {"true": BLUE, "two_step": ORANGE, "random": GREY}
+# By its path: a script on a GPU's machine imports mvpa_ts from the repository, which holds no mvpa_ts.ieeg.
+STYLE = Path(__file__).parents[3] / "ieeg" / "figures.mplstyle"
+# Colours of the style, in its order.
+BLUE, RED, GREEN, PURPLE, ORANGE, SKY = "C0", "C1", "C2", "C3", "C4", "C5"
+GREY = "#9a9a9a"
+REFERENCE_COLOURS = {"true": BLUE, "two_step": RED, "random": GREY}
 
 
 def apply() -> None:
-    """Set the look for all figures that follow."""
+    """Set the look for all figures that follow; nothing is shown on a screen."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
     mpl.use("Agg")
-    mpl.rcParams.update(
-        {
-            "font.size": 9,
-            "axes.titlesize": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": False,
-            "legend.frameon": False,
-            "legend.fontsize": 8,
-            "lines.linewidth": 1.2,
-        }
-    )
+    plt.style.use(STYLE)
+
+
+def label_beside(axis: Axes, labels: list[tuple[float, float, str]]) -> None:
+    """Write each label (x, y, text) right of the axes, at its point's height, where no other label lies.
+
+    A thin line leads from the point to its label. Call it after the limits are set.
+    """
+    low, high = axis.get_ylim()
+    gap = 0.055
+    ranked = sorted(labels, key=lambda label: -label[1])
+    places: list[float] = []
+    for _, y, _ in ranked:
+        height = (y - low) / (high - low)
+        places.append(min(height, places[-1] - gap) if places else height)
+    bottom = 0.0
+    for index in reversed(range(len(places))):
+        places[index] = max(places[index], bottom)
+        bottom = places[index] + gap
+    line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}
+    for (x, y, text), place in zip(ranked, places, strict=True):
+        axis.annotate(text, (x, y), (1.05, place), textcoords="axes fraction", va="center", fontsize=8, arrowprops=line)
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write a figure as PNG of 128 colours, which are enough and a third of the size; return its path."""
     import matplotlib.pyplot as plt
+    from PIL import Image
 
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
+    figure.savefig(drawn, format="png")
     plt.close(figure)
     Image.open(drawn).convert("RGB").quantize(128).save(small, format="png", optimize=True)
     path = folder / f"{name}.png"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from harness.figures import style
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS
 from harness.forecasting.settings import PEER_SETTINGS
 from harness.paper import tables as paper
@@ -14,6 +15,7 @@ from harness.tables import machines
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
 
+HIDDEN = {f"MVPA {term}" for term in ("content-only", "time-only", "channel-only", "none")}
 # Averages over the horizons as their papers print them, MSE / MAE; trained and tuned there, on other machines.
 CITED = {"OLinear, its paper": {"ETTh1": "0.424 / 0.424", "ETTh2": "0.367 / 0.388", "Weather": "0.237 / 0.260"}}
 
@@ -111,16 +113,16 @@ def plot(rows: pd.DataFrame, path: Path) -> None:
     if (axes := _panels(rows)) is None:
         return
     for dataset, axis in axes.items():
-        part = rows[rows["dataset"] == dataset]
-        for model in [name for name in MODELS if name in set(part["model"])]:
-            error = part[part["model"] == model].groupby("horizon")["test_mse"]
+        labels = []
+        for index, (model, own) in enumerate(_shown(rows[rows["dataset"] == dataset])):
+            error = own.groupby("horizon")["test_mse"]
             mean, spread = error.mean(), error.std().fillna(0.0)
-            style = "--" if model in PEER_SETTINGS else ":" if model.startswith("Linear") else "-"
-            axis.errorbar(mean.index, mean, spread, label=model, marker="o", linestyle=style, capsize=2)
+            line = "--" if model in PEER_SETTINGS else ":" if model.startswith("Linear") else "-"
+            axis.errorbar(mean.index, mean, spread, marker="osD^v<>"[index // 7], linestyle=line, capsize=2)
+            labels.append((mean.index[-1], mean.iloc[-1], model))
         axis.set(title=dataset, xlabel="horizon (steps)", ylabel="test MSE (scaled units)", xticks=HORIZONS)
-        if axis.has_data():
-            axis.legend(fontsize="small")
-    axis.figure.savefig(path, dpi=120)
+        style.label_beside(axis, labels)
+    axis.figure.savefig(path)
 
 
 def plot_cost(rows: pd.DataFrame, path: Path) -> None:
@@ -128,33 +130,40 @@ def plot_cost(rows: pd.DataFrame, path: Path) -> None:
     if (axes := _panels(rows)) is None:
         return
     for dataset, axis in axes.items():
+        labels = []
         part = rows[(rows["dataset"] == dataset) & (rows["horizon"] == rows["horizon"].min())]
-        for model in [name for name in MODELS if name in set(part["model"])]:
-            own = part[part["model"] == model]
+        for model, own in _shown(part):
             seconds, error = max(own["seconds"].mean(), 0.01), own["test_mse"].mean()
-            axis.scatter(seconds, error, s=2 * own["parameters"].iloc[0] ** 0.4, alpha=0.6)
-            axis.annotate(model, (seconds, error), textcoords="offset points", xytext=(5, 5), fontsize="small")
+            axis.scatter(seconds, error, s=2 * own["parameters"].iloc[0] ** 0.4, alpha=0.7)
+            labels.append((seconds, error, model))
         axis.set(
             title=f"{dataset}, horizon {rows['horizon'].min()}",
             xlabel="time to train (s)",
             ylabel="test MSE (scaled units)",
             xscale="log",
         )
-        axis.margins(x=0.25)
-    axis.figure.savefig(path, dpi=120)
+        axis.margins(0.1)
+        style.label_beside(axis, labels)
+    axis.figure.savefig(path)
+
+
+def _shown(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Models of a figure with their rows: without those that only leave out terms of the score, which lie on MVPA."""
+    names = [name for name in MODELS if name in set(part["model"])]
+    if "MVPA" in names:
+        names = [name for name in names if name not in HIDDEN]
+    return [(name, part[part["model"] == name]) for name in names]
 
 
 def _panels(rows: pd.DataFrame) -> dict[str, Any] | None:
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         print("matplotlib is not installed: no plot")
         return None
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
+    style.apply()
     datasets = [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]
-    figure = Figure(figsize=(5 * len(datasets), 4), layout="constrained")
+    figure = Figure(figsize=(4.6 * len(datasets), 3.6))
     axes = figure.subplots(1, len(datasets), squeeze=False)[0]
     for axis in axes:
         axis.grid(alpha=0.3)

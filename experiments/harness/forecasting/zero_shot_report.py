@@ -74,12 +74,12 @@ def _mean_ratio(values: pd.DataFrame, model: str, beside: str) -> str:
 
 def draw(path: Path, forecasts: dict[str, Forecast]) -> None:
     """Six forecasts at the last origin of a set, beside what came and the last season; two of them fail."""
-    import matplotlib
+    from harness.figures import style
 
-    matplotlib.use("Agg")
+    style.apply()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5))
     for axes, (name, column) in zip(figure.subplots(2, 3).flat, SHOWN.items(), strict=True):
         of = SETS[name]
         history, truth = list(windows(of))[-1]
@@ -87,14 +87,13 @@ def draw(path: Path, forecasts: dict[str, Forecast]) -> None:
         past = history[-min(len(history), max(4 * of.horizon, 2 * of.season)) :, column]
         ahead = np.arange(of.horizon)
         axes.plot(np.arange(-len(past), 0), past, color="0.4", linewidth=0.8)
-        axes.plot(ahead, truth[:, column], color="0.1", linewidth=1.0, label="what came")
-        axes.plot(ahead, quantiles[NAIVE][:, 4], color="tab:orange", linewidth=0.9, label=NAIVE)
-        axes.plot(ahead, quantiles[PRETRAINED][:, 4], color="tab:blue", linewidth=1.2, label="median forecast")
+        axes.plot(ahead, truth[:, column], color="0.1", linewidth=1.0, label="truth")
+        axes.plot(ahead, quantiles[NAIVE][:, 4], color=style.RED, linewidth=0.9, label=NAIVE)
+        axes.plot(ahead, quantiles[PRETRAINED][:, 4], color=style.BLUE, linewidth=1.2, label="median forecast")
         band = quantiles[PRETRAINED]
-        axes.fill_between(ahead, band[:, 0], band[:, -1], color="tab:blue", alpha=0.25, label="80 % interval")
+        axes.fill_between(ahead, band[:, 0], band[:, -1], color=style.BLUE, alpha=0.25, label="80 % interval")
         errors = {kind: np.nanmean(np.abs(values[:, 4] - truth[:, column])) for kind, values in quantiles.items()}
         verdict = "better" if errors[PRETRAINED] < errors[NAIVE] else "worse"
-        axes.set_title(f"{name}: {verdict} than the last season", fontsize=9)
-        axes.tick_params(labelsize=7)
-    axes.legend(fontsize=7)
-    figure.savefig(path, dpi=120)
+        axes.set_title(f"{name}: {verdict} than the last season")
+    axes.legend()
+    figure.savefig(path)
