@@ -37,6 +37,7 @@ html_title = f"mvpa-ts {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
+    "logo": {"text": "mvpa-ts"},
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
@@ -145,6 +146,9 @@ def write_tables() -> None:
             continue
         text = path.read_text(encoding="utf-8")
         title = "" if text.startswith("# ") else f"# {path.stem.replace('_', ' ').capitalize()}\n\n"
+        text = text.replace(
+            " ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+        )  # so that a cell breaks behind its deviation
         copy.write_text(f"---\norphan: true\nnosearch: true\n---\n\n{title}{text}", encoding="utf-8")
 
 
@@ -159,5 +163,6 @@ def setup(app: Any) -> None:
     def lead(_: Any, page: str, source: list[str]) -> None:
         source[0] = results.sub(rf"\1{'../' * page.count('/')}tables/\2", source[0])
         source[0] = outside.sub(r"\1 (`\2`)", source[0])
+        source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
     app.connect("source-read", lead)
