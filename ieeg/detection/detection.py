@@ -220,7 +220,10 @@ class Detection:
         positions: Mapping[str, Sequence[float]] | None = None,
         clock: bool = False,
     ) -> None:
-        """Write the files that ``mvpformer detect`` writes.
+        """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
+
+        The command makes a folder for each recording: ``save(Path("results") / "patient")`` gives what
+        ``mvpformer detect patient.edf -o results`` does. ``mvpformer evaluate`` reads both.
 
         ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states
         seizures, ``run.json``, and at last ``report.html``, whose failure costs none of the others. None holds a name
@@ -251,7 +254,7 @@ class Detection:
         write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
         run = self.describe(online)
         write_json(folder / RUN, run)
-        html_report(folder / REPORT, run, self._figures(positions), self._event_rows())
+        html_report(folder / REPORT, run, self._figures(positions), self._event_rows(), self.reference)
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""

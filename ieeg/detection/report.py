@@ -24,6 +24,7 @@ def html_report(
     run: Mapping[str, Any],
     figures: Iterable[tuple[str, str, Figure]],
     events: Sequence[tuple[float, float, float]],
+    reference: Sequence[tuple[float, float]] | None = None,
 ) -> None:
     """Write the report as one HTML page.
 
@@ -35,11 +36,18 @@ def html_report(
     figures : iterable of (heading, text, figure)
         Closed when they are drawn.
     events : sequence of (onset, duration, confidence)
+    reference : sequence of (onset, offset), optional
+        Seizures that the recording states; none are listed by default.
     """
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]
     rows = [(f"{onset:.1f}", f"{duration:.1f}", f"{confidence:.3f}") for onset, duration, confidence in events]
-    table = ("onset (s)", "duration (s)", "confidence"), rows
-    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), table))
+    tables = [("Detected events", ("onset (s)", "duration (s)", "confidence"), rows)] if rows else []
+    if reference:
+        tables.append(("Seizures that the recording states", ("onset (s)", "duration (s)", "detected"), []))
+        for onset, offset in reference:
+            touched = any(begin < offset and begin + length > onset for begin, length, _ in events)
+            tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
+    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables))
 
 
 def facts(run: Mapping[str, Any]) -> dict[str, str]:
@@ -145,10 +153,13 @@ _TEMPLATE = """<!doctype html>
 </style>
 <h1>{{ title }}</h1>
 <p class="notice">{{ notice }}</p>
-{% if table and table[1] %}<table>
-<thead><tr>{% for name in table[0] %}<th>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in table[1] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
-</table>{% endif %}
+{% for heading, names, rows in tables %}
+<h2>{{ heading }}</h2>
+<table>
+<thead><tr>{% for name in names %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>{% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
+</table>
+{% endfor %}
 {% for heading, text, image in sections %}
 <h2>{{ heading }}</h2>
 {% if text %}<p>{{ text }}</p>{% endif %}
@@ -166,10 +177,13 @@ def render(
     title: str,
     sections: Sequence[tuple[str, str, str]],
     facts: Mapping[str, str],
-    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None,
+    tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (),
 ) -> str:
-    """A self-contained page: heading, text and PNG (base64) of each section, a table, and facts; all text escaped."""
+    """A self-contained page, all text escaped: tables (heading, names of columns, rows), sections and facts.
+
+    A section is a heading, a text and a PNG (base64).
+    """
     from jinja2 import Environment
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
-    return template.render(title=title, notice=RESEARCH_USE, sections=sections, facts=facts, table=table)
+    return template.render(title=title, notice=RESEARCH_USE, sections=sections, facts=facts, tables=tables)

@@ -155,7 +155,26 @@ class SimulatedSource:
             self._waveforms = self._integrate()
         strength = self._generator(7, index).uniform(0.7, 1.3)
         gains = self._traits.seizure_gains * strength  # [C, K]
-        return (gains @ self._waveforms[index]).astype(np.float32)
+        wave = gains @ self._waveforms[index]
+        if self.difficulty.irregular[1] > 0:
+            wave += strength * self._irregular(index, wave.shape[1])
+        return wave.astype(np.float32)
+
+    def _irregular(self, index: int, length: int) -> NDArray[np.float64]:
+        """Noise that grows in the first part of a seizure and fades at its end, flatter than the background [C, n]."""
+        subject = np.random.default_rng([*self._key[:2], 9])
+        amplitude, exponent = subject.uniform(*self.difficulty.irregular), subject.uniform(0.4, 1.4)
+        rng = self._generator(8, index)
+        frequency = scipy_fft.rfftfreq(length, 1 / self.sfreq)
+        shape = 1.0 / np.maximum(frequency, 1.0) ** (exponent / 2)
+        shape[frequency < 0.5] = 0.0
+        white = rng.standard_normal((self.num_channels, len(shape), 2)).view(np.complex128)[..., 0]
+        noise = scipy_fft.irfft(white * shape, length, axis=1)
+        noise /= noise.std(1, keepdims=True)
+        peak, place = rng.uniform(0.2, 0.7), np.linspace(0.0, 1.0, length)
+        noise *= np.interp(place, [0.0, peak, 1.0], [rng.uniform(0.1, 0.4), 1.0, rng.uniform(0.3, 0.8)])
+        reach = self._traits.zone + (1.0 - self._traits.zone) * subject.uniform(0.0, 0.8)
+        return 40.0 * amplitude * reach[:, None] * noise
 
     def _integrate(self) -> list[Signal]:
         """Field potentials of all seizures at the recording's rate, unit variance while they discharge."""

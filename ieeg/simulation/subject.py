@@ -30,6 +30,9 @@ class Difficulty:
     seizure_amplitude : (low, high)
         Of a subject's seizures where they are strongest, in standard deviations of the background, which has 40 µV on
         average; subjects are drawn uniformly from this range. Single seizures have 0.7 to 1.3 times that.
+    irregular : (low, high)
+        Of irregular activity of all frequencies that grows during a seizure, as many patients have it, in the same
+        unit; 0 leaves it out.
     artefacts : float
         Factor on how often something comes that is no seizure: by default 12 rhythmic bursts an hour as strong as
         seizures, 8 bursts of muscle, 6 pops of an electrode and 60 interictal spikes. 0 leaves them out.
@@ -44,17 +47,19 @@ class Difficulty:
     Examples
     --------
     >>> Difficulty(seizure_amplitude=(0.5, 1.0), artefacts=2.0)
-    Difficulty(seizure_amplitude=(0.5, 1.0), artefacts=2.0, line_frequency=50.0)
+    Difficulty(seizure_amplitude=(0.5, 1.0), artefacts=2.0, line_frequency=50.0, irregular=(0.0, 0.0))
     """
 
     seizure_amplitude: tuple[float, float] = (0.8, 2.5)
     artefacts: float = 1.0
     line_frequency: float | None = 50.0
+    irregular: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
-        low, high = self.seizure_amplitude
-        if not 0 <= low <= high < math.inf:
-            raise ValueError(f"seizure_amplitude must be (low, high) with 0 ≤ low ≤ high, got {self.seizure_amplitude}")
+        for name in ("seizure_amplitude", "irregular"):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high < math.inf:
+                raise ValueError(f"{name} must be (low, high) with 0 ≤ low ≤ high, got {getattr(self, name)}")
         if not 0 <= self.artefacts < math.inf:
             raise ValueError(f"artefacts must be 0 or more, got {self.artefacts}")
         if self.line_frequency is not None and not 0 < self.line_frequency < math.inf:

@@ -36,6 +36,9 @@ class Augmentation:
         would no longer be certain, are then no targets.
     background : float, default 0
         Highest factor of a stretch without seizure, of another span of the batch, that is added.
+    start : float, default 0
+        Share of the spans that become the start of a recording: what lies before a random segment is masked, so that
+        no running level is there. A file that begins within a seizure is scored so.
 
     Notes
     -----
@@ -49,6 +52,7 @@ class Augmentation:
     polarity: bool = False
     shift: bool = False
     background: float = 0.0
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.gain >= 1.0:
@@ -59,6 +63,8 @@ class Augmentation:
             raise ValueError(f"channels must be a share in [0, 1), got {self.channels}")
         if not self.background >= 0.0:
             raise ValueError(f"background must be at least 0, got {self.background}")
+        if not 0.0 <= self.start <= 1.0:
+            raise ValueError(f"start must be a share in [0, 1], got {self.start}")
 
 
 def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Generator) -> dict[str, Any]:
@@ -85,6 +91,12 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, device=device)
 
+    if settings.start > 0:
+        cut = uniform(B, 1) < settings.start
+        first = (uniform(B, 1) * real.shape[1]).long()
+        later = ~cut | (torch.arange(real.shape[1], device=device) >= first)
+        real, target = real & later[..., None], target & later
+        past = None if past is None else past.masked_fill(cut[..., None, None], torch.nan)
     if settings.background > 0:
         quiet = torch.nonzero(~ictal.any(1)).flatten()
         if len(quiet):

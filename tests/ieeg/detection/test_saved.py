@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,17 @@ def test_what_is_read_is_what_was_saved(saved, folder):
     assert read.plot().axes[0].get_ylabel() == "seizure probability"
     read.save(folder.parent / "again")  # without the signal the report has the probabilities alone
     assert (folder.parent / "again" / "report.html").read_text().count("data:image/png") == 1
+
+
+def test_the_report_lists_stated_seizures_and_whether_they_were_detected(saved, tmp_path):
+    detection = replace(saved[0], events=((10.0, 30.0),), reference=((25.0, 45.0), (50.0, 55.0)))
+    detection.save(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "Seizures that the recording states" in page
+    assert "<td>25.0</td><td>20.0</td><td>yes</td>" in page
+    assert "<td>50.0</td><td>5.0</td><td>no</td>" in page
+    replace(detection, reference=None).save(tmp_path)
+    assert "that the recording states" not in (tmp_path / "report.html").read_text()
 
 
 TABLES = {

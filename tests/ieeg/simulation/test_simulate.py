@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,6 +100,21 @@ def test_background_is_pink_and_seizures_stand_out(sfreq):
     seizure = scipy_signal.sosfiltfilt(scipy_signal.butter(2, (3, 40), "bandpass", fs=sfreq, output="sos"), x)
     ratio = seizure[:, first:last].std(1) / seizure[:, :first].std(1)
     assert ratio.max() > 1.5
+
+
+def test_irregular_activity_lifts_all_frequencies_of_a_seizure_and_nothing_else():
+    settings = {"num_channels": 4, "duration": 120, "num_seizures": 1}
+    plain = simulate_recording("S04", **settings, difficulty=CALM)
+    lifted = simulate_recording("S04", **settings, difficulty=replace(CALM, irregular=(3.0, 3.0)))
+    ((onset, offset),) = plain.seizures
+    assert lifted.seizures == plain.seizures
+    first, last = round(onset * 512), round(offset * 512)
+    added = lifted.read(0, lifted.num_samples) - plain.read(0, plain.num_samples)
+    assert not added[:, :first].any()
+    assert not added[:, last:].any()
+    frequencies, power = scipy_signal.welch(added[:, first:last], 512.0, nperseg=1024)
+    for low, high in ((1, 4), (8, 30), (60, 100), (120, 200)):
+        assert (power[:, (frequencies > low) & (frequencies < high)].max(0) > 1e-2).all(), (low, high)
 
 
 def test_events_are_rendered():

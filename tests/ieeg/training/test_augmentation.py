@@ -133,3 +133,22 @@ def test_background_of_a_span_without_seizure_is_added(batch):
 def test_errors(settings, message):
     with pytest.raises(ValueError, match=message):
         Augmentation(**settings)
+
+
+def test_a_start_masks_what_lies_before_and_forgets_the_past(batch):
+    after = changed(batch, seed=2, start=1.0)
+    assert after["past"].isnan().all()
+    for b in range(4):
+        kept = after["token_mask"][b].any(1)
+        first = int(kept.int().argmax()) if kept.any() else len(kept)
+        assert kept[first:].all()
+        assert not after["target"][b, :first].any()
+        assert torch.equal(after["target"][b, first:], batch["target"][b, first:])
+    assert (after["token_mask"].any(2).sum(1) < batch["token_mask"].any(2).sum(1)).any()
+    untouched = changed(batch, seed=2, start=0.0)
+    assert torch.equal(untouched["token_mask"], batch["token_mask"])
+
+
+def test_a_start_is_a_share():
+    with pytest.raises(ValueError, match="start must be a share"):
+        Augmentation(start=1.5)
