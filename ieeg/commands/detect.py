@@ -80,7 +80,9 @@ def command_line() -> CommandParser:
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
-    parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
+    parser.add_argument(
+        "--threshold", type=float, help="a segment is positive above this probability; default: the model's, else 0.5"
+    )
     parser.add_argument(
         "--rules", type=str, default="szcore", help="from positives to events: szcore, paper (fewer, longer) or none"
     )

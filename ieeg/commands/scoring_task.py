@@ -21,7 +21,7 @@ class ScoringTask:
 
     model: str
     preprocessing: dict[str, Any] | None
-    threshold: float
+    threshold: float | None
     rules: str
     channels: str
     online: tuple[int, int]

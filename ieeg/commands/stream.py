@@ -114,7 +114,9 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--lookahead", type=float, help="seconds that a segment waits for what its filters reach; 0: no wait"
     )
-    parser.add_argument("--threshold", type=float, default=0.5, help="a segment is positive above this probability")
+    parser.add_argument(
+        "--threshold", type=float, help="a segment is positive above this probability; default: the model's, else 0.5"
+    )
     parser.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
     parser.add_argument("--patience", type=float, default=10.0, help="seconds without a sample that end the command")

@@ -47,7 +47,8 @@ class Detector:
     preprocessing : Preprocessing or mapping, optional
         Default: `default_preprocessing` of each recording; a mapping, as ``{"notch": 50.0}``, changes fields of it.
     threshold : float, optional
-        A segment is positive where its probability exceeds this; default that of `rules`, which is 0.5, the argmax.
+        A segment is positive where its probability exceeds this. Default: that of `rules` where they are an
+        EventRules, else the model's own, `MVPFormerConfig.threshold`.
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     channels : {"auto", "all"} or sequence of str, default "auto"
         "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order.
@@ -104,6 +105,8 @@ class Detector:
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
         self.rules = event_rules(rules)
+        if threshold is None and not isinstance(rules, EventRules):
+            threshold = model.config.threshold
         if threshold is not None:
             self.rules = dataclasses.replace(self.rules, threshold=threshold)
         self.channels = channels

@@ -77,8 +77,8 @@ class StreamingDetector:
         Seconds of signal that a segment waits for; default as many as its filters reach.
     online : OnlineRule, optional
         Default: 1 of the last 2 segments.
-    threshold : float, default 0.5
-        A segment is positive where its probability exceeds this.
+    threshold : float, optional
+        A segment is positive where its probability exceeds this; default: the model's own.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class StreamingDetector:
         unit: str = "µV",
         lookahead: float | None = None,
         online: OnlineRule | None = None,
-        threshold: float = 0.5,
+        threshold: float | None = None,
     ) -> None:
         if isinstance(model, (str, os.PathLike)):
             from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -122,6 +122,7 @@ class StreamingDetector:
         check_rate(preprocessing.sfreq)
         if lookahead is not None and not lookahead >= 0:
             raise ValueError(f"lookahead must not be negative, got {lookahead}")
+        threshold = model.config.threshold if threshold is None else threshold
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
         self.preprocessing = preprocessing

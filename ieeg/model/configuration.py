@@ -56,6 +56,8 @@ class MVPFormerConfig:
         How the classification head reads the channels of the last segment.
     num_channels : int or None
         Channels that "concatenate" needs, always the same.
+    threshold : float
+        Detectors take a segment as positive above this probability, unless they are told another; 0.5 is the argmax.
     """
 
     dim: int = 768
@@ -77,6 +79,7 @@ class MVPFormerConfig:
     num_classes: int = 0
     pooling: Literal["mean", "concatenate"] = "mean"
     num_channels: int | None = None
+    threshold: float = 0.5
 
     def __post_init__(self) -> None:
         names = ("dim", "num_heads", "num_kv_heads", "mlp_dim", "time_rows", "channel_rows", "context", "num_channels")
@@ -106,12 +109,16 @@ class MVPFormerConfig:
             raise ValueError(f"context ({self.context}) must not exceed time_rows ({self.time_rows})")
         if (self.pooling == "concatenate") != (self.num_channels is not None):
             raise ValueError("num_channels must be given for pooling='concatenate', and for that only")
+        if not 0.0 <= self.threshold <= 1.0:
+            raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON values; without amplitude where it is "none", as files had none before there was amplitude."""
+        """Fields as JSON values; amplitude "none" and threshold 0.5 are left out, as files had neither before."""
         fields = {**dataclasses.asdict(self), "components": list(self.components)}
         if self.amplitude == "none":
             del fields["amplitude"]
+        if self.threshold == 0.5:
+            del fields["threshold"]
         return fields
 
     @classmethod

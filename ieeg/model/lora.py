@@ -66,7 +66,8 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
     >>> with_head(MVPFormer(mvpformer_tiny())).head
     Linear(in_features=64, out_features=2, bias=False)
     """
-    config = dataclasses.replace(base.config, num_classes=num_classes, prediction_head=False, **changes)
+    fields = {"num_classes": num_classes, "prediction_head": False, "threshold": 0.5, **changes}
+    config = dataclasses.replace(base.config, **fields)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "head"))
         model = MVPFormer(config)
@@ -251,7 +252,7 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     _check_adapter_config(adapter, hashes.get("adapter_config_sha256"))
     config = MVPFormerConfig.from_dict(read_config(adapter / CONFIG_NAME))
     plain = base if isinstance(base, MVPFormer) else MVPFormer.from_pretrained(base)
-    changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context")}
+    changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context", "threshold")}
     headed = with_head(plain, config.num_classes, **changes)
     wanted, given = config.to_dict(), headed.config.to_dict()
     if differ := [f"{name} is {given[name]!r}, not {wanted[name]!r}" for name in wanted if given[name] != wanted[name]]:

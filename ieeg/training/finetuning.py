@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +22,10 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
+from mvpa_ts.ieeg.training.data_module import RecordingDataModule
 from mvpa_ts.ieeg.training.module import TrainingModule
 from mvpa_ts.ieeg.training.seen_subjects import read_training_recordings, read_training_subjects
-from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
+from mvpa_ts.ieeg.training.spans import collate, real_tokens, unfold_windows
 
 
 class FinetuningModule(TrainingModule):
@@ -52,6 +54,10 @@ class FinetuningModule(TrainingModule):
         Changes of the training batches that keep their labels.
     keep : {"last", "best"}, default "last"
         Which weights are exported: those of the last step, or those of the validation with the lowest loss.
+    calibrate : bool, default False
+        At the end choose the threshold that the model brings along, `MVPFormerConfig.threshold`, on the training and
+        validation recordings as they are: halfway, in logits, from the highest segment without seizure to the seizure
+        whose highest segment is lowest. Where these overlap it stays 0.5, and a line says so.
     gradient_checkpointing : bool, default False
     seed : int, default 0
 
@@ -83,6 +89,7 @@ class FinetuningModule(TrainingModule):
         class_weights: Literal["balanced"] | None = None,
         augmentation: Augmentation | None = None,
         keep: Literal["last", "best"] = "last",
+        calibrate: bool = False,
         gradient_checkpointing: bool = False,
         seed: int = 0,
     ) -> None:
@@ -114,12 +121,14 @@ class FinetuningModule(TrainingModule):
         self.class_weights = class_weights
         self.augmentation = augmentation
         self.keep = keep
+        self.calibrate = calibrate
         self.best: dict[str, Any] | None = None
         """Lowest validation loss so far, its step, and the trained weights of then."""
         config = pretrained.config
         # A detector is trained on; its head is what it knows already.
         if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
             pretrained = with_head(pretrained, seed=seed)
+        pretrained.config = replace(pretrained.config, threshold=0.5)  # that of other weights
         self.model = prepared(pretrained, method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
         self.train()
@@ -220,6 +229,8 @@ class FinetuningModule(TrainingModule):
             settings["augmentation"] = asdict(self.augmentation)
         if self.keep != "last":
             settings["keep"] = self.keep
+        if self.calibrate:
+            settings["calibrate"] = True
         return {"architecture": self.core.config.to_dict(), **settings, **self.lora}
 
     def export(self, folder: Path) -> None:
@@ -227,7 +238,38 @@ class FinetuningModule(TrainingModule):
         if self.best is not None:
             _print(f"kept: the weights of step {self.best['step']}, validation loss {self.best['loss']:.4f}")
             self.load_state_dict(self.best["weights"], strict=False)
+        if self.calibrate:
+            self.core.config = replace(self.core.config, threshold=self._threshold())
         save_finetuned(self.model, folder)
+
+    @torch.inference_mode()
+    def _threshold(self) -> float:
+        """See `calibrate`."""
+        data = self.trainer.datamodule
+        assert isinstance(data, RecordingDataModule)
+        quiet, seizures = -math.inf, []
+        self.eval()
+        for dataset in (data.training, data.validation):
+            assert dataset is not None
+            previous: tuple[int, bool] | None = None
+            for index, span in enumerate(dataset.spans):
+                batch = self.transfer_batch_to_device(collate([dataset[index]]), self.device, 0)
+                logits, labels = self.logits_and_labels(batch)
+                for score, ictal in zip((logits[:, 1] - logits[:, 0]).tolist(), labels.tolist(), strict=True):
+                    if not ictal:
+                        quiet = max(quiet, score)
+                    elif previous == (span.recording, True):
+                        seizures[-1] = max(seizures[-1], score)
+                    else:
+                        seizures.append(score)
+                    previous = span.recording, bool(ictal)
+        lowest = min(seizures, default=math.inf)
+        if not math.isfinite(quiet) or not math.isfinite(lowest) or lowest <= quiet:
+            _print("threshold: 0.5, for segments without seizure are as high as seizures, or one of the two is missing")
+            return 0.5
+        threshold = 1.0 / (1.0 + math.exp(-0.5 * (quiet + lowest)))
+        _print(f"threshold: {threshold:.4f}, kept with the model; no segment without seizure is above it here")
+        return threshold
 
     def _weights(self, labels: Tensor) -> Tensor | None:
         if self.class_weights is None:

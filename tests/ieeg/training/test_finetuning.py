@@ -246,3 +246,33 @@ def test_the_best_weights_are_kept_and_go_on_with_a_checkpoint(base, tmp_path):
     exported = MVPFormer.from_pretrained(tmp_path / "run" / "model")
     torch.testing.assert_close(exported.head.weight, module.best["weights"]["model.head.weight"])
     assert not torch.equal(exported.head.weight, last)
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(True, 0.5 * (1.0 + 5.0)), (False, 0.0)])
+def test_the_threshold_lies_halfway_from_quiet_segments_to_the_lowest_seizure(base, tmp_path, monkeypatch, apart, expected):
+    """Logits are made up: seizures of 5 and 9 at their highest, quiet segments of up to 1, or of 6."""
+    base.save_pretrained(tmp_path / "base")
+    module = FinetuningModule(tmp_path / "base", method="head", calibrate=True)
+    items = [recording(f"S{n}", n, segments=12) for n in range(2)]  # seizures from 20 to 50 s
+    data = SeizureDataModule(
+        recordings=items[:1], validation_recordings=items[1:], context=4, windows=3, in_memory=True
+    )
+    data.setup()
+    module.trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.trainer.datamodule = data
+    highest = {"S0": 5.0, "S1": 9.0}
+
+    def scores(batch):
+        labels = batch["ictal"][batch["target"]].long()
+        quiet = 1.0 if apart else 6.0
+        high = [highest[batch["subject"][0]] if label else quiet for label in labels.tolist()]
+        return torch.stack([torch.zeros(len(high)), torch.tensor(high)], 1), labels
+
+    monkeypatch.setattr(module, "logits_and_labels", scores)
+    module.export(tmp_path / "run")
+    model = MVPFormer.from_pretrained(tmp_path / "run" / "model")
+    assert model.config.threshold == pytest.approx(1 / (1 + np.exp(-expected)))
+    assert Detector(model).threshold == model.config.threshold
+    assert Detector(model, threshold=0.2).threshold == 0.2
+    # Other weights have another threshold.
+    assert FinetuningModule(tmp_path / "run" / "model", method="head").core.config.threshold == 0.5
