@@ -249,7 +249,9 @@ def test_the_best_weights_are_kept_and_go_on_with_a_checkpoint(base, tmp_path):
 
 
 @pytest.mark.parametrize(("apart", "expected"), [(True, 0.5 * (1.0 + 5.0)), (False, 0.0)])
-def test_the_threshold_lies_halfway_from_quiet_segments_to_the_lowest_seizure(base, tmp_path, monkeypatch, apart, expected):
+def test_the_threshold_lies_halfway_from_quiet_segments_to_the_lowest_seizure(
+    base, tmp_path, monkeypatch, apart, expected
+):
     """Logits are made up: seizures of 5 and 9 at their highest, quiet segments of up to 1, or of 6."""
     base.save_pretrained(tmp_path / "base")
     module = FinetuningModule(tmp_path / "base", method="head", calibrate=True)

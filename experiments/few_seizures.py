@@ -1,0 +1,172 @@
+"""Does pretraining help where one or two seizures are at hand? One animal, tiny MVPFormer and MV-Llama.
+
+A model is pretrained by prediction on simulated subjects, on the animal's own stretches without seizure that train, or
+not at all; then all weights are finetuned on one or two of the three seizures with their stretches, and every other
+seizure is tested with its own. Batches, steps and seeds are the same for all. With all three seizures there is nothing
+left to test on. The recordings are those of `real_seizures.py`; where they are missing, the script says so.
+
+    python experiments/few_seizures.py           # results/detection/few_seizures.*, resumable
+    python experiments/few_seizures.py --quick   # simulated stand-ins, a few steps, written to a temporary folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from harness.detection.real import Fold, folds_of
+from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
+from harness.tables import append_row, hardware, read_rows, results_folder
+from real_seizures import stand_ins
+from sklearn.metrics import roc_auc_score
+
+from mvpa_ts.files import write_text
+from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_recording, simulate_cohort
+from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.training.spans import HeldSegments
+
+MODELS = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
+PRETRAINING = ("none", "simulated subjects", "own stretches without seizure")
+SEEDS = (0, 1, 2)
+CONTEXT, COPIES = 4, 4
+PRETRAINING_STEPS, FINETUNING_STEPS = 100, 60
+
+
+def main() -> None:
+    """Train what the table lacks, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser.add_argument("--output", type=Path, default=Path("few_seizures_output"), help="folder of models")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(RESEARCH_USE, flush=True)
+    results = results_folder("detection", quick=arguments.quick)
+    output = results / "models" if arguments.quick else arguments.output
+    data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
+    if arguments.quick:
+        data = stand_ins(output / "data")
+    if not data.is_dir():
+        print(f"skipped: {data} is not there; set MVPA_TS_DATA to the folder that holds dog_seizures")
+        return
+    table = results / "few_seizures.csv"
+    study = FewSeizures(folds_of(data), output, quick=arguments.quick)
+    # The stand-ins are shorter than a window of pretraining.
+    seeds, bases = (SEEDS[:1], PRETRAINING[:2]) if arguments.quick else (SEEDS, PRETRAINING)
+    for seed, used, name, base in itertools.product(seeds, study.choices(), MODELS, bases):
+        known = {"model": name, "pretraining": base, "seizures": len(used), "used": str(used), "seed": seed}
+        rows = read_rows(table)
+        done = [] if rows.empty else rows[[*known]].to_dict("records")
+        if known in done:
+            continue
+        started = time.process_time()
+        row = known | study.run(name, base, used, seed)
+        append_row(table, row | {"cpu_s": time.process_time() - started, "hardware": hardware()})
+        print(f"{name}, {base}, seizures {used}, seed {seed}: AUROC {row['auroc']:.3f}", flush=True)
+    text = report(read_rows(table))
+    write_text(table.with_suffix(".md"), text)
+    print(text)
+
+
+class FewSeizures:
+    """Models of one animal, from one or two of its seizures."""
+
+    def __init__(self, folds: Sequence[Fold], output: Path, *, quick: bool) -> None:
+        self.folds = {fold.number: fold for fold in folds}
+        self.output, self.quick = output, quick
+        self._views: dict[tuple[Path, int], list[Segments]] = {}
+        self._subjects: list[Segments] = []
+
+    def choices(self) -> Iterator[tuple[int, ...]]:
+        """Which seizures train: each alone, and each pair."""
+        for count in (1, 2):
+            yield from itertools.combinations(sorted(self.folds), count)
+
+    def run(self, name: str, pretraining: str, used: tuple[int, ...], seed: int) -> dict[str, Any]:
+        """AUROC of the segments of each other seizure with its own stretches, and their mean."""
+        base = self.base(name, pretraining, used, seed)
+        files = [file for number in used for file in (self.folds[number].seizure, *self.folds[number].stretches)]
+        training = self._training(FINETUNING_STEPS, 2e-3, seed, "finetuned", name, pretraining, str(used))
+        views = [view for file in files for view in self._augmented(file, seed)]
+        model, _ = finetune(base, views, "full", training)
+        detector = Detector(model, rules="none")
+        values = {}
+        for number in sorted(set(self.folds) - set(used)):
+            fold = self.folds[number]
+            ictal = self._scores(detector, fold.seizure)
+            quiet = np.concatenate([self._scores(detector, file) for file in fold.stretches])
+            labels = np.repeat([1, 0], [len(ictal), len(quiet)])
+            values[f"seizure {number}"] = float(roc_auc_score(labels, np.concatenate([ictal, quiet])))
+        return values | {"auroc": float(np.mean([*values.values()]))}
+
+    def base(self, name: str, pretraining: str, used: tuple[int, ...], seed: int) -> MVPFormer:
+        """A pretrained model, or one of wide initial weights."""
+        config = mvpformer_tiny(context=CONTEXT, attention=MODELS[name], dropout=0.0)
+        if pretraining == "none":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = MVPFormer(config)
+            scale_initialisation(model)
+            return model
+        key = "simulated" if pretraining.startswith("simulated") else str(used)
+        training = self._training(PRETRAINING_STEPS, 5e-4, seed, "base", name, key)
+        folder = training.folder / "model"
+        if not (folder / "config.json").is_file():
+            segments = self._simulated()
+            if key != "simulated":
+                files = [file for number in used for file in self.folds[number].stretches]
+                segments = [view for file in files for view in self._augmented(file, seed)]
+            pretrain(config, segments, training).save_pretrained(folder)
+        return MVPFormer.from_pretrained(folder)
+
+    def _simulated(self) -> list[Segments]:
+        if not self._subjects:
+            number, seconds = (2, 120.0) if self.quick else (12, 600.0)
+            cohort = simulate_cohort(number, seed=8, num_channels=(8, 16), duration=seconds, num_seizures=1)
+            self._subjects = [HeldSegments(Segments(recording)) for recording in cohort]
+        return self._subjects
+
+    def _augmented(self, file: Path, seed: int) -> list[Segments]:
+        if (file, seed) not in self._views:
+            self._views[file, seed] = augmented(read_recording(file), COPIES, seed)
+        return self._views[file, seed]
+
+    def _training(self, steps: int, rate: float, seed: int, *parts: str) -> Training:
+        folder = self.output / "-".join([*(part.replace(" ", "_") for part in parts), str(seed)])
+        trainer = {"accelerator": "cpu", "devices": 1}
+        return Training(2 if self.quick else steps, rate, 8, 1, folder, seed, trainer)
+
+    @staticmethod
+    def _scores(detector: Detector, file: Path) -> np.ndarray:
+        detection = detector.detect(file)
+        return detection.probabilities[detection.scored]
+
+
+def report(rows: pd.DataFrame) -> str:
+    """Mean and spread over choices of seizures and seeds."""
+    lines = []
+    for (name, pretraining), part in rows.groupby(["model", "pretraining"], sort=False):
+        line: dict[str, Any] = {"": name, "pretrained on": pretraining}
+        for count, values in part.groupby("seizures")["auroc"]:
+            line[f"{count} seizure{'s' if count > 1 else ''}"] = f"{values.mean():.3f} ± {values.std(ddof=0):.3f}"
+            line[f"lowest, {count}"] = f"{values.min():.3f}"
+        lines.append(line)
+    return (
+        "One dog; finetuned on one or two of three seizures with their stretches, tested on every other seizure with "
+        f"its own. AUROC of segments of 5 s, mean ± standard deviation over choices of seizures and "
+        f"{rows['seed'].nunique()} seed(s). All weights are finetuned for {FINETUNING_STEPS} steps, pretraining takes "
+        f"{PRETRAINING_STEPS}.\n\n{markdown_table(pd.DataFrame(lines))}\n"
+        f"{rows['cpu_s'].sum():.0f} s of processor time; {', '.join(rows['hardware'].unique())}; 1 thread.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
