@@ -247,7 +247,8 @@ class FinetuningModule(TrainingModule):
         """See `calibrate`."""
         data = self.trainer.datamodule
         assert isinstance(data, RecordingDataModule)
-        quiet, seizures = -math.inf, []
+        quiet = -math.inf
+        seizures: list[float] = []
         self.eval()
         for dataset in (data.training, data.validation):
             assert dataset is not None
