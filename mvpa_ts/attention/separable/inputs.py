@@ -11,7 +11,7 @@ from torch import Tensor
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.separable.channel_blocks import ChannelBlocks
 from mvpa_ts.attention.separable.operator import attend
-from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options
+from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, evenly_spaced
 
 
 def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -39,9 +39,9 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         channel_key = p.channel_key if "channel" in p.components else torch.zeros_like(p.channel_key)
         rows = B * cut.number
         inputs = Inputs(
-            rearrange(query, "b t c (k g) d -> (b k) t (g c) d", k=H_kv).contiguous(),
-            rearrange(key, "b t c k d -> (b k) t c d").contiguous(),
-            rearrange(value, "b t c k d -> (b k) t c d").contiguous(),
+            evenly_spaced(rearrange(query, "b t c (k g) d -> (b k) t (g c) d", k=H_kv)),
+            evenly_spaced(rearrange(key, "b t c k d -> (b k) t c d")),
+            evenly_spaced(rearrange(value, "b t c k d -> (b k) t c d")),
             repeat(time_key[time_rows].to(dtype), "r k d -> (b k) r d", b=rows),
             repeat(channel_key[p.channel_rows(distance)].to(dtype), "r k d -> (b k) r d", b=rows),
             *(

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.attention.separable.second_derivative import second_gradients
-from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, Scores, Scratch, cut_blocks, row_chunks
+from mvpa_ts.attention.separable.scores import Scores
+from mvpa_ts.attention.separable.scratch import Scratch
+from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
 
 
 def attend(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
@@ -77,16 +79,16 @@ def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Ten
     output = torch.empty_like(inputs.query)
     lse = inputs.query.new_empty(inputs.query.shape[:3])
     scratch, blocks = Scratch(inputs.query), cut_blocks(inputs, options)
+    inputs = inputs.in_base_2()
     for rows in row_chunks(inputs, blocks):
         part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
         for block in blocks:
             queries = block.queries
-            results = Scores(part, part_masks, options, block, scratch).attend()
-            for tensor, result in zip((output, lse), results, strict=True):
-                tensor[rows, queries] = result.view_as(tensor[rows, queries])
-    # A query without a key has a finite stand-in for the offset of its logits, which is lower than any logit.
-    no_key = lse <= torch.finfo(lse.dtype).min / 8
-    return output, (lse * math.log(2.0)).masked_fill_(no_key, -math.inf)
+            Scores(part, part_masks, options, block, scratch).attend(output[rows, queries], lse[rows, queries])
+    if masks is not None:
+        # A query without a key has a finite stand-in for the offset of its logits, which is lower than any logit.
+        lse.masked_fill_(lse <= torch.finfo(lse.dtype).min / 8, -math.inf)
+    return output, lse.mul_(math.log(2.0))
 
 
 def _backward(
@@ -98,20 +100,23 @@ def _backward(
     masks: Masks | None,
     options: Options,
 ) -> Inputs:
-    grad_output = grad_output.contiguous()
+    grad_output = evenly_spaced(grad_output)
     delta = ((grad_output * output).sum(-1) - grad_lse)[..., None]
-    # Queries without a key, and those that are not real, have −∞ here; their weights become zero.
-    lse = (lse / math.log(2.0)).masked_fill_(lse == -math.inf, math.inf)
-    grads = Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
+    lse = lse / math.log(2.0)
+    if masks is not None:
+        # Queries without a key, and those that are not real, have −∞ here; their weights become zero.
+        lse.masked_fill_(lse == -math.inf, math.inf)
+    grads = Inputs(torch.empty_like(inputs.query), *(torch.zeros_like(tensor) for tensor in inputs[1:]))
     scratch, blocks = Scratch(inputs.query), cut_blocks(inputs, options)
+    inputs = inputs.in_base_2()
     with torch.autocast(output.device.type, enabled=False):
         for rows in row_chunks(inputs, blocks):
             part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
             for block in blocks:
                 queries = block.queries
-                Scores(part, part_masks, options, block, scratch).add_gradients(
-                    grads.rows(rows), grad_output[rows, queries], delta[rows, queries], lse[rows, queries]
-                )
+                scores = Scores(part, part_masks, options, block, scratch)
+                of_block = (tensor[rows, queries] for tensor in (grad_output, delta, lse))
+                scores.add_gradients(grads.rows(rows), *of_block)
     return grads
 
 

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, Scores, Scratch, cut_blocks, row_chunks
+from mvpa_ts.attention.separable.scores import by_position
+from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, cut_blocks, in_windows, row_chunks
 
 
 def second_gradients(
@@ -40,22 +41,37 @@ def second_gradients(
 
 def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: Block) -> tuple[Tensor, Tensor]:
     """Output [K, m, M, d] and log-sum-exp [K, m, M] of a block, by operations that torch can differentiate twice."""
-    scores = Scores(inputs, masks, options, block, Scratch(inputs.query))
-    logits = scores.time_score[..., None] + scores.channel_score[..., None, :]  # [K, m, G, C, keys, E]
-    if block.near_start < block.near_stop:
+    K, _, M, d = inputs.query.shape
+    T, C, E = inputs.key.shape[1], inputs.channels, inputs.key.shape[2]
+    m = block.stop - block.start
+    query, scale = inputs.query[:, block.queries], d**-0.5
+    content_query, time_query, channel_query = (
+        (query + bias).flatten(1, 2) for bias in (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
+    )
+    # As in scores.py, but in base e, and nothing is written over.
+    time_table = inputs.time_table[:, T - block.stop : T - block.start - 1 + block.key_stop]
+    time_score = by_position(torch.bmm(time_query, time_table.mT) * scale, K, m, M).unflatten(2, (-1, C))
+    channel_score = torch.bmm(channel_query, inputs.channel_table.mT) * scale
+    channel_score = by_position(channel_score, K * m * M // C, C, 1).view(*time_score.shape[:-1], E)
+    if block.causal and m > 1:
+        later = torch.ones(m, block.key_stop, dtype=torch.bool, device=query.device).triu(block.start + 1)
+        time_score = time_score.masked_fill(later[:, None, None], -math.inf)
+    if masks is not None:
+        time_score = time_score.masked_fill(masks.segments[:, None, None, None, : block.key_stop], -math.inf)
+        channel_score = channel_score + masks.channels[:, None, None, None] * math.log(2.0)
+    logits = time_score[..., None] + channel_score[..., None, :]  # [K, m, G, C, keys, E]
+    if block.near:
         near = slice(block.near_start, block.near_stop)
-        content = torch.bmm(scores.content_query, inputs.key[:, near].flatten(1, 2).mT)
-        content = (content * (scores.scale * math.log2(math.e))).view(*scores.shape, -1, scores.keys)
-        if (window := scores.in_windows(block.near_start, block.near_stop)) is not None:
-            content = content * window
+        content = torch.bmm(content_query, inputs.key[:, near].flatten(1, 2).mT) * scale
+        content = content.view(*logits.shape[:4], -1, E) * in_windows(block, options, C, E, query)
         after = block.key_stop - block.near_stop
         logits = logits + torch.nn.functional.pad(content, (0, 0, block.near_start, after))
     if masks is not None and masks.holes is not None:
-        logits = logits + masks.holes[:, None, None, None, : block.key_stop]
-    logits = logits.flatten(4).flatten(1, 3) * math.log(2.0)
+        logits = logits + masks.holes[:, None, None, None, : block.key_stop] * math.log(2.0)
+    logits = logits.flatten(4).flatten(1, 3)
     no_key = (logits == -math.inf).all(-1, keepdim=True)
     lse = logits.masked_fill(no_key, 0.0).logsumexp(-1, keepdim=True)
     weights = (logits - lse).exp()
-    shape = inputs.query[:, block.queries].shape
+    shape = query.shape
     output = weights @ inputs.value[:, : block.key_stop].flatten(1, 2)
     return output.view(shape), lse.masked_fill(no_key, -math.inf).view(shape[:3])

@@ -1,4 +1,4 @@
-"""The arithmetic: scores, weights and gradients of one block of query segments, in tiles of bounded size."""
+"""How the work is cut: tensors as products take them, blocks of query segments, tiles of bounded size."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ class Inputs(NamedTuple):
     def rows(self, rows: slice) -> Inputs:
         return Inputs(*(tensor[rows] for tensor in self))
 
+    def in_base_2(self) -> Inputs:
+        """Scale the tables, so that products of queries with them are scores in base 2."""
+        scale = self.query.shape[-1] ** -0.5 * math.log2(math.e)
+        return self._replace(time_table=self.time_table * scale, channel_table=self.channel_table * scale)
+
+
+def evenly_spaced(x: Tensor) -> Tensor:
+    """Return x [K, T, E, d] if its T·E tokens are one axis of products as they lie in memory, else a copy."""
+    _, _, E, d = x.shape
+    return x if x.stride(3) == 1 and x.stride(2) >= d and x.stride(1) == E * x.stride(2) else x.contiguous()
+
 
 class Masks(NamedTuple):
     """What is not real, with one row for each of K: whole segments, channels, and what else is missing.
@@ -75,13 +86,30 @@ class Block(NamedTuple):
     window: int | None  # None: all of the near segments are in the window of all of the queries
     queries: slice  # where they lie in the tensor of queries
 
-    def pieces(self, step: int) -> Iterator[tuple[int, int, bool]]:
-        """Ranges of key segments, and whether they are near; far ones in steps of `step` segments."""
-        if self.near_start < self.near_stop:
-            yield self.near_start, self.near_stop, True
-        for first, last in ((0, self.near_start), (self.near_stop, self.key_stop)):
-            for start in range(first, last, step):
-                yield start, min(start + step, last), False
+    @property
+    def near(self) -> bool:
+        """Whether content is scored at all."""
+        return self.near_start < self.near_stop
+
+    @property
+    def far(self) -> list[tuple[int, int]]:
+        """Ranges of key segments whose content is not scored."""
+        ranges = ((0, self.near_start), (self.near_stop, self.key_stop))
+        return [(first, last) for first, last in ranges if first < last]
+
+    @property
+    def outside(self) -> list[tuple[slice, slice]]:
+        """Query segments, and the near key segments outside of their windows, both counted from the block's first."""
+        pairs = []
+        if self.window is not None:
+            for segment in range(self.start, self.stop):
+                place = slice(segment - self.start, segment - self.start + 1)
+                before, after = (segment + side - self.near_start for side in (-self.window, self.window + 1))
+                if before > 0:
+                    pairs.append((place, slice(0, before)))
+                if after < (near := self.near_stop - self.near_start):
+                    pairs.append((place, slice(after, near)))
+        return pairs
 
 
 def cut_blocks(inputs: Inputs, options: Options) -> tuple[Block, ...]:
@@ -113,198 +141,27 @@ def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False
     largest = max(
         (b.stop - b.start) * M * max(1, b.key_stop if all_keys else b.near_stop - b.near_start) * E for b in blocks
     )
-    step = max(1, _TILE_ELEMENTS // largest)
-    return (slice(start, start + step) for start in range(0, K, step))
+    chunks = -(-K // max(1, _TILE_ELEMENTS // largest))
+    cuts = [K * chunk // chunks for chunk in range(chunks + 1)]
+    return (slice(start, stop) for start, stop in itertools.pairwise(cuts))
 
 
-class Scratch:
-    """Memory for tiles, used again and again: fresh pages cost more time than the arithmetic done on them."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.like, self.buffers = like, dict[str, Tensor]()
-
-    def tile(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """An uninitialised tile; it holds until the same name is asked for again."""
-        size = math.prod(shape)
-        if name not in self.buffers or self.buffers[name].numel() < size:
-            self.buffers[name] = self.like.new_empty(size)
-        return self.buffers[name][:size].view(shape)
+def steps(first: int, last: int, elements: int) -> Iterator[slice]:
+    """Cut a range of far key segments, each with `elements` weights, into tiles."""
+    step = max(1, _TILE_ELEMENTS // elements)
+    return (slice(start, min(start + step, last)) for start in range(first, last, step))
 
 
-class Scores:
-    """The scores of one block of queries, in base 2, and what follows from them."""
-
-    def __init__(self, inputs: Inputs, masks: Masks | None, options: Options, block: Block, scratch: Scratch) -> None:
-        self.inputs, self.masks, self.options, self.block, self.scratch = inputs, masks, options, block, scratch
-        K, _, M, d = inputs.query.shape
-        T, C = inputs.key.shape[1], inputs.channels
-        self.keys = inputs.key.shape[2]  # E
-        self.shape = (K, block.stop - block.start, M // C, C)  # of the queries: [K, m, G, C]
-        self.scale = d**-0.5
-        query = inputs.query[:, block.queries]
-        self.content_query, self.time_query, self.channel_query = (
-            (query + bias).flatten(1, 2) for bias in (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
-        )  # [K, m·M, d]
-        # Rows of the time table for the lags between the queries and the keys of this block.
-        self.time_rows = slice(T - block.stop, T - block.start - 1 + block.key_stop)
-        self.time_score = self._time_positions(self._product(self.time_query, inputs.time_table[:, self.time_rows]))
-        self.channel_score = self._channel_positions(self._product(self.channel_query, inputs.channel_table))
-        if block.causal and self.shape[1] > 1:
-            queries, keys = (
-                torch.arange(*ends, device=query.device) for ends in ((block.start, block.stop), (block.key_stop,))
-            )
-            later = keys > queries[:, None, None, None]
-            self.time_score = self.time_score.masked_fill(later, -math.inf)
-        if masks is not None:
-            segments = masks.segments[:, None, None, None, : block.key_stop]
-            self.time_score = self.time_score.masked_fill(segments, -math.inf)
-            self.channel_score = self.channel_score + masks.channels[:, None, None, None]
-        # Finite, so that a row of −∞ minus its maximum is −∞ and not NaN.
-        self.lowest = torch.finfo(query.dtype).min / 4
-        self.channel_max = self.channel_score.amax(-1, keepdim=True).clamp_(min=self.lowest)
-        self.channel_weight = (self.channel_score - self.channel_max).exp2_()
-
-    def attend(self) -> tuple[Tensor, Tensor]:
-        """Output [K, m·M, d] of the queries, and log2 of their denominators [K, m, G, C, 1]."""
-        pieces = list(self._pieces())
-        highest = torch.full_like(self.channel_max, self.lowest)
-        near_logits = None
-        for first, last, near in pieces:
-            if near:
-                near_logits = self._logits(first, last, near)
-                piece_max = near_logits.flatten(4).amax(-1, keepdim=True)
-            elif self._rank_one:
-                piece_max = self.time_score[..., first:last].amax(-1, keepdim=True) + self.channel_max
-            else:
-                piece_max = self._logits(first, last, near).flatten(4).amax(-1, keepdim=True)
-            highest = torch.maximum(highest, piece_max)
-
-        output = torch.zeros_like(self.content_query)
-        total = torch.zeros_like(highest)
-        for first, last, near in pieces:
-            weights = self._weights(first, last, near, highest, near_logits)
-            total += weights.flatten(4).sum(-1, keepdim=True)
-            output.baddbmm_(_tokens(weights), self.inputs.value[:, first:last].flatten(1, 2))
-        # Without any allowed key all weights are zero, and 1 does for the denominator.
-        total.masked_fill_(total == 0, 1.0)
-        output /= total.view(*output.shape[:2], 1)
-        return output, highest + total.log2()
-
-    def add_gradients(self, grads: Inputs, grad_output: Tensor, delta: Tensor, lse: Tensor) -> None:
-        """Add the gradients that arise in this block to `grads`."""
-        x = self.inputs
-        grad_output, delta = grad_output.flatten(1, 2), delta.flatten(1, 2)
-        lse = lse.reshape(*self.shape, 1)
-        content_grad = torch.zeros_like(self.content_query)
-        time_grad = torch.zeros_like(self.time_score)
-        channel_grad = torch.zeros_like(self.channel_score)
-        for first, last, near in self._pieces():
-            weights = self._weights(first, last, near, lse)
-            keys = slice(first, last)
-            grads.value[:, keys].flatten(1, 2).baddbmm_(_tokens(weights).mT, grad_output)
-            grad = self.scratch.tile("gradient", weights.shape)
-            torch.bmm(grad_output, x.value[:, keys].flatten(1, 2).mT, out=_tokens(grad))
-            _tokens(grad).sub_(delta)
-            grad *= weights
-            time_grad[..., keys] = grad.sum(-1)
-            channel_grad += grad.sum(-2)
-            if near:
-                if (window := self.in_windows(first, last)) is not None:
-                    grad *= window
-                content_grad.baddbmm_(_tokens(grad), x.key[:, keys].flatten(1, 2), alpha=self.scale)
-                grads.key[:, keys].flatten(1, 2).baddbmm_(_tokens(grad).mT, self.content_query, alpha=self.scale)
-
-        K, m, G, C = self.shape
-        time_rows_grad = time_grad.new_zeros(K, m * G * C, m - 1 + self.block.key_stop)
-        self._time_positions(time_rows_grad).copy_(time_grad)
-        channel_rows_grad = channel_grad.new_zeros(K, m * G * C, C + self.keys - 1)
-        self._channel_positions(channel_rows_grad).copy_(channel_grad)
-        time_table, time_table_grad = x.time_table[:, self.time_rows], grads.time_table[:, self.time_rows]
-        time_table_grad.baddbmm_(time_rows_grad.mT, self.time_query, alpha=self.scale)
-        grads.channel_table.baddbmm_(channel_rows_grad.mT, self.channel_query, alpha=self.scale)
-        query_grads = (
-            content_grad,
-            torch.bmm(time_rows_grad, time_table).mul_(self.scale),
-            torch.bmm(channel_rows_grad, x.channel_table).mul_(self.scale),
-        )
-        for query_grad, bias_grad in zip(query_grads, grads[-3:], strict=True):
-            bias_grad += query_grad.sum(1)[:, None, None]
-            grads.query[:, self.block.queries].flatten(1, 2).add_(query_grad)
-
-    @property
-    def _rank_one(self) -> bool:
-        # With holes, s_max + l_max may lie above every real logit, so far that all weights underflow.
-        return self.masks is None or self.masks.holes is None
-
-    def _pieces(self) -> Iterator[tuple[int, int, bool]]:
-        return self.block.pieces(max(1, _TILE_ELEMENTS // (math.prod(self.shape) * self.keys)))
-
-    def _product(self, queries: Tensor, table: Tensor) -> Tensor:
-        """Scaled products in base 2: [K, m·M, d] and [K, J, d] -> [K, m·M, J]."""
-        return torch.bmm(queries, table.mT).mul_(self.scale * math.log2(math.e))
-
-    def _time_positions(self, by_row: Tensor) -> Tensor:
-        """View scores by table row [K, m·M, m−1+keys] as scores by key segment [K, m, G, C, keys]."""
-        K, m, G, C = self.shape
-        return by_position(by_row, K, m, G * C).unflatten(2, (G, C))
-
-    def _channel_positions(self, by_row: Tensor) -> Tensor:
-        """View scores by table row [K, m·M, C+E−1] as scores by key channel [K, m, G, C, E]."""
-        K, m, G, C = self.shape
-        return by_position(by_row, K * m * G, C, 1).view(K, m, G, C, self.keys)
-
-    def _logits(self, first: int, last: int, near: bool) -> Tensor:
-        """[K, m, G, C, keys, E]."""
-        logits = self.scratch.tile("near" if near else "far", (*self.shape, last - first, self.keys))
-        torch.add(self.time_score[..., first:last, None], self.channel_score[..., None, :], out=logits)
-        if near:
-            keys = self.inputs.key[:, first:last].flatten(1, 2).mT
-            scale = self.scale * math.log2(math.e)
-            if (window := self.in_windows(first, last)) is None:
-                _tokens(logits).baddbmm_(self.content_query, keys, alpha=scale)
-            else:
-                content_score = torch.bmm(self.content_query, keys).view_as(logits)
-                logits.addcmul_(content_score, window, value=scale)
-        if self.masks is not None and self.masks.holes is not None:
-            logits += self.masks.holes[:, None, None, None, first:last]
-        return logits
-
-    def _weights(self, first: int, last: int, near: bool, offset: Tensor, logits: Tensor | None = None) -> Tensor:
-        """Exponentials of the logits minus `offset`; [K, m, G, C, keys, E]."""
-        if near or not self._rank_one:
-            logits = logits if near and logits is not None else self._logits(first, last, near)
-            return logits.sub_(offset[..., None]).exp2_()
-        time_weight = (self.time_score[..., first:last] + (self.channel_max - offset)).exp2_()
-        weights = self.scratch.tile("far", (*time_weight.shape, self.keys))
-        return torch.mul(time_weight[..., None], self.channel_weight[..., None, :], out=weights)
-
-    def in_windows(self, first: int, last: int) -> Tensor | None:
-        """Get 1 where a query scores the content of a key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
-        device, dtype = self.time_score.device, self.time_score.dtype
-        near = None
-        if self.block.window is not None:
-            query_segment = torch.arange(self.block.start, self.block.stop, device=device)
-            key_segment = torch.arange(first, last, device=device)
-            near = (query_segment[:, None] - key_segment).abs() <= self.block.window
-            near = near[:, None, None, :, None]
-        if self.options.channel_window is not None:
-            query_channel = torch.arange(self.shape[-1], device=device)
-            key_channel = torch.arange(self.keys, device=device) - self.options.reach
-            beside = (query_channel[:, None] - key_channel).abs() <= self.options.channel_window
-            near = beside[:, None] if near is None else near & beside[:, None]
-        return None if near is None else near.to(dtype)
-
-
-def _tokens(tile: Tensor) -> Tensor:
-    """Flatten [K, m, G, C, keys, E] to [K, m·M, keys·E]."""
-    return tile.flatten(4).flatten(1, 3)
-
-
-def by_position(by_row: Tensor, outer: int, positions: int, inner: int) -> Tensor:
-    """View [outer · positions · inner, J] as [outer, positions, inner, keys], J = positions − 1 + keys.
-
-    The rows of a table run towards smaller distances, so position i reads key k in row positions − 1 − i + k.
-    """
-    rows = by_row.shape[-1]
-    sizes = (outer, positions, inner, rows - positions + 1)
-    return by_row.as_strided(sizes, (positions * inner * rows, inner * rows - 1, rows, 1), positions - 1)
+def in_windows(block: Block, options: Options, channels: int, keys: int, like: Tensor) -> Tensor:
+    """Get 1 where a query scores the content of a near key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
+    near = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool, device=like.device)
+    if block.window is not None:
+        query_segment = torch.arange(block.start, block.stop, device=like.device)
+        key_segment = torch.arange(block.near_start, block.near_stop, device=like.device)
+        beside = (query_segment[:, None] - key_segment).abs() <= block.window
+        near = near & beside[:, None, None, :, None]
+    if options.channel_window is not None:
+        query_channel = torch.arange(channels, device=like.device)
+        key_channel = torch.arange(keys, device=like.device) - options.reach
+        near = near & ((query_channel[:, None] - key_channel).abs() <= options.channel_window)[:, None]
+    return near.to(like.dtype)
