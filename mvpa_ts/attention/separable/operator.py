@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mvpa_ts.attention.separable.second_derivative import second_gradients
 from mvpa_ts.attention.separable.scores import Scores
 from mvpa_ts.attention.separable.scratch import Scratch
+from mvpa_ts.attention.separable.second_derivative import second_gradients
 from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
 
 
@@ -78,13 +78,14 @@ class _SecondGradients(torch.autograd.Function):
 def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
     output = torch.empty_like(inputs.query)
     lse = inputs.query.new_empty(inputs.query.shape[:3])
-    scratch, blocks = Scratch(inputs.query), cut_blocks(inputs, options)
-    inputs = inputs.in_base_2()
-    for rows in row_chunks(inputs, blocks):
-        part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
-        for block in blocks:
-            queries = block.queries
-            Scores(part, part_masks, options, block, scratch).attend(output[rows, queries], lse[rows, queries])
+    blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
+    with Scratch(inputs.query) as scratch:
+        for rows in row_chunks(inputs, blocks):
+            part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
+            part_output, part_lse = output[rows], lse[rows]
+            for block in blocks:
+                queries = block.queries
+                Scores(part, part_masks, options, block, scratch).attend(part_output[:, queries], part_lse[:, queries])
     if masks is not None:
         # A query without a key has a finite stand-in for the offset of its logits, which is lower than any logit.
         lse.masked_fill_(lse <= torch.finfo(lse.dtype).min / 8, -math.inf)
@@ -107,16 +108,16 @@ def _backward(
         # Queries without a key, and those that are not real, have −∞ here; their weights become zero.
         lse.masked_fill_(lse == -math.inf, math.inf)
     grads = Inputs(torch.empty_like(inputs.query), *(torch.zeros_like(tensor) for tensor in inputs[1:]))
-    scratch, blocks = Scratch(inputs.query), cut_blocks(inputs, options)
-    inputs = inputs.in_base_2()
-    with torch.autocast(output.device.type, enabled=False):
+    blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
+    with torch.autocast(output.device.type, enabled=False), Scratch(inputs.query) as scratch:
         for rows in row_chunks(inputs, blocks):
-            part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
+            part, part_masks, part_grads = inputs.rows(rows), masks and masks.rows(rows), grads.rows(rows)
+            part_output, part_delta, part_lse = grad_output[rows], delta[rows], lse[rows]
             for block in blocks:
                 queries = block.queries
-                scores = Scores(part, part_masks, options, block, scratch)
-                of_block = (tensor[rows, queries] for tensor in (grad_output, delta, lse))
-                scores.add_gradients(grads.rows(rows), *of_block)
+                Scores(part, part_masks, options, block, scratch).add_gradients(
+                    part_grads, part_output[:, queries], part_delta[:, queries], part_lse[:, queries]
+                )
     return grads
 
 

@@ -60,12 +60,10 @@ def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: B
         time_score = time_score.masked_fill(masks.segments[:, None, None, None, : block.key_stop], -math.inf)
         channel_score = channel_score + masks.channels[:, None, None, None] * math.log(2.0)
     logits = time_score[..., None] + channel_score[..., None, :]  # [K, m, G, C, keys, E]
-    if block.near:
-        near = slice(block.near_start, block.near_stop)
+    if (near := block.near) is not None:
         content = torch.bmm(content_query, inputs.key[:, near].flatten(1, 2).mT) * scale
         content = content.view(*logits.shape[:4], -1, E) * in_windows(block, options, C, E, query)
-        after = block.key_stop - block.near_stop
-        logits = logits + torch.nn.functional.pad(content, (0, 0, block.near_start, after))
+        logits = logits + torch.nn.functional.pad(content, (0, 0, near.start, block.key_stop - near.stop))
     if masks is not None and masks.holes is not None:
         logits = logits + masks.holes[:, None, None, None, : block.key_stop] * math.log(2.0)
     logits = logits.flatten(4).flatten(1, 3)

@@ -14,7 +14,7 @@ from torch import Tensor
 # and at (T, C) = (100, 8) and (12, 21) no better (one CPU thread, AVX-512).
 _BLOCK_TOKENS = 128
 # Elements of a tile of weights: 2 MiB in float32. Twice or half as many are no better at T = C = 50; 2²¹: 10 % slower.
-_TILE_ELEMENTS = 1 << 19
+_TILE_ELEMENTS = 1 << 20
 
 
 class Options(NamedTuple):
@@ -75,41 +75,17 @@ class Masks(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Queries of segments start … stop−1: they score content on near_start … near_stop−1, and see keys < key_stop."""
+    """Queries of segments start … stop−1, which see keys of segments before key_stop."""
 
     start: int
     stop: int
-    near_start: int
-    near_stop: int
     key_stop: int
+    near: slice | None  # key segments whose content is scored
+    far: tuple[slice, ...]  # the other ones
+    outside: tuple[tuple[slice, slice], ...]  # see `_outside`
     causal: bool
     window: int | None  # None: all of the near segments are in the window of all of the queries
     queries: slice  # where they lie in the tensor of queries
-
-    @property
-    def near(self) -> bool:
-        """Whether content is scored at all."""
-        return self.near_start < self.near_stop
-
-    @property
-    def far(self) -> list[tuple[int, int]]:
-        """Ranges of key segments whose content is not scored."""
-        ranges = ((0, self.near_start), (self.near_stop, self.key_stop))
-        return [(first, last) for first, last in ranges if first < last]
-
-    @property
-    def outside(self) -> list[tuple[slice, slice]]:
-        """Query segments, and the near key segments outside of their windows, both counted from the block's first."""
-        pairs = []
-        if self.window is not None:
-            for segment in range(self.start, self.stop):
-                place = slice(segment - self.start, segment - self.start + 1)
-                before, after = (segment + side - self.near_start for side in (-self.window, self.window + 1))
-                if before > 0:
-                    pairs.append((place, slice(0, before)))
-                if after < (near := self.near_stop - self.near_start):
-                    pairs.append((place, slice(after, near)))
-        return pairs
 
 
 def cut_blocks(inputs: Inputs, options: Options) -> tuple[Block, ...]:
@@ -126,12 +102,24 @@ def _block(start: int, stop: int, T: int, dense: bool, options: Options) -> Bloc
     window, queries = options.window, slice(start - options.first, stop - options.first)
     key_stop = stop if options.causal else T
     if window is None or (dense and start == T - 1):
-        return Block(start, stop, 0, key_stop, key_stop, options.causal, None, queries)
+        return Block(start, stop, key_stop, slice(0, key_stop), (), (), options.causal, None, queries)
     if window < 0:
-        return Block(start, stop, 0, 0, key_stop, options.causal, None, queries)
-    near_start, near_stop = max(0, start - window), min(key_stop, stop + window)
-    uneven = stop - 1 - window > near_start or start + window + 1 < near_stop
-    return Block(start, stop, near_start, near_stop, key_stop, options.causal, window if uneven else None, queries)
+        return Block(start, stop, key_stop, None, (slice(0, key_stop),), (), options.causal, None, queries)
+    near = slice(max(0, start - window), min(key_stop, stop + window))
+    far = tuple(keys for keys in (slice(0, near.start), slice(near.stop, key_stop)) if keys.start < keys.stop)
+    outside = _outside(start, stop, near, window)
+    return Block(start, stop, key_stop, near, far, outside, options.causal, window if outside else None, queries)
+
+
+def _outside(start: int, stop: int, near: slice, window: int) -> tuple[tuple[slice, slice], ...]:
+    """Query segments, and near key segments outside of their windows, counted from `start` and from the first near."""
+    pairs = []
+    for segment in range(stop - start):
+        before, after = (start + segment + side - near.start for side in (-window, window + 1))
+        for keys in (slice(0, before), slice(after, near.stop - near.start)):
+            if keys.start < keys.stop:
+                pairs.append((slice(segment, segment + 1), keys))
+    return tuple(pairs)
 
 
 def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False) -> Iterator[slice]:
@@ -139,25 +127,27 @@ def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False
     K, _, M, _ = inputs.query.shape
     E = inputs.key.shape[2]
     largest = max(
-        (b.stop - b.start) * M * max(1, b.key_stop if all_keys else b.near_stop - b.near_start) * E for b in blocks
+        (b.stop - b.start) * M * max(1, b.key_stop if all_keys or b.near is None else b.near.stop - b.near.start) * E
+        for b in blocks
     )
     chunks = -(-K // max(1, _TILE_ELEMENTS // largest))
     cuts = [K * chunk // chunks for chunk in range(chunks + 1)]
     return (slice(start, stop) for start, stop in itertools.pairwise(cuts))
 
 
-def steps(first: int, last: int, elements: int) -> Iterator[slice]:
-    """Cut a range of far key segments, each with `elements` weights, into tiles."""
+def steps(far: slice, elements: int) -> Iterator[slice]:
+    """Cut far key segments, each with `elements` weights, into tiles."""
     step = max(1, _TILE_ELEMENTS // elements)
-    return (slice(start, min(start + step, last)) for start in range(first, last, step))
+    return (slice(start, min(start + step, far.stop)) for start in range(far.start, far.stop, step))
 
 
 def in_windows(block: Block, options: Options, channels: int, keys: int, like: Tensor) -> Tensor:
     """Get 1 where a query scores the content of a near key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
+    assert block.near is not None
     near = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool, device=like.device)
     if block.window is not None:
         query_segment = torch.arange(block.start, block.stop, device=like.device)
-        key_segment = torch.arange(block.near_start, block.near_stop, device=like.device)
+        key_segment = torch.arange(block.near.start, block.near.stop, device=like.device)
         beside = (query_segment[:, None] - key_segment).abs() <= block.window
         near = near & beside[:, None, None, :, None]
     if options.channel_window is not None:
