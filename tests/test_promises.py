@@ -134,20 +134,27 @@ def test_network_is_noted():
     assert len(asked) == 1
 
 
-def test_import_asks_no_network():
+CORE = ("mvpa_ts.attention", "mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets")
+
+
+@pytest.mark.parametrize(
+    "folders", [CORE, ("mvpa_ts.adapters.neuralforecast",), ("mvpa_ts.adapters.sktime",), ("mvpa_ts.ieeg",)]
+)
+def test_import_asks_no_network(folders):
     code = """
-import pkgutil, sys
+import importlib, pkgutil, sys
 asked = []
 sys.addaudithook(lambda event, _: asked.append(event) if event in ("socket.connect", "socket.getaddrinfo") else None)
-import mvpa_ts, mvpa_ts.ieeg, mvpa_ts.adapters
-for package in (mvpa_ts, mvpa_ts.ieeg):
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if "triton" not in module.name:
-            __import__(module.name)
+for folder in map(importlib.import_module, sys.argv[1:]):
+    modules = [module.name for module in pkgutil.walk_packages(folder.__path__, folder.__name__ + ".")]
+    assert modules
+    for name in modules:
+        if "triton" not in name:
+            importlib.import_module(name)
 assert not asked, asked
 """
     result = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-W", "ignore", "-c", code, *folders], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pandas
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -14,10 +13,17 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def run(code: str, folder: Path) -> str:
-    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=folder, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """What a block prints, run in an empty folder."""
+
+    def printed(block: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+        return capsys.readouterr().out
+
+    return printed
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -25,24 +31,25 @@ def test_a_door_has_six_lines(block):
     assert len([line for line in block.splitlines() if line]) == 6
 
 
-def test_forecast(tmp_path):
+def test_forecast(run):
     pytest.importorskip("neuralforecast")
-    printed = run("import pandas; pandas.set_option('display.max_columns', None)\n" + BLOCKS[0], tmp_path)
+    with pandas.option_context("display.max_columns", None):
+        printed = run(BLOCKS[0])
     for column in ("MVPA-median", "MVPA-lo-80", "MVPA-hi-80"):
         assert column in printed
     assert "[24 rows" in printed or len(re.findall(r"Airline\d", printed)) == 24
 
 
-def test_classifier(tmp_path):
+def test_classifier(run):
     pytest.importorskip("sktime")
     (promised,) = re.findall(r"# (\[.*\])", BLOCKS[1])
-    assert run(BLOCKS[1], tmp_path).splitlines()[-1] == promised
+    assert run(BLOCKS[1]).splitlines()[-1] == promised
 
 
-def test_detection(tmp_path):
+def test_detection(run, tmp_path):
     pytest.importorskip("mne")
     (promised,) = re.findall(r"# (\[.*\])", BLOCKS[2])
-    assert run(BLOCKS[2], tmp_path).splitlines()[-1] == promised
+    assert run(BLOCKS[2]).splitlines()[-1] == promised
     assert (tmp_path / "seizure.png").stat().st_size > 1000
 
 

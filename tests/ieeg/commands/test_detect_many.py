@@ -86,7 +86,7 @@ class TestCluster:
     def test_a_killed_workers_recordings_go_on_elsewhere(self, model_folder, tmp_path, capsys):
         distributed = pytest.importorskip("distributed")
         for number in range(2):
-            write_edf(recording(f"S{number}", number, segments=120, channels=2), tmp_path / "in" / f"S{number}.edf")
+            write_edf(recording(f"S{number}", number, segments=60, channels=2), tmp_path / "in" / f"S{number}.edf")
         options = ["detect", tmp_path / "in", "--model", model_folder, "--batch_size", 1]
         stores = tmp_path / "out"
         with distributed.LocalCluster(2, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
@@ -94,7 +94,7 @@ class TestCluster:
 
             def kill_one() -> None:
                 deadline = time.monotonic() + 60
-                while not any(path.stat().st_size > 5000 for path in stores.rglob("probabilities.store")):
+                while not any(path.stat().st_size > 2500 for path in stores.rglob("probabilities.store")):
                     if time.monotonic() > deadline:
                         return
                     time.sleep(0.01)
