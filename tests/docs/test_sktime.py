@@ -23,7 +23,7 @@ CLASSIFICATION = [block for block in AFTER if block not in TUNING + REGRESSION]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
-    """Runs blocks one after the other; returns all names, and what each block gave anew among those that `results` names."""
+    """Runs blocks one after the other; returns all names. Each name of `results` must come from some block."""
 
     def names_after(blocks: list[str], results: set[str]) -> dict[str, Any]:
         monkeypatch.chdir(tmp_path)
