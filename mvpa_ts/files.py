@@ -89,7 +89,7 @@ def write_csv(path: str | os.PathLike[str], frame: pd.DataFrame) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; a ValueError says where it is none."""
+    """The JSON object in `path`; raises a ValueError if the file holds something else."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # nested 10⁵ deep, JSON is no configuration either

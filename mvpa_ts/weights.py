@@ -69,7 +69,7 @@ def save_model(
     OSError
         The disk is full or the folder cannot be written.
     ValueError
-        A weight is NaN or infinite: the training that it comes from diverged. Nothing is written.
+        A weight is NaN or infinite, so its training diverged. Nothing is written.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def save_model(
 
 
 def read_description(path: Path, expected: str, *fields: str) -> dict[str, Any]:
-    """The JSON object beside weights; a ValueError says where it is none, of another "format" or incomplete."""
+    """The JSON object beside weights; raises a ValueError if it is incomplete or of another "format"."""
     description = read_config(path)
     if description.get("format") != expected:
         raise ValueError(f"{path} must have format {expected!r}, got {description.get('format')!r:.100}")
@@ -205,7 +205,7 @@ def check_finite(weights: Mapping[str, Tensor], source: object) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a ValueError says where it is damaged."""
+    """The tensors of a safetensors file; raises a ValueError if it is damaged."""
     SafetensorError, _, load_file = _safetensors()
     try:
         return load_file(path)

@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class AutoMVPA(BaseAuto):
     """Search MVPA's hyperparameters by the loss on the validation rows, then fit the best.
 
-    With Optuna, the default, trials are kept in a database: a search that was interrupted goes on where it stopped,
-    and several processes or machines that name the same database share one search.
+    With Optuna, the default, trials are kept in a database. So an interrupted search goes on where it stopped, and
+    several processes or machines can share one search.
 
     Parameters
     ----------
@@ -39,28 +39,27 @@ class AutoMVPA(BaseAuto):
         As in `MVPA`.
     config : callable or dict, optional
         The search space: a function of an Optuna trial that returns MVPA's arguments, or a dict of Ray's distributions.
-        The function is also called without a trial, so it must not compute with what it suggests, and what it returns
-        must be JSON to be kept in a database. Default: `get_default_config`.
+        The function is also called without a trial, so do not compute with the values that are suggested. To be kept
+        in a database, what it returns must be JSON. Default: `get_default_config`.
     search_alg : optuna.samplers.BaseSampler or a searcher of Ray, optional
-        A fixed seed would make workers that share a search try the same.
+        Do not fix its seed if several workers share the search: they would all try the same.
     num_samples : int
-        Finished trials that the search shall have, earlier ones, pruned ones and those of other workers included.
+        Finished trials of the whole search. Pruned trials, trials of earlier runs and of other workers count.
     time_budget : float, optional
-        Seconds of this call, after which no trial begins. One that is under way ends at its next validation and is
-        marked as failed, unless the search has no finished trial yet. The best so far is then fitted as ever.
+        Seconds of this call, after which no trial begins. The running trial ends at its next validation and is marked
+        as failed, unless the search has no finished trial yet. Then the best so far is fitted.
     pruner : optuna.pruners.BasePruner, optional
-        Ends trials that do worse than others did at the same share of their training, such as
-        ``optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=30)``; its steps are percent of `max_steps`.
-        Needs several validations a trial: `val_check_steps` in `config` well below `max_steps`. None prunes nothing.
-        Optuna only.
+        Ends bad trials early, such as ``optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=30)``. Its steps
+        are percent of `max_steps`. It needs several validations a trial: set `val_check_steps` in `config` well below
+        `max_steps`. None prunes nothing. Optuna only.
     storage : str or None
         URL of the database; Optuna only. Default: the file ``automvpa.db`` in the working directory. None keeps
         trials in memory.
     study_name : str, optional
-        Search within the database. By default a name made of the horizon, the loss, the fixed arguments and the data,
-        so that only the same search is ever resumed.
+        Name of the search in the database. By default it is made of the horizon, the loss, the fixed arguments and the
+        data, so that only the same search is resumed.
     loss, valid_loss, refit_with_val, verbose, alias, backend, callbacks, ray_options, optuna_options
-        As in every automatic model of the host; `ray_options` holds the CPUs and GPUs of a trial.
+        As in every automatic model of neuralforecast. `ray_options` holds the CPUs and GPUs of a trial.
 
     Examples
     --------

@@ -37,8 +37,8 @@ _TRAINING = ForecasterTraining()
 class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, HostOverrides, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
-    All series of the panel are the channels of one window; they are ordered by name unless `channel_order` or
-    `channel_positions` say otherwise. The model forecasts any number of series once it is fitted.
+    All series of the panel are read together, as the channels of one window. Their order is that of their names, unless
+    `channel_order` or `channel_positions` say otherwise. A fitted model forecasts any number of series.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     futr_exog_list, hist_exog_list, stat_exog_list : list of str, optional
         Exogenous columns known ahead, known in the past only, and constant.
     cat_exog_list, categorical_cardinalities, cat_emb_dim
-        Which of these columns are categories, how many each has, and the width of their embeddings, as the host has it.
+        Which of these columns are categories, how many values each has, and the width of their embeddings, as in the
+        other models of neuralforecast.
     exclude_insample_y : bool
         Forecast from exogenous columns alone.
     hidden_size, n_heads, encoder_layers, linear_hidden_size : int
@@ -67,70 +68,68 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     covariate_maps : bool
         Read exogenous columns that change with time in the linear path too.
     channel_window : int, optional
-        Compare the content of series at most this far apart in the order of the series, 1 to ``n_series - 1``. The cost
-        of a step is then linear in `n_series`.
+        Compare the content of series at most this far apart, 1 to ``n_series - 1``. The time of a step is then linear
+        in `n_series`.
     cycle_length : int, optional
         Steps of a learnable cycle. Needs `cycle_column`.
     cycle_column : str, optional
-        Column of `futr_exog_list` with each step's position in the cycle, a whole number. It is no feature.
+        Column of `futr_exog_list` with each step's position in the cycle, a whole number. It is not used as a feature.
     cycle_per_series : bool
-        One cycle a series instead of a common one; the panel then keeps its number of series.
+        Give each series a cycle of its own. The number of series is then fixed.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase in the cycle.
     individual : bool
-        Give each series parameters of its own, for series that are different things; the panel then keeps its number of
-        series, and their order.
+        Give each series parameters of its own, for series that are different things. The series and their order are
+        then fixed.
     level_reversion : bool
         Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
         standardised as a whole, for example by `local_scaler_type` of `NeuralForecast`.
     bounded : bool
-        Keep the forecasts of each series, and their quantiles, between the smallest and the largest value that it had
-        in training. For series that cannot pass a limit and often lie on it: rain, sunshine, sales; not for those that
-        grow. The panel then keeps its number of series, and their order.
+        Keep forecasts and quantiles of each series between the smallest and the largest value that it had in training.
+        For series that often lie at a limit (rain, sunshine, sales), not for series that grow. The series and their
+        order are then fixed.
     channel_order : list or "correlation", optional
-        All ids of the panel in the order that attention shall see them in. "correlation" finds one in the training
-        rows, where neighbours are alike; a panel of other series than those of the fit gets an order of its own rows.
+        All ids of the panel, in an order in which neighbours belong together. "correlation" finds such an order in the
+        training rows. A panel of other series than those of the fit gets an order from its own rows.
     channel_positions : dict or table, optional
         Where each series lies: ids with one or more coordinates (a place along a shaft, kilometres, latitude and
         longitude), or a table with a column "unique_id" and one for each coordinate. The linear path then reads other
-        series by where they lie, in units of the distance to the nearest one; with one coordinate, attention also
-        sees the series in its order. May hold more series than the panel: every series that is ever forecast needs
-        one, here or by `finetune`.
+        series by where they lie, in units of the distance to the nearest one. With one coordinate, attention also
+        sees the series in its order. Every series that is ever forecast needs a position, here or by `finetune`, so
+        there may be more than the panel has.
     channel_vectors : bool
         Learn for each series a vector that says which others it reads in the linear path. For panels whose order tells
-        little. Series that were not there in training have none and are read by their distance.
+        little. A series that was not in the training has no vector; it is read by its distance.
     shuffle_channels : bool
         Train on random channel orders.
     ridge : float, optional
-        Start the linear path and the cycle in closed form from the training rows, with that ridge (.1 where there is
-        little noise, 3 where there is much); see `mvpa_ts.least_squares_start`. Each `fit` then begins there. None
-        starts at zero.
+        Start the linear path and the cycle in closed form from the training rows, with this ridge: .1 for little noise,
+        3 for much. None starts at zero. See `mvpa_ts.least_squares_start`.
     cycle_strength, reversion_strength : float
-        Of that start.
+        Of this start.
     frequency_weight : float
         Share of the training loss that is the L1 norm of the error's Fourier transform over the horizon (FreDF,
         arXiv:2402.02399); of quantiles, of the median's error. Not with distributions.
     weight_averaging : float, optional
         Decay of an exponential moving average of the weights, which is validated and kept. None keeps no average.
     linear_learning_rate : float, optional
-        Learning rate of the linear path and the cycle, `learning_rate` being that of the attention path; by default 30
-        times that. A short training leaves a linear path at 1e-3 far from its end; ETTh1 wants 3e-2 beside 4e-4. An
-        `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the attention path, then of
-        the linear one.
+        Learning rate of the linear path and the cycle; by default 30 times `learning_rate`, which is that of the
+        attention path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
+        attention path, then of the linear one.
     lr_scheduler, num_lr_decays
-        As in every model of the host, but the default is one cycle of both learning rates over `max_steps`.
+        As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`.
     use_norm : bool
-        Normalise each window and series in the network. With losses that only the host can scale back (distributions,
-        implicit quantiles), and with `exclude_insample_y`, the host's scaler does it instead.
+        Normalise each window and series in the network. For losses that only neuralforecast can scale back
+        (distributions, implicit quantiles), and with `exclude_insample_y`, its scaler does it instead.
     scaler_type : str, optional
-        The host's scaler. None takes "standard" where the network cannot normalise, "identity" elsewhere.
+        The scaler of neuralforecast. None takes "standard" if the network cannot normalise, and "identity" otherwise.
     loss, valid_loss, learning_rate, max_steps, ..., **trainer_kwargs
-        As in every model of the host.
+        As in every model of neuralforecast.
 
     Raises
     ------
     ValueError
-        An argument is out of range, or the panel does not fit; always before training starts.
+        An argument is out of range, or the panel does not fit. Training has then not started.
 
     Examples
     --------
@@ -296,7 +295,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
 
     @staticmethod
     def from_pretrained(name: str = "base", *, h: int, **options: Any) -> MVPA:
-        """A forecaster that needs no training; `options` as of `PretrainedMVPA`.
+        """Make a forecaster that needs no training; `options` are those of `PretrainedMVPA`.
 
         Parameters
         ----------

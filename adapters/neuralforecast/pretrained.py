@@ -19,8 +19,8 @@ _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_l
 class PretrainedMVPA(MVPA):
     """A forecaster that was trained on made-up series and forecasts any panel; `MVPA.from_pretrained` makes one.
 
-    `fit` with ``max_steps=0``, the default, only looks at the panel. With more steps it goes on training on the panel,
-    which may have any number of series, the next panel another. It is saved and loaded as every model of the host.
+    With ``max_steps=0``, the default, `fit` trains nothing. With more steps it trains further on the panel. Each panel
+    may have another number of series. It is saved and loaded like every model of neuralforecast.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class PretrainedMVPA(MVPA):
     ordered : bool, default False
         Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
     n_series : int, optional
-        Does not matter: any number of series is taken, at `fit` and at `predict`.
+        Not needed: `fit` and `predict` take any number of series.
     max_steps : int, default 0
         Training steps on the panel.
     learning_rate : float, default 3e-4
-        Small, for the weights are good already.
+        Of the training on the panel.
     loss : default MAE
         MAE and other losses of a point give the median; MQLoss and QuantileLoss any quantiles.
     **options

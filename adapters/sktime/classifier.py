@@ -49,10 +49,10 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
 
     Notes
     -----
-    Missing values (NaN) and unequal lengths are masked, never cut or filled in. Series of `predict` may be shorter and
-    longer than those of `fit`; they need the same channels in the same order.
+    Series may differ in length and hold NaN. Nothing is cut or filled in. Series of `predict` may be shorter or longer
+    than those of `fit`; they need the same channels in the same order.
 
-    With one class only, sktime itself warns and predicts that class.
+    One class is not enough to train: sktime warns and predicts that class.
 
     Examples
     --------
@@ -171,14 +171,14 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         return self.fitted_.predict_proba(self._known(X))
 
     def to_files(self, folder: str | Path) -> None:
-        """Write networks, scaler and classes as safetensors and JSON; parameters of training stay behind."""
+        """Write networks, scaler and classes as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
         classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
         write_bytes(Path(folder) / "classes.json", json.dumps(classes).encode())
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:
-        """A fitted classifier from what `to_files` wrote; unlike sktime's `load`, which unpickles, it executes nothing.
+        """Read a fitted classifier that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
 
         `parameters` are those of the constructor, for a later `fit`.
         """

@@ -39,8 +39,8 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
     Parameters
     ----------
     input_size : int, optional
-        Steps to look back at. By default twice the horizon and at least 96, but no more than two thirds of the rows
-        that precede the last horizon.
+        Steps to look back at. By default twice the horizon and at least 96. For short series it is at most two thirds
+        of the rows before the last horizon.
     patch_length, patch_stride : int, optional
         Steps in a token and between tokens; by default 24, at most half of `input_size`, and half of that.
     dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, mixing_heads,
@@ -48,39 +48,39 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         As in `ForecastingConfig`. The columns of `y` are the channels; `channel_window` must be smaller than their
         number.
     channel_order : list or "correlation", optional
-        The columns in an order in which neighbours belong together, or "correlation", which finds one in the rows of
-        `fit`. By default the columns come as they are, or along the line of `channel_positions` of one coordinate.
+        The columns in an order in which neighbours belong together, or "correlation", which finds such an order in the
+        rows of `fit`. By default it is the order of `y`, or that along `channel_positions` of one coordinate.
     channel_positions : dict, table or pairs, optional
-        Coordinates of each column (a depth; latitude and longitude), by which the linear path reads other columns
-        instead of by their order. More columns than `y` has do no harm: new ones can be fitted to later.
+        Coordinates of each column (a depth; latitude and longitude). The linear path then reads other columns by their
+        position instead of their order. It may name more columns than `y` has.
     channel_vectors : bool
         Learn for each column which others it reads, for columns whose order tells little. Vectors are kept by name. A
-        column that was not there in training has none and is read by its distance or position.
+        column that was not in the training has no vector; it is read by its distance or position.
     sp : int, optional
-        Seasonal periodicity: steps of a learnable cycle. None learns none.
+        Seasonal periodicity: steps of a learnt cycle. None learns no cycle.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase; needs `sp`.
     individual : bool
-        Give each column of `y` parameters of its own, for columns that are different things; the network then keeps
-        to their number.
+        Give each column of `y` parameters of its own, for columns that are different things. Their number is then
+        fixed.
     level_reversion : bool
         Learn how far each step of the forecast returns from the window's mean towards that of the whole column.
     bounded : bool
-        Keep the forecasts of each column, and their quantiles, between the smallest and the largest value of all rows
-        that it was last fitted to. For columns that cannot pass a limit and often lie on it: rain, sunshine, sales; not
-        for those that grow. The network then keeps to their number.
+        Keep forecasts and quantiles of each column between the smallest and the largest value of the rows that it was
+        last fitted to. For columns that often lie at a limit (rain, sunshine, sales), not for columns that grow. Their
+        number is then fixed.
     quantiles : sequence of float
-        Levels to train, with 0.5, which is the point forecast. Others are interpolated in the normal score.
+        Levels to train. They must include 0.5, the point forecast. Other levels are interpolated between them.
     max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
     frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
         As in `ForecasterTraining`, where the first is `steps`.
     pretrained : str or path, optional
-        "base", the forecaster that the package ships, or a folder of another: it forecasts without training. Only
-        `channel_order` (neighbours then count as such), `finetune_steps`, `learning_rate` and `random_state` can be set
-        beside it, and `X` is not read.
+        "base", the forecaster that comes with the package, or the folder of another. It forecasts without training, and
+        does not read `X`. Only `channel_order` (neighbours then belong together), `finetune_steps`, `learning_rate` and
+        `random_state` can be set with it.
     finetune_steps : int, optional
-        Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights alone.
-        By default 50, and 0 with `pretrained`.
+        Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights as they
+        are. By default 50, and 0 with `pretrained`.
     random_state : int, RandomState or None
         Two fits on the CPU with the same number agree to the bit.
     device : str
@@ -90,11 +90,11 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
 
     Notes
     -----
-    Missing values, and rows that the time index lacks, are masked. Columns of `X` are taken as known ahead: `predict`
-    needs their rows at `fh`. Gaps in `X` are interpolated.
+    Missing values, and rows that the time index lacks, are masked. Columns of `X` are known ahead: `predict` needs
+    their rows at `fh`. Gaps in `X` are interpolated.
 
-    `pretrain` trains one network on all instances of a panel, of any length; `fit` then goes on from a copy of it, for
-    any number of columns. `fit` on a panel without it trains one network an instance, as sktime does.
+    `pretrain` trains one network on all instances of a panel. `fit` then trains a copy of it further, for any number of
+    columns. Without `pretrain`, `fit` on a panel trains one network for each instance, as everywhere in sktime.
 
     Examples
     --------

@@ -47,8 +47,8 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
 
     Notes
     -----
-    Missing values (NaN) and unequal lengths are masked, never cut or filled in. Series of `predict` may be shorter and
-    longer than those of `fit`; they need the same channels in the same order.
+    Series may differ in length and hold NaN. Nothing is cut or filled in. Series of `predict` may be shorter or longer
+    than those of `fit`; they need the same channels in the same order.
 
     Examples
     --------
@@ -145,12 +145,12 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         return self.fitted_.predict(self._known(X))
 
     def to_files(self, folder: str | Path) -> None:
-        """Write networks and scaler as safetensors and JSON; parameters of training stay behind."""
+        """Write networks and scaler as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPARegressor:
-        """A fitted regressor from what `to_files` wrote; unlike sktime's `load`, which unpickles, it executes nothing.
+        """Read a fitted regressor that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
 
         `parameters` are those of the constructor, for a later `fit`.
         """

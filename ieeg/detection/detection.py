@@ -86,9 +86,9 @@ class Provenance:
     model_name : str or None
         What the model was loaded from, without the path before it; None for a model in memory.
     subject_in_training : bool or None
-        Whether the model was trained on a subject of this name; None where nothing says so.
+        Whether the model was trained on a subject of this name; None if that is unknown.
     implausible_samples : int
-        Samples beyond ±1 V, which were masked; a run that went on counts its own part.
+        Samples beyond ±1 V, which were masked. A resumed run counts only its own part.
     """
 
     recording: str
@@ -105,7 +105,7 @@ class Provenance:
 
 @dataclass(frozen=True, repr=False)
 class Detection:
-    """What a detector says of a recording.
+    """Seizures that a detector found in a recording, and the probabilities behind them.
 
     Attributes
     ----------
@@ -122,12 +122,12 @@ class Detection:
     channel_names : tuple of str
         Channels the model saw, in order.
     rules : EventRules
-        What made the events of the probabilities; its threshold is the detection's.
+        How events were made from the probabilities, with the threshold.
     provenance : Provenance
     reference : list of (onset, offset) or None
         Seizures that the recording states.
     segments : Segments or None
-        The signal that was scored, for figures; None for a detection that was read from files.
+        The signal that was scored, for figures. None for a detection that was read from files.
     """
 
     probabilities: npt.NDArray[np.float64]
@@ -167,9 +167,9 @@ class Detection:
         )
 
     def to_annotations(self, description: str = "seizure") -> mne.Annotations:
-        """The events as MNE annotations, which ``raw.annotations +`` takes where a Raw or a file was scored.
+        """The events as MNE annotations, which can be added to those of the Raw that was scored.
 
-        Their onsets then count from the Raw's measurement date, as MNE's do; else from the recording's first sample.
+        Onsets count from the Raw's measurement date, as in MNE; without a Raw, from the recording's first sample.
         """
         import mne
 
@@ -225,10 +225,9 @@ class Detection:
         The command makes a folder for each recording: ``save(Path("results") / "patient")`` gives what
         ``mvpformer detect patient.edf -o results`` does. ``mvpformer evaluate`` reads both.
 
-        ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` where the recording states
-        seizures, ``run.json``, and at last ``report.html``, whose failure costs none of the others. None holds a name
-        or birth date. What an earlier run left is replaced or removed, its ``run.json`` first, so that a folder with
-        one is of a single run.
+        These are ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` if the recording states
+        seizures, ``run.json``, and last ``report.html``. None holds a name or birth date. Files of an earlier run are
+        replaced or removed.
 
         Parameters
         ----------

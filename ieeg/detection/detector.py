@@ -37,18 +37,19 @@ class Detector:
     """Probability of seizure for each 5 s of a recording, from the segments before it.
 
     Each segment is read and encoded once. Windows of `context` segments are cut from the embeddings, so memory does not
-    grow with the recording. The first windows are padded on the left with masked segments; a segment without any
-    valid channel is skipped and stated.
+    grow with the recording. The first windows are padded on the left with masked segments. A segment without any valid
+    channel is skipped, and `Detection.skipped` says so.
 
     Parameters
     ----------
     model : MVPFormer or path
-        With a classification head of two classes; a folder that `MVPFormer.save_pretrained` wrote.
+        With a classification head of two classes: a model, a folder that `MVPFormer.save_pretrained` wrote, or "demo".
     preprocessing : Preprocessing or mapping, optional
-        Default: `default_preprocessing` of each recording; a mapping, as ``{"notch": 50.0}``, changes fields of it.
+        Default: `default_preprocessing` of each recording. A mapping, such as ``{"notch": 50.0}``, changes fields of
+        it.
     threshold : float, optional
-        A segment is positive where its probability exceeds this. Default: that of `rules` where they are an
-        EventRules, else the model's own, `MVPFormerConfig.threshold`.
+        A segment is positive if its probability exceeds this. Default: that of `rules` if they are an EventRules,
+        otherwise the model's own, `MVPFormerConfig.threshold`.
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     channels : {"auto", "all"} or sequence of str, default "auto"
         "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order.
@@ -59,8 +60,8 @@ class Detector:
     Raises
     ------
     ValueError
-        The model has no head of two classes, the preprocessing gives another rate than the model's, the device is not
-        there, or an option is out of its range.
+        The model has no head of two classes, the preprocessing gives another rate than the model's, the device is
+        missing, or an option is out of range.
 
     Examples
     --------
@@ -136,8 +137,8 @@ class Detector:
         recording : Recording, Raw, path, or (samples, sfreq)
             Samples [C, n] are µV.
         store : path, optional
-            File that probabilities are appended to while they come; a run that was killed goes on from it. It is
-            refused where weights, preprocessing, channels or recording are others.
+            File to which probabilities are appended. A run that was killed goes on from it. It is refused if weights,
+            preprocessing, channels or recording differ.
         progress : bool, default False
             Show a bar with the remaining time.
 

@@ -116,7 +116,7 @@ def plot_channel_map(
         Channels the model saw.
     values : array, shape (C,)
     dropped : mapping of name to reason, optional
-        The electrodes among them are drawn in grey; an EKG, say, is none.
+        Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
     positions : mapping of name to (x, y, z), optional
         Used if every one of `names` has one.
     label : str

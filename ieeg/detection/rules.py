@@ -126,8 +126,8 @@ def probabilities_to_events(
 class OnlineRule:
     """Alarm while at least `k` of the last `n` segments are positive: what a running system can know.
 
-    The paper asks for 3 of 10 seconds, which decisions every 5 s cannot give. The default is 1 of 2: the alarm comes
-    with the first positive segment and stays on for one more.
+    The default is 1 of 2: the alarm comes with the first positive segment and stays on for one more. (The paper asks
+    for 3 of 10 seconds, which decisions every 5 s cannot give.)
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class OnlineRule:
         reference: SeizureEvents,
         threshold: float = 0.5,
     ) -> list[float]:
-        """Seconds from the onset of each reference seizure to the first alarm before its end; NaN where there is none.
+        """Seconds from the onset of each reference seizure to the first alarm before its end; NaN without an alarm.
 
         An alarm is known at the end of its segment.
         """

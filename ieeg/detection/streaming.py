@@ -49,15 +49,14 @@ class Decision:
 class StreamingDetector:
     """Seizure probability of each 5 s of a stream.
 
-    The filters of `Preprocessing` run forward and backward, so a segment is finished only when some signal after it is
-    known. With the default look-ahead its signal is that of the recording read whole; `delay` says how long that takes.
-    A shorter look-ahead answers sooner: the filter then sees the stream's present end as the recording's end.
+    The filters of `Preprocessing` run forward and backward, so a segment must wait for some signal after it; `delay`
+    says how long. With a shorter `lookahead` it answers sooner: the filters then treat the stream's present end as the
+    end of a recording.
 
-    With the default look-ahead, and until the model's context is full, probabilities equal `Detector.detect` on the
-    same samples. After that, old segments leave the cache; see `StreamingMVPFormer`. Long gaps are filled with the
-    channel's offset: here the median of its first 5 s of good samples, while a recording read whole is looked at in the
-    middle and at the end as well. So where a channel's offset drifts, probabilities differ a little beside gaps of more
-    than 10 s (5 s at an end).
+    With the default `lookahead`, and until the model's context is full, probabilities equal those of `Detector.detect`
+    on the same samples. After that, old segments leave the cache; see `StreamingMVPFormer`. One difference is left
+    beside gaps of more than 10 s (5 s at an end), which are filled with the channel's offset: a stream knows it from
+    the first 5 s of good samples only.
 
     Parameters
     ----------
@@ -67,14 +66,13 @@ class StreamingDetector:
         Samples per second of what comes in.
     channel_names : sequence of str
     preprocessing : Preprocessing
-        With a `notch` in Hz or None: what is to come cannot be measured.
+        With a `notch` in Hz or None; "auto" would have to measure the whole recording.
     channels : sequence of str, optional
         Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
     unit : str, default "µV"
-        Of the samples; MNE and LSL often give volts, "V". A warning says where the first seconds are no µV that an
-        electrode gives.
+        Of the samples; MNE and LSL often give volts, "V". A warning comes if the first seconds are implausible in µV.
     lookahead : float, optional
-        Seconds of signal that a segment waits for; default as many as its filters reach.
+        Seconds of signal that a segment waits for. Default: as many as its filters reach.
     online : OnlineRule, optional
         Default: 1 of the last 2 segments.
     threshold : float, optional

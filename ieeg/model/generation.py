@@ -41,8 +41,7 @@ class Generated:
         Seconds of the recording at which the first of these segments begins: its end, to within two samples.
     waveform : ndarray of float32, shape (C, steps·2560)
         µV. Pieces of the recording's own past whose embeddings are most like the generated ones, all channels of a
-        piece from the same time, with cross-faded joints. The model gives embeddings, no samples: this is for looking
-        at, nothing to measure on.
+        piece from the same time, with cross-faded joints. It is for looking at: the model gives embeddings, no samples.
     sources : ndarray of float64, shape (steps,)
         Seconds of the recording at which the pieces begin.
     sfreq : float

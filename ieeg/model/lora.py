@@ -53,7 +53,7 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
     Parameters
     ----------
     base : MVPFormer
-        Its own head, if it has one, is left behind.
+        Its classification head, if any, is not copied.
     num_classes : int, default 2
     seed : int
         Of the head's weights.

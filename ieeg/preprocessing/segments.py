@@ -23,8 +23,8 @@ BLOCK_SEGMENTS = 36
 class Segments:
     """Preprocessed segments of 5 s, streamed in bounded memory; in sequence each sample is read once.
 
-    Every second of the recording is in a segment: where the last 5 s are not a multiple of 5 s from the start, one more
-    segment over the end overlaps the one before it.
+    Every second of the recording is in a segment: if less than 5 s are left at the end, one more segment covers the
+    last 5 s and overlaps the one before it.
 
     Parameters
     ----------
@@ -32,13 +32,14 @@ class Segments:
     preprocessing : Preprocessing, optional
         `default_preprocessing(recording)` by default.
     channels : sequence of str, optional
-        Names to give out, in this order; after a bipolar montage these are names such as "A1-A2". All by default.
+        Names of the channels to read, in this order. After a bipolar montage they are names such as "A1-A2". By default
+        all.
 
     Attributes
     ----------
     recording : Recording
     preprocessing : Preprocessing
-        As used: an automatic notch is resolved.
+        As used: with the frequency that an automatic notch found.
     channel_names : tuple of str
     num_segments : int
     starts : ndarray of float64, shape (num_segments,)

@@ -27,7 +27,7 @@ class Preprocessing:
     Parameters
     ----------
     sfreq : float
-        Rate that the model wants, Hz.
+        Rate of the result, Hz.
     band : (low, high) or None
         Hz; Butterworth of 4th order, forward and backward.
     notch : "auto", float or None
@@ -35,12 +35,13 @@ class Preprocessing:
     reference : "median", "bipolar" or None
         Median over the recording's channels, or differences of neighbouring contacts.
     max_bad_share : float
-        A 5 s segment of a channel with more NaN, flat or zero samples than this share is masked; fewer are bridged.
+        A segment (5 s) of a channel is masked if more than this share of its samples is NaN, flat or zero. Fewer such
+        samples are bridged.
 
     Raises
     ------
     ValueError
-        A value is out of its range.
+        A value is out of range.
 
     Examples
     --------

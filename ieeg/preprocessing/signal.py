@@ -205,7 +205,7 @@ class PreprocessedSignal:
 
 
 def _median(signal: NDArray[np.float32], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Median over channels [1, n] of the good samples; 0 where there is none."""
+    """Median over channels [1, n] of the good samples; 0 without any."""
     median = np.median(signal, axis=0, keepdims=True)
     if bad is not None:
         columns = np.flatnonzero(bad.any(0))

@@ -100,21 +100,21 @@ def seizures_from_events(
 ) -> list[Interval]:
     """Seizure intervals from events.
 
-    An event whose text says end ("sz end") is an end, whatever its duration: some systems give every marker a second.
-    It closes the last open start. An event with a duration is an interval by itself, unless its text says start and
-    the next of them is an end. Other events are starts; one that nothing closes lasts `open_seconds`, but not beyond
-    the next start or the recording's end, and a warning says so. An end without a start is left out with a warning.
+    An event whose text says end ("sz end") closes the last open start, whatever its duration. An event with a duration
+    is an interval, unless its text says start and the next event is an end. All other events are starts. A start
+    without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
+    end without a start is left out with a warning.
 
     Parameters
     ----------
     events : sequence of (onset, duration, text)
-        Seconds; other texts than seizures are passed over.
+        Seconds; texts that mean no seizure are ignored.
     duration : float
         Of the recording, s.
     open_seconds : float or None
         None leaves open seizures out.
     name : str
-        Of the recording, for the warnings. They state times and not texts, in which names of persons may stand.
+        Of the recording, for the warnings. They state times, not texts, which may hold names of persons.
     words : sequence of str
         As for `is_seizure`.
 
@@ -183,8 +183,8 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     Raises
     ------
     ValueError
-        The file is no UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration; the message
-        names file and line, and quotes no text of the table.
+        The file is not UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration. The
+        message names file and line, and quotes no text of the table.
     """
     try:
         content = read_text_bytes(path).decode("utf-8-sig")
@@ -252,8 +252,8 @@ def write_events(
 ) -> None:
     """Write events as the ``events.tsv`` of SzCORE, which is BIDS with five columns more.
 
-    A recording without events gets the standard's one row of type ``bckg`` over its whole length. The date is hidden,
-    as BIDS does it, by one before 1925, unless `start` gives it.
+    A recording without events gets one row of type ``bckg`` over its whole length, as the standard asks. The date is
+    hidden by one before 1925, as in BIDS, unless `start` gives it.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def write_events(
     event_type : str, default "sz"
         HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …
     background : bool, default True
-        Whether a recording without events holds none; False where nobody looked: the table then has no row.
+        Write the row ``bckg`` if there are no events. False if nobody looked for events: the table then has no row.
     start : datetime, optional
         Date and time at which the recording begins, for the column dateTime.
     """

@@ -63,9 +63,8 @@ def read_channel_table(path: Path) -> list[Row]:
 def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> dict[str, Row]:
     """The row of each channel, by its name in the file.
 
-    The order of rows says nothing. Names that are the same go together, then those that are the same without prefix
-    and reference ("EEG A1-Ref" and "A1"). Only where no name at all is the same, and there are as many rows as
-    channels, is the first row taken for the first channel, with a warning.
+    Rows are matched by name, in any order: first by the whole name, then without prefix and reference ("EEG A1-Ref" and
+    "A1"). If no name matches, and there are as many rows as channels, rows are matched by order, with a warning.
 
     Parameters
     ----------
@@ -160,8 +159,8 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     """Positions by channel name, in the file's unit; empty where there is no such file.
 
     For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
-    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out. A table that cannot be read gives a
-    warning and no positions.
+    ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out. If the table cannot be read,
+    there is a warning and no position.
 
     Parameters
     ----------

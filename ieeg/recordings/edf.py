@@ -59,7 +59,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of an EDF or BDF file; a ValueError where there is none."""
+    """The header of an EDF or BDF file; raises a ValueError if the file has none."""
     with path.open("rb") as file:
         head = file.read(256)
         try:
@@ -85,14 +85,13 @@ def read_header(path: Path) -> Header:
 def check_edf(path: Path, truncated: str = "error") -> Header:
     """The header of a file, after a check for what MNE would take for another recording without a word.
 
-    A file that is shorter than its header says is a shorter recording to MNE, and one with gaps between its records is
-    one without.
+    MNE would read a file that is shorter than its header says as a shorter recording, and ignore gaps between records.
 
     Parameters
     ----------
     path : Path
     truncated : {"error", "read"}
-        "read" passes a file that is shorter than its header says.
+        "read" accepts a file that is shorter than its header says.
 
     Raises
     ------

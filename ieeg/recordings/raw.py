@@ -63,10 +63,10 @@ def recording_from_raw(
         In volts, as MNE keeps signals; types seeg, ecog, dbs and eeg are taken.
     name, subject : str
     unit : str, optional
-        What the samples are in, for channels whose unit the file does not state; MNE takes these for volts.
+        Unit of the samples, for channels whose unit the file does not state. MNE takes these for volts.
     units : dict of str, optional
-        Units as the file states them, by channel; an unknown one without `unit` is an error. By default what MNE knows
-        of the file of a Raw that is not loaded, and unknown ones are volts.
+        Units as the file states them, by channel; an unknown one without `unit` is an error. By default they are taken
+        from the file of a Raw that is not loaded, and unknown ones are volts.
     seizures : sequence of (onset, offset), optional
         Taken from the annotations by default.
     open_seconds : float or None
@@ -83,7 +83,7 @@ def recording_from_raw(
     Raises
     ------
     ValueError
-        No channel is EEG, a chosen one is not there, channels are stored at several rates, or a unit is unknown.
+        No channel is EEG, a chosen channel is missing, channels are stored at several rates, or a unit is unknown.
     """
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:

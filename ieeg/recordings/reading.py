@@ -54,19 +54,19 @@ def read_recording(
         An EDF, BDF, GDF, BrainVision (.vhdr) or FIF file, alone or in a BIDS data set (then channels.tsv, events.tsv
         and participants.tsv are used too); a SWEC file (.h5) or subject folder; a folder with one such file.
     subject : str, optional
-        By default the BIDS entity or SWEC folder, else the file's name; never taken from a header, which may hold
+        By default the BIDS entity or SWEC folder, otherwise the file's name. Never taken from a header, which may hold
         names.
     unit : str, optional
         Of channels whose unit the file does not state ("µV", "mV", "V"); ``--unit`` in commands.
     rate : float, optional
-        Of an EDF or BDF file with EEG channels at several rates, read those at this one (Hz); ``--rate``. The others
-        are in `dropped`.
+        Read the EEG channels at this rate (Hz), for an EDF or BDF file with several rates; ``--rate``. The others are
+        listed in `dropped`.
     channels : sequence of str, optional
-        Read these and no others, named as in the file, with or without the amplifier's prefix and reference;
-        ``--channels``. All EEG channels that are not marked bad by default.
+        Read only these, named as in the file, with or without the amplifier's prefix and reference; ``--channels``. By
+        default all EEG channels that are not marked bad.
     truncated : {"error", "read"}
-        What to do with an EDF, BDF or BrainVision file that is shorter than its header says: refuse it, or read what is
-        there with a warning; ``--truncated read``.
+        Refuse an EDF, BDF or BrainVision file that is shorter than its header says, or read what is there, with a
+        warning; ``--truncated read``.
     open_seconds : float or None
         Length given to a seizure whose end is not marked; None leaves such seizures out. See `seizures_from_events`.
     seizure_words : sequence of str
@@ -75,16 +75,16 @@ def read_recording(
     Returns
     -------
     Recording
-        Channels in natural order (L2 before L10). `dropped` names the channels that are no EEG or marked bad, and why.
+        Channels in natural order (L2 before L10). `dropped` names the channels that are left out, and why.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file, or none that can be read in the folder; or a file that it names is not there.
+        The file, or one that it names, is not there, or the folder holds none that can be read.
     ValueError
-        The file is truncated, damaged or no regular file, names files outside its folder, holds no EEG channel, its
-        unit or rate is unknown, it states another unit than `unit`, or the folder holds several recordings. The message
-        names the file and quotes none of its texts; what the library underneath said is in ``__cause__``.
+        The file is truncated, damaged or not a regular file, names files outside its folder, holds no EEG channel, has
+        an unknown unit or rate, or states another unit than `unit`; or the folder holds several recordings. The message
+        names the file and quotes none of its texts. What the reading library said is in ``__cause__``.
     """
     path = Path(path)
     if truncated not in ("error", "read"):
@@ -189,7 +189,7 @@ def as_recording(recording: AnyRecording) -> Recording:
     Raises
     ------
     TypeError
-        It is something else, such as samples without a rate.
+        `recording` is something else, such as samples without a rate.
 
     Examples
     --------

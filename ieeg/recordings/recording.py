@@ -61,7 +61,7 @@ class Recording:
     channel_names : sequence of str
     num_samples : int
     subject : str, optional
-        Who was recorded; splits and balanced sampling go by it.
+        Who was recorded. Splits and balanced sampling use it.
     name : str
         What reports call the recording.
     seizures : sequence of (onset, offset)
@@ -69,7 +69,7 @@ class Recording:
     metadata : mapping, optional
         What the file says of subject and recording (age, sex, …); never a name or a birth date.
     preprocessed : bool
-        The samples are already filtered and referenced, as in SWEC; `default_preprocessing` then leaves that out.
+        The samples are already filtered and referenced, as in SWEC. `default_preprocessing` then only changes the rate.
     dropped : mapping, optional
         Channels of the file that are left out, and why.
     channel_indices : sequence of int, optional
@@ -80,8 +80,8 @@ class Recording:
     Raises
     ------
     ValueError
-        The rate is out of its range, there is no sample, no channel or a name appears twice, or a seizure ends
-        before it begins.
+        The rate is out of range, there is no sample or no channel, a name appears twice, or a seizure ends before it
+        begins.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class Recording:
         return self._copy(channel_names=[self.channel_names[i] for i in index], channel_indices=self._indices[index])
 
     def crop(self, start: float, stop: float) -> Recording:
-        """Seconds [start, stop) as a recording of its own; times count from its start."""
+        """Seconds [start, stop) as a new recording, whose times count from its start."""
         first, last = round(start * self.sfreq), min(round(stop * self.sfreq), self.num_samples)
         if not 0 <= first < last:
             raise ValueError(f"{self.name} lasts {self.duration:.3f} s, asked for [{start}, {stop}) s")

@@ -183,7 +183,7 @@ def info_nce(
 
 
 def mean_loss(logits: Tensor, prediction: Tensor) -> Tensor:
-    """Mean over anchors of the first logit's cross-entropy; zero, with the prediction's graph, where there is none."""
+    """Mean over anchors of the first logit's cross-entropy; zero, with the prediction's graph, without anchors."""
     if len(logits) == 0:
         return prediction[..., :0].sum()
     return F.cross_entropy(logits, logits.new_zeros(len(logits), dtype=torch.long))

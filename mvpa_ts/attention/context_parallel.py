@@ -116,7 +116,7 @@ def context_parallel_attention(
 def segments_read(
     share: int, processes: int, *, causal: bool, window: int | None = None, dense_last_segment: bool = False
 ) -> list[tuple[int, int]]:
-    """First and last (not counted) segment that each process reads; a window of −1 is none.
+    """First and last (not counted) segment that each process reads; with a window of −1, none.
 
     Examples
     --------

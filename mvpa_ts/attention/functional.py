@@ -79,22 +79,22 @@ def mvpa_attention(
         scores it for all channels. Elsewhere it is 0, as outside `window`.
     channel_beyond : {"error", "clamp"}, default "error"
         What channel distances past `channel_key` get: an error, or its end row (the first and the last if signed).
-        Together with `channel_window` this makes time and memory linear in C: channels that are far away then share
-        one score for each side, so that sums of values, made once, stand for them, exactly.
+        Together with `channel_window`, "clamp" makes time and memory linear in C, exactly.
     channel_mask, segment_mask, token_mask : bool Tensor, shapes (B, C), (B, T), (B, T, C), optional
-        True = real. A token is real where all given masks are. Others take no part as keys, whatever they hold
-        (NaN included), and their output is zero.
+        True = real. A token is real if all given masks say so. Other tokens are never keys, whatever they hold (even
+        NaN), and their output is zero.
     dropout : float, default 0.0
         Structured dropout: whole key segments and whole key channels are dropped, each with probability
         1 − √(1 − dropout), after the softmax and without renormalisation.
     dropout_masks : tuple of bool Tensors, shapes (B, T) and (B, C), optional
-        Segments and channels to keep, in place of drawn ones.
+        Segments and channels to keep, instead of drawn ones.
     generator : torch.Generator, optional
         Source of the dropout masks.
     return_lse : bool, default False
-        Return the log-sum-exp of the logits too, by which outputs over parts of the keys are merged.
+        Also return the log-sum-exp of the logits, by which outputs over parts of the keys can be merged.
     impl : {"auto", "reference", "separable", "triton"}, default "auto"
-        A named implementation never falls back to another.
+        "auto" takes "triton" on a GPU that can run it, "reference" for small inputs, and "separable" otherwise. A named
+        implementation never falls back to another.
 
     Returns
     -------
@@ -111,8 +111,8 @@ def mvpa_attention(
 
     References
     ----------
-    The multi-variate parallel attention of MVPFormer, its equation for the logits and its released code. Where the
-    two differ, docs/attention.md says what is done here.
+    Carzaniga et al., arXiv:2506.20354, the equation of the logits, and the released code. If the two differ,
+    docs/attention.md says what is done here.
 
     Examples
     --------

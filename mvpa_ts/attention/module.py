@@ -35,8 +35,8 @@ class MVPAttention(nn.Module):
     causal, window, dense_last_segment, components, dropout, channel_distance, impl
         As in `mvpa_attention`. Dropout acts in training mode only.
     channel_window : int or None, default None
-        As in `mvpa_attention`, but a window that reaches past all channels of an input is no window there, so that one
-        module runs on any number of channels.
+        As in `mvpa_attention`. It may also reach past all channels of an input, so that one module runs on any number
+        of channels.
     row_order : {"distance", "released"}, default "distance"
         "distance": row r of a codebook stands for lag or distance r. "released": rows count down from the sample's
         extent (T−1−lag, C−1−distance), as the released MVPFormer checkpoints need; causal and absolute only.

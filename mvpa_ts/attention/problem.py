@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def first_far_channel(self) -> int | None:
-        """The smallest distance from which on no score depends on the channel but by its side; None: there is none."""
+        """The smallest distance from which on scores depend on a channel's side only; None without one."""
         nearest = 1
         if "content" in self.components:
             if self.channel_window is None:

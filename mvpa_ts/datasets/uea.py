@@ -68,8 +68,7 @@ def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
     Raises
     ------
     ValueError
-        The split is unknown, a name that is in no data folder is none of `UEA_DATASETS`, or a file is damaged or does
-        not hold as many series as the archive states.
+        The split or the name is unknown, or a file is damaged or does not hold as many series as the archive states.
     OSError
         The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
     """

@@ -25,37 +25,36 @@ def least_squares_start(
 ) -> None:
     """Set the cycle to a share of the mean profile, and the linear path to the ridge regression on what is left.
 
-    With `level_reversion`, what then remains is regressed on the level of the window. All are functions of all windows
-    at once, so that they carry no noise of a short training. What is minimised is the squared error after scaling back,
-    so windows weigh as much as the variance of their look-back.
+    With `level_reversion`, what then remains is regressed on the level of the window. All windows are used at once, so
+    there is no noise of a short training. The squared error after scaling back is minimised, so a window counts as much
+    as the variance of its look-back.
 
     Parameters
     ----------
     network : ForecastingNetwork
-        Changed in place. Its attention path stays as it is (a new one gives zero). Of several outputs per step, all
-        have the same forecast, and their biases are scaled by what is left: quantiles that were started at those of a
-        normal distribution (`start_in_order`) then have the spread of the errors.
+        Changed in place. Its attention path stays as it is (a new one gives zero). If there are several outputs a step,
+        all get the same forecast, and their biases are scaled by the remaining errors. Quantiles that were started at
+        those of a normal distribution (`start_in_order`) then have the spread of the errors.
     batches : callable
         Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,) or (B, L + h).
-        Where something is missing also the look-back's mask (B, L, C), and which of the horizon counts (B, h, C);
-        None: all. A channel of a window counts where its whole horizon does and half of its look-back is observed;
-        what is missing there is taken as the window's mean.
+        If values are missing, it also gives the look-back's mask (B, L, C) and which values of the horizon count
+        (B, h, C); None: all. A channel of a window is used if its whole horizon counts and half of its look-back is
+        observed. Missing values there are taken as the window's mean.
     ridge : float
-        Added to the variance of every input, of which the mean is about one. A tenth keeps the regression from reading
-        noise; more helps where windows are few or the future is less like the past.
+        Added to the variance of every input, whose mean is about one. A tenth keeps the regression from reading noise.
+        More helps if windows are few, or if the future is less like the past.
     cycle_strength : float
-        Share of the profile that becomes the cycle. Half, because the cycle of a window differs in strength from the
-        mean, and the linear path sees what is left of it.
+        Share of the mean profile that becomes the cycle. Half by default, because the cycle of a window differs in
+        strength from the mean. The linear path sees the rest.
     correction_ridge : float
-        The same for the corrections of `individual_channels`, which are fitted to what the common matrix leaves.
+        As `ridge`, for the corrections of `individual_channels`.
     reversion_strength : float
-        Share of the regression's return to zero that is kept. Windows return to the mean of the rows that they are part
-        of more surely than later ones will: levels drift.
+        Share of the regression's return to zero that is kept. It is less than one because levels drift.
 
     Raises
     ------
     ValueError
-        Some outputs are no levels, there is no window that varies, or a ridge is negative.
+        Some outputs are not levels, no window varies, or a ridge is negative.
 
     Examples
     --------

@@ -28,28 +28,28 @@ class ForecastingConfig:
     Attributes
     ----------
     horizon, lookback : int
-        Steps to forecast (h) and steps to look at (L).
+        Steps to forecast (h) and steps to look back at (L).
     patch_length, patch_stride : int
         Steps in a token and between the starts of two tokens. When the look-back is no whole number of strides, the
         first patch is padded with missing values.
     dim, num_heads, mlp_dim, num_layers : int
-        Width D, heads, hidden width of the gated MLP, and blocks. No layer leaves the linear path alone.
+        Width D, heads, hidden width of the gated MLP, and blocks. With 0 layers there is only the linear path.
     components : tuple of {"content", "time", "channel"}
         Terms of the attention score.
     channel_distance : {"absolute", "signed"}
     max_channels : int
         Rows of the channel codebook; channels further apart share the last row.
     channel_window : int or None
-        Compare the content of channels at most this far apart, as `mvpa_attention` does. The cost of a step is then
-        linear in the number of channels, in place of quadratic: from some 300 channels on.
+        Compare the content of channels at most this far apart, as `mvpa_attention` does. The time of a step is then
+        linear in the number of channels instead of quadratic. It pays from some 300 channels on.
     mixing_heads : int
-        Heads of the linear path that read other channels (`ChannelMixing`); 0 leaves it to each channel alone.
+        Heads of the linear path that read other channels (`ChannelMixing`). With 0 it reads each channel alone.
     channel_vectors : int or None
-        Number of channels, if each gets learnt vectors that say whom it reads in the linear path. For panels whose
-        order tells little. Channels that were not there in training have none and are read by their distance.
+        Number of channels, if each gets learnt vectors that say which others it reads in the linear path. For panels
+        whose order tells little. A channel that was not in the training has no vector; it is read by its distance.
     position_size : int
-        Coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward` then
-        needs. The linear path reads by place instead of by order; 0 is none.
+        Number of coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward`
+        then needs. The linear path reads by place instead of by order. 0: there are no positions.
     dropout : float
         On tokens, on the attention's output and inside the MLP.
     attention_dropout : float
@@ -64,28 +64,27 @@ class ForecastingConfig:
         Channels with a cycle of their own; None shares one cycle among all.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase, the same for all channels; needs
-        `cycle_length`. Some hours of a day tell more about what comes than others, and one matrix for all phases cannot
-        know which step is which hour.
+        `cycle_length`. For seasons in which some hours of a day tell more than others.
     individual_channels : int or None
         Number of channels, if each gets parameters of its own: a correction of the linear path's matrix and a vector
-        that is added to its tokens. Needed where channels are different things, as in weather data. None keeps the
-        network free of channel identities, so that it runs on any number of channels.
+        that is added to its tokens. For channels that are different things, as in weather data. None: the network runs
+        on any number of channels.
     future_size, historic_size, static_size : int
         Exogenous features known ahead, known in the past only, and constant.
     covariate_maps : bool
-        Read the features that change with time in the linear path too.
+        Read the features that change with time in the linear path, too.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool
-        Learn how far each step of the forecast returns from the window's mean towards zero, which instance
-        normalisation alone rules out. For series that were standardised as a whole, so that zero is their mean.
+        Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
+        standardised as a whole, so that zero is their mean.
     shuffle_channels : bool
         Train on random channel orders.
     bounded_channels : int or None
-        Number of channels, if forecasts shall stay between bounds, one pair a channel, that
-        `ForecastingNetwork.set_bounds` sets. For what cannot pass a limit and often lies on it: rain, sunshine, sales.
+        Number of channels, if their forecasts shall stay between two bounds each, which `ForecastingNetwork.set_bounds`
+        sets. For values that often lie at a limit: rain, sunshine, sales.
     location_outputs : tuple of int or None
-        Outputs that the cycle is added to, for distributions whose other parameters do not move with it; None is all.
+        Outputs that the cycle is added to, for distributions whose other parameters do not move with it. None: all.
     """
 
     horizon: int

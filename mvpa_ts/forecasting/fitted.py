@@ -27,7 +27,7 @@ _FILES = ("forecaster.json", "forecaster.safetensors")
 
 @dataclass(frozen=True)
 class FittedForecaster:
-    """A trained network and what it needs to know about its numbers.
+    """A trained network, its quantiles and its scaling.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class FittedForecaster:
     feature_scaling : Scaling or None
         Of the features, from training.
     feature_names : tuple or None
-        Of the features, in the network's order, where whoever trained it says so.
+        Of the features, in the network's order, if they were named.
     channel_names : tuple or None
-        Of the channels in training, in the network's order, where whoever trained it says so.
+        Of the channels in training, in the network's order, if they were named.
     """
 
     network: ForecastingNetwork
@@ -71,7 +71,7 @@ class FittedForecaster:
         Parameters
         ----------
         series : Series
-            Features, where the network has any, must reach `horizon` rows past the values. Rows before the look-back
+            If the network reads features, they must reach `horizon` rows past the values. Rows before the look-back
             are not used; missing ones are masked.
         scaling : Scaling, optional
             Of the series in training; by default that of the series itself.
@@ -96,7 +96,7 @@ class FittedForecaster:
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
     def to_files(self, folder: str | Path) -> None:
-        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if need be."""
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed."""
         scaling, names = self.feature_scaling, self.feature_names
         description = {
             "format": _FORMAT,
@@ -174,22 +174,22 @@ def fit_forecaster(
     series : sequence of Series
         All with the same number of channels and of features.
     config : ForecastingConfig
-        `num_outputs` and `future_size` must be the numbers of levels and of features. With `bounded_channels`, the
-        bounds are the range of the series; of several, that of all in their scaled units.
+        `num_outputs` must be the number of levels, `future_size` that of features. With `bounded_channels`, the bounds
+        are the range of the series. For several series it is the range of all, in scaled units.
     training : ForecasterTraining
     levels : sequence of float
         Quantiles to learn, increasing, with the median.
     scalings : sequence of Scaling, optional
-        One a series; by default each series is scaled by itself.
+        One for each series. By default each series is scaled by itself.
     start : FittedForecaster, optional
-        Go on from a copy of this network instead of a new one; it keeps its scaling of the features.
+        Train a copy of this network further, instead of a new one. It keeps its scaling of the features.
     of_channels : mapping of str to Tensor, optional
         `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
     seed : int
-        Two runs on the CPU with the same seed and number of threads agree to the bit. The global generators are left
-        as they were.
+        Two runs on the CPU with the same seed and number of threads agree to the bit. Global random generators
+        are not touched.
     progress : callable, optional
-        Told the steps done and the last loss.
+        Called with the number of steps done and the last loss.
 
     Raises
     ------

@@ -92,12 +92,12 @@ class ForecastingNetwork(nn.Module):
         Parameters
         ----------
         lower, upper : Tensor, shape (C,)
-            In the units of the windows; infinite is no bound.
+            In the units of the windows; infinite means no bound.
 
         Raises
         ------
         ValueError
-            The network has no bounds, or these are not C pairs of which the first is the smaller.
+            The network has no bounds, or these are not C pairs with the smaller one first.
 
         Examples
         --------
@@ -145,20 +145,20 @@ class ForecastingNetwork(nn.Module):
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter.
         phase : integer Tensor, shape (B,) or (B, L + h), optional
-            Position in the cycle of the first step, or of each step where a clock was changed or rows are missing;
-            taken modulo `cycle_length`.
+            Position in the cycle of the first step, or of each step (needed where a clock was changed or rows are
+            missing). Taken modulo `cycle_length`.
         future : Tensor, shape (B, L + h, C, F), optional
         historic : Tensor, shape (B, L, C, X), optional
         static : Tensor, shape (C, S), optional
             Exogenous features known ahead, of the past, and constant.
         series : integer Tensor, shape (C,), optional
-            Which of the `channel_vectors` each channel has; −1 is a series that was not there in training. By default
-            the channels are those of training, or, where their number is another, all new.
+            Which of the `channel_vectors` each channel has; −1 is a series that was not in the training. By default
+            the channels are those of the training; if their number differs, all are new.
         positions : Tensor, shape (C, position_size), optional
         units : Tensor, shape (C, 2), optional
-            Mean and deviation of each channel over its series, by which heads compare channels; NaN where they are not
-            known. By default those of each window, which hide how much of one channel arrives in another: pass zeros
-            and ones for series that were standardised.
+            Mean and deviation of each channel over its series, by which heads compare channels; NaN if unknown. Pass
+            zeros and ones for series that were standardised. By default those of each window are taken, which hide how
+            much of one channel arrives in another.
 
         Returns
         -------
