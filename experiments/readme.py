@@ -138,17 +138,17 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     counted = f"{seeds[0]} seed(s)" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     lines += [
         "",
-        "Look-back 96, full test sets, no window dropped, scaled units. "
+        "Look-back 96, scaled units. Every window of the test set counts. "
         f"{counted}. {machines(shown)} Rows in italics are printed in papers; we did not run them.",
         "",
         f"Compare others with the row **{CHOSEN}**.",
         "",
         "- ETTh2 and Weather: the best settings of a search with Optuna on the validation part. "
         "The bounds of Weather's forecasts come from blocked cross-validation.",
-        "- ETTh1: the winner of the same search with fewer epochs. Blocked cross-validation asked for fewer, after "
-        "the winner's test error was known. The winner itself stands under *best of the search*.",
-        "- The row *MVPA*, and the ablation below it, are optimistic on ETT: test errors were known when their "
-        "settings were picked.",
+        "- ETTh1: the winner of the same search, with fewer epochs. Blocked cross-validation chose fewer, after the "
+        "winner's test error was known. The row *best of the search* has the winner itself.",
+        "- The row *MVPA* and the ablation below it are optimistic on ETT: test errors were known when their settings "
+        "were picked.",
         "- *Best of the search*: what Optuna ranked first, used without a change. *Best of a search in blocks*: the "
         "same in blocked cross-validation. *Best of a search for each horizon*: one search for each of the four "
         "horizons.",
@@ -178,9 +178,9 @@ def classification_summary(rows: pd.DataFrame) -> str:
     seeds = rows[rows["model"] == "MVPA"].groupby("dataset")["seed"].nunique()
     lines += [
         "",
-        "The archive's TRAIN and TEST files; one configuration for all, chosen by held-out folds of TRAIN; "
-        f"TEST looked at once for each configuration; MVPA: {seeds.min()} seed(s) or more, ± standard deviation. "
-        f"{machines(rows)} Rows in italics are cited as the paper prints them, not run.",
+        "Trained on the archive's TRAIN files and tested once on its TEST files. All sets have one configuration, "
+        f"which was chosen on held-out folds of TRAIN. MVPA: {seeds.min()} seed(s) or more, ± standard deviation. "
+        f"{machines(rows)} Rows in italics are printed in the paper; we did not run them.",
         "",
     ]
     return "\n".join(lines)
@@ -209,8 +209,8 @@ def detection_summary(rows: pd.DataFrame) -> str:
     first, seeds = rows.iloc[0], rows.groupby("row")["seed"].nunique().max()
     lines += [
         "",
-        f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules; "
-        f"thresholds chosen on other recordings of the training subjects; {seeds} seed(s), ± standard deviation "
+        f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules. "
+        f"Thresholds were chosen on other recordings of the training subjects. {seeds} seed(s), ± standard deviation "
         f"({first['hardware']}).",
         "",
     ]
@@ -222,10 +222,10 @@ def step_summary(step: dict[str, Any]) -> str:
     ratios = {row["model"]: row["times_mvpa"] for row in step["rows"]}
     own = next(row for row in step["rows"] if row["model"] == "MVPA")
     return (
-        f"One training step of MVPA ({own['parameters']:,} parameters) on 32 windows of ETTh1's shape takes "
-        f"{own['milliseconds']:.0f} ms; iTransformer's takes {ratios['iTransformer']:.1f} times, TimeMixer's "
-        f"{ratios['TimeMixer']:.0f} times and PatchTST's {ratios['PatchTST']:.0f} times as long at their published "
-        f"settings ({step['machine']}; steps interleaved).\n"
+        f"A training step of MVPA ({own['parameters']:,} parameters) on 32 windows of ETTh1 takes "
+        f"{own['milliseconds']:.0f} ms. With their published settings, iTransformer takes {ratios['iTransformer']:.1f} "
+        f"times as long, TimeMixer {ratios['TimeMixer']:.0f} times and PatchTST {ratios['PatchTST']:.0f} times "
+        f"({step['machine']}; steps interleaved).\n"
     )
 
 
@@ -237,9 +237,9 @@ def attention_summary(attention: dict[str, Any]) -> str:
     return (
         f"Exact MVPA over 50 segments × 50 channels ({attention['setting']}) takes "
         f"{size['forward_separable_ratio']:.2f} times as long as PyTorch's fused causal attention on the same tokens, "
-        f"{size['forward_backward_separable_ratio']:.2f} times with the backward pass, and {peak['separable']:.2f} GiB "
-        f"where the plain evaluation takes {peak['reference']:.2f} ({hardware['cpu']}, {hardware['threads']} thread, "
-        f"torch {hardware['torch']}; runs interleaved, medians of ratios).\n"
+        f"and {size['forward_backward_separable_ratio']:.2f} times with the backward pass. It takes "
+        f"{peak['separable']:.2f} GiB; the plain evaluation takes {peak['reference']:.2f} ({hardware['cpu']}, "
+        f"{hardware['threads']} thread, torch {hardware['torch']}; runs interleaved, medians of ratios).\n"
     )
 
 

@@ -2,8 +2,8 @@
 Covariates
 ==========
 
-Two shops sell more when there is an offer, and offers are known in advance. A model that is told of them forecasts
-their effect; one that is not cannot.
+Two shops sell more when there is an offer, and offers are known in advance. A model can forecast their effect only if
+it knows of them.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Missing data
 ============
 
-A sensor that is silent for a while costs nothing but what it did not say: missing values are masked, in training and in
-the look-back. Nothing is filled in.
+Missing values are masked, in training and in the look-back. Nothing is filled in. Here a sensor breaks for a while, and
+every fifth value is lost.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Continue training
 =================
 
-A model is trained once on a panel and saved. Months later there is another panel, with another number of series. The
-same weights go on from there, at a lower rate.
+A model is trained on a panel and saved. Months later there is another panel, with another number of series. The same
+weights are trained further on it, at a lower rate.
 """
 
 import tempfile
@@ -45,8 +45,8 @@ folder = Path(tempfile.mkdtemp()) / "shops"
 forecaster.save(str(folder))
 
 # %%
-# Load. Two boats come by every fifth day, and not every week as at the shops. First the weights as they are, then after
-# sixty steps on the boats' past.
+# Load, and forecast for two boats, which sell every fifth day and not every week as the shops do: first with the
+# weights as they are, then after sixty steps on the boats' past.
 
 forecaster = NeuralForecast.load(str(folder))
 before = forecaster.predict(df=past)

@@ -2,7 +2,7 @@
 Explain a forecast
 ==================
 
-Which months of which series did the forecast rest on? neuralforecast asks captum for attributions, and MVPA answers for
+Which hours of which series did a forecast use? neuralforecast computes attributions by captum, and MVPA gives them for
 all series at once.
 """
 
@@ -14,7 +14,7 @@ from neuralforecast import NeuralForecast
 from mvpa_ts.adapters.neuralforecast import MVPA
 
 # %%
-# The second sensor sees what the first one saw five hours before. A forecast of the second should rest on the first.
+# The second sensor sees what the first one saw five hours before. A forecast of the second should use the first.
 
 draws = np.random.default_rng(0)
 hours = pd.date_range("2024-01-01", periods=1200, freq="h")
@@ -41,7 +41,7 @@ attribution = explanations["MVPA"]["insample"].detach().numpy()[0, 0, 0, 0, :, :
 print(attribution.shape)
 
 # %%
-# Three hours ahead and five hours of delay: what happens downstream then is upstream two hours before now.
+# Three hours ahead, five hours of delay: what downstream will see was upstream two hours before now.
 
 figure, axis = plt.subplots(figsize=(8, 3.5))
 for series, name in enumerate(("upstream", "downstream")):

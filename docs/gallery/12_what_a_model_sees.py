@@ -2,7 +2,7 @@
 What a model sees
 =================
 
-Two looks into MVPFormer: which channels and lags each head prefers, and how well the model foresees the next five
+Two looks into MVPFormer: which channels and lags each head prefers, and how well the model predicts the next five
 seconds.
 """
 

@@ -2,8 +2,8 @@
 The attention in a module of your own
 =====================================
 
-Tokens lie on a grid of segments × channels. `MVPAttention` is a layer like any other: put it into a network of yours in
-ten lines. The same weights take any number of channels.
+`MVPAttention` is a layer like any other. Ten lines put it into a network of your own. Tokens lie on a grid of segments
+× channels, and the same weights take any number of channels.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ for channels in (3, 7, 21):
     print(channels, "channels:", tuple(encoder(torch.randn(2, 96, channels)).shape))
 
 # %%
-# In a single layer every token hears every other one. The picture shows how strongly the token in segment 3 of channel
+# In a single layer every token reads every other one. The picture shows how strongly the token in segment 3 of channel
 # 2 depends on each of them, before any training.
 
 patches = torch.randn(1, 96, 7, requires_grad=True)
