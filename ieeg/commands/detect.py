@@ -92,23 +92,30 @@ def command_line() -> CommandParser:
         type=str,
         help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
-    parser.add_argument("--unit", type=str, help="unit of the samples, where the file does not say: µV, mV or V")
-    parser.add_argument("--rate", type=float, help="of channels at several rates take those at this one (Hz)")
+    parser.add_argument("--unit", type=str, help="unit of the samples if the file does not state it: µV, mV or V")
+    parser.add_argument("--rate", type=float, help="read the channels at this rate (Hz), where rates differ")
     parser.add_argument(
-        "--truncated", choices=("error", "read"), default="error", help="a file cut short: refuse it, or read the rest"
+        "--truncated",
+        choices=("error", "read"),
+        default="error",
+        help="if the file was cut short: refuse it, or read what is there",
     )
     parser.add_argument(
-        "--seizure-words", type=str, default="", help="more words of annotations that mean a seizure: Krampf,absence"
+        "--seizure-words", type=str, default="", help="more words in annotations that mean a seizure: Krampf,absence"
     )
     parser.add_argument(
-        "--clock", action="store_true", help="write the recording's date and time into events.tsv; else it is hidden"
+        "--clock",
+        action="store_true",
+        help="write the recording's date and time into events.tsv, which are hidden otherwise",
     )
     parser.add_argument(
         "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
     )
-    parser.add_argument("--batch_size", type=int, default=4, help="windows decoded together")
+    parser.add_argument("--batch_size", type=int, default=4, help="windows that are computed together")
     parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
-    parser.add_argument("--jobs", type=int, default=1, help="recordings scored at a time, each in a process")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="number of recordings scored at the same time, each in a process"
+    )
     parser.add_argument(
         "--scheduler",
         type=str,

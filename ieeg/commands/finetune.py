@@ -1,4 +1,4 @@
-"""``mvpformer finetune``: teach a pretrained model to tell seizures, run and resumed from a YAML file."""
+"""``mvpformer finetune``: train a pretrained model to detect seizures, run and resumed from a YAML file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX, RESEARCH_USE
 
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
-    "finetune": "teach a pretrained model to tell seizures, from a YAML file",
+    "finetune": "train a pretrained model to detect seizures, from a YAML file",
     "detect": "seizure events, probabilities and a report from recordings",
     "stream": "seizure probability of each 5 s of a running LSL stream",
     "evaluate": "tables and figures of detected against reference seizures",

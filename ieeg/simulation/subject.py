@@ -28,21 +28,21 @@ class Difficulty:
     Parameters
     ----------
     seizure_amplitude : (low, high)
-        Of a subject's seizures where they are strongest, in standard deviations of the background, which has 40 µV on
-        average; subjects are drawn uniformly from this range. Single seizures have 0.7 to 1.3 times that.
+        Amplitude of a subject's seizures at their strongest, in standard deviations of the background (40 µV on
+        average). Subjects are drawn uniformly from this range. Single seizures have 0.7 to 1.3 times that.
     irregular : (low, high)
-        Of irregular activity of all frequencies that grows during a seizure, as many patients have it, in the same
+        Amplitude of irregular activity of all frequencies that grows during a seizure, as in many patients, in the same
         unit; 0 leaves it out.
     artefacts : float
-        Factor on how often something comes that is no seizure: by default 12 rhythmic bursts an hour as strong as
-        seizures, 8 bursts of muscle, 6 pops of an electrode and 60 interictal spikes. 0 leaves them out.
+        Factor on the number of artefacts. By default an hour has 12 rhythmic bursts as strong as seizures, 8 bursts of
+        muscle, 6 pops of an electrode and 60 interictal spikes. 0 leaves them out.
     line_frequency : float or None
-        Of the hum, which has two harmonics, Hz; None for none.
+        Frequency of the hum (Hz), which has two harmonics. None: no hum.
 
     Raises
     ------
     ValueError
-        A value is out of its range.
+        A value is out of range.
 
     Examples
     --------
