@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from numbers import Integral
 from typing import Any
@@ -48,6 +50,16 @@ def check_whole(**numbers: Any) -> None:
     for name, number in numbers.items():
         if not isinstance(number, Integral) or number < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+
+
+def check_names(names: Iterable[str], *takers: Callable[..., Any]) -> None:
+    """Raise TypeError for an argument that none of these takes; the host would say so only when it trains."""
+    known = {name for taker in takers for name in inspect.signature(taker).parameters}
+    for name in names:
+        if name not in known:
+            alike = difflib.get_close_matches(name, sorted(known - {"self"}), 1)
+            hint = f": did you mean {alike[0]}?" if alike else ""
+            raise TypeError(f"{name} is no argument of MVPA, nor of Lightning's Trainer{hint}")
 
 
 def check_window(channel_window: int | None, n_series: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.configuration import (
     DEFAULT,
+    check_names,
     check_units,
     check_whole,
     check_window,
@@ -231,6 +233,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             cycle_strength=cycle_strength,
             reversion_strength=reversion_strength,
         )
+        check_names(trainer_kwargs, MVPA.__init__, BaseModel.__init__, pl.Trainer.__init__)
         order, positions = checked_order(channel_order, n_series), checked_positions(channel_positions)
         check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
         loss = MAE() if loss is None else loss

@@ -53,6 +53,11 @@ class PanelEstimator:
             input_tags=InputTags(two_d_array=False, three_d_array=True, allow_nan=True),
         )
 
+    def fit(self, X: Any, y: Any) -> Any:
+        """Fit to series and their labels or numbers, as sktime's estimators do; `y` may also be a list."""
+        # sktime 1.2 takes a list for a table of dicts, and stumbles over it.
+        return super().fit(X, np.asarray(y) if isinstance(y, (list, tuple)) else y)  # type: ignore[misc]
+
     def reset(self) -> Any:
         """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
         kept = {name: value for name, value in vars(self).items() if name == "_parent_callback_ctx"}

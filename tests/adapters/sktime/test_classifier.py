@@ -247,3 +247,8 @@ def test_parameters_may_be_numbers_of_numpy(tmp_path):
     classifier = fitted(*waves(), **numbers)
     classifier.to_files(tmp_path)
     assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config
+
+
+def test_labels_may_be_a_list() -> None:
+    X, y = waves(8)
+    assert (fitted(X, list(y)).predict(X) == fitted(X, y).predict(X)).all()
