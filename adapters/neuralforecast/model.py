@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from einops import rearrange
-from neuralforecast.common._base_model import BaseModel
+from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE
