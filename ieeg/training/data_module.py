@@ -73,8 +73,8 @@ class RecordingDataModule(pl.LightningDataModule):
     validation_subjects : list of str
         Subjects kept for validation; all others train. A person of SWEC on both sides under two names is refused.
     validation_recordings : list of path, optional
-        Recordings kept for validation in place of subjects, who may be those that train: for a detector of one patient.
-        A file in both lists is refused.
+        Recordings kept for validation, instead of subjects: for a detector of one patient. A file in both lists is
+        refused.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
@@ -82,10 +82,10 @@ class RecordingDataModule(pl.LightningDataModule):
     batch_size : int, default 8
         Spans in a batch of one process.
     balance : {"subject", "none", "ictal"}, default "subject"
-        Every subject as often; every span once an epoch; or half of the spans with a seizure. A person of SWEC under
-        two names is one subject here.
+        "subject" draws every subject as often, "none" every span once an epoch, "ictal" half of the spans with a
+        seizure. A person of SWEC under two names counts as one subject.
     channels : int or "all", default "all"
-        Most channels of a recording; of wider ones the automatic selection takes this many.
+        Most channels of a recording. If it has more, the automatic selection takes this many.
     in_memory : bool, default False
         Read and preprocess all recordings once and keep them; for sets that fit.
     workers : int, default 0
@@ -100,8 +100,8 @@ class RecordingDataModule(pl.LightningDataModule):
     Raises
     ------
     ValueError
-        No recordings, a validation subject that is none of them, none left for training or validation, one person or
-        one file on both sides, recordings too short for one span, or a table of subjects that names other files.
+        There are no recordings, or none for training or validation; a validation subject is unknown; one person or one
+        file is on both sides; recordings are too short for one span; or a table of subjects names other files.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class FinetuningModule(TrainingModule):
     Parameters
     ----------
     base : path, optional
-        Pretrained model to start from; its head of two classes, if it has one, is trained on. None: from scratch, with
-        `architecture` and method "full" ("no pretraining").
+        Pretrained model to start from. If it has a head of two classes, that head is trained further. None: train from
+        scratch, with `architecture` and method "full".
     architecture : MVPFormerConfig, optional
         Of a model from scratch.
     method : {"lora", "head", "amplitude", "blocks", "full"}, default "lora"
@@ -49,7 +49,7 @@ class FinetuningModule(TrainingModule):
     learning_rate, weight_decay, schedule, warmup_steps, final_rate
         See `TrainingModule`. The paper's rate of 1e-4 is for its sizes; small models learn at some 1e-3.
     class_weights : {"balanced"} or None, default None
-        "balanced": ictal and other windows of a batch weigh the same. The ictal-balanced sampler makes it less needed.
+        "balanced": ictal and other windows of a batch weigh the same. Less needed with ``balance="ictal"``.
     augmentation : Augmentation, optional
         Changes of the training batches that keep their labels.
     keep : {"last", "best"}, default "last"
