@@ -58,7 +58,8 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png")
     plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(small, format="png", optimize=True)
+    few = Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+    few.save(small, format="png", optimize=True)
     path = folder / f"{name}.png"
     write_bytes(path, small.getvalue())
     return path
