@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
-from mvpa_ts.forecasting.pretrained import save_base
+from mvpa_ts.forecasting.pretrained import load_base, save_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
 CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
@@ -61,6 +61,9 @@ def main() -> None:
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
+    elif arguments.start is not None:
+        taken = take_what_fits(network, load_base(arguments.start))
+        print(f"{arguments.start}: {taken} weights taken, the others begin anew", flush=True)
     if arguments.export:
         save_base(network, arguments.export, CARD.format(steps=step, series=arguments.series, seed=arguments.seed))
         print(f"{arguments.export}: the network after {step} steps")
@@ -91,6 +94,14 @@ def main() -> None:
     save(checkpoint, network, optimizer, step)
 
 
+def take_what_fits(network: BaseForecaster, other: BaseForecaster) -> int:
+    """Copy another network's tensors of the same name and shape; the number of weights copied."""
+    theirs = other.state_dict()
+    fitting = {name: theirs[name] for name, own in network.state_dict().items() if theirs[name].shape == own.shape}
+    network.load_state_dict(fitting, strict=False)
+    return sum(tensor.numel() for tensor in fitting.values())
+
+
 def rate(step: int, steps: int) -> float:
     """Share of the learning rate: a linear rise, then a cosine to a hundredth."""
     return min(1.0, (step + 1) / WARM_UP) * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
@@ -101,12 +112,14 @@ def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
     number = max(1, series // channels)
-    values, mask, ordered = made_up_panels(number, channels, config.lookback + config.horizon, generator)
     # Half of the panels are short, down to 16 steps.
-    short = torch.rand(number, 1, 1, generator=generator) < 0.5
-    length = torch.exp(torch.rand(number, 1, 1, generator=generator) * math.log(config.lookback / 16)) * 16
-    history = torch.arange(config.lookback + config.horizon)[None, :, None] >= config.lookback - length
-    return values, mask & (history | ~short), ordered
+    short = torch.rand(number, generator=generator) < 0.5
+    length = torch.exp(torch.rand(number, generator=generator) * math.log(config.lookback / 16)) * 16
+    length = torch.where(short, length, float(config.lookback))
+    total = config.lookback + config.horizon
+    values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon)
+    seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
+    return values, mask & seen, ordered
 
 
 def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool) -> Tensor:
@@ -181,6 +194,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("pretraining_output"))
+    parser.add_argument("--start", help="a forecaster, by name or folder, whose weights are taken where they fit")
     parser.add_argument("--export", type=Path, help="write the weights to this folder")
     parser.add_argument("--quick", action="store_true")
     return parser.parse_args()

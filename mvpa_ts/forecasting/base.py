@@ -19,12 +19,21 @@ from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.forecasting.patches import location_scale
-from mvpa_ts.forecasting.simple_forecasts import NAMES, PERIODS, errors_so_far, filled, likely_periods, simple_forecasts
+from mvpa_ts.forecasting import trend_forecasts
+from mvpa_ts.forecasting.simple_forecasts import (
+    NAMES,
+    PERIODS,
+    errors_so_far,
+    filled,
+    likely_periods,
+    seasons_of_panel,
+    simple_forecasts,
+)
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Quantiles that the network gives."""
-ORIGINS = (8, 64)
-"""Steps before the end from which the simple forecasts are tried on the history."""
+ORIGINS = {1: (8, 64), 2: (4, 8, 12, 24, 48, 96)}
+"""Steps before the end from which the simple forecasts are tried on the history, by the network's generation."""
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
 
@@ -45,6 +54,8 @@ class BaseConfig:
     max_channels : int
         Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
     dropout : float
+    generation : int
+        Simple forecasts that it reads: 1 for the first network's, without trends under a season; 2 for all.
     """
 
     lookback: int = 512
@@ -57,10 +68,13 @@ class BaseConfig:
     num_layers: int = 3
     max_channels: int = 32
     dropout: float = 0.0
+    generation: int = 2
 
     def __post_init__(self) -> None:
         keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
-                   "num_layers", "max_channels")  # fmt: skip
+                   "num_layers", "max_channels", "generation")  # fmt: skip
+        if self.generation not in (1, 2):
+            raise ValueError(f"generation must be 1 or 2, got {self.generation}")
         keep_shares(self, "dropout")
         for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
             if getattr(self, name) % getattr(self, of):
@@ -88,10 +102,13 @@ class BaseForecaster(nn.Module):
     def __init__(self, config: BaseConfig) -> None:
         super().__init__()
         self.config = config
-        D, P, K = config.dim, config.patch_length, len(NAMES)
+        D, P, K = config.dim, config.patch_length, self.num_simple
+        # An earlier origin needs as much history before it as after it.
+        self.origins = tuple(back for back in ORIGINS[config.generation] if 2 * back <= config.lookback)
         self.history_tokens = config.lookback // P
         self.horizon_tokens = config.horizon // P
-        features = len(ORIGINS) * (K + 1) + K + 2 * PERIODS + 2
+        parts = 1 if config.generation == 1 else 3
+        features = len(self.origins) * (K + 1) + parts * K + 2 * PERIODS + config.generation + 1
         self.embed_history = nn.Linear(2 * P, D)
         self.embed_simple = nn.Linear(K * P, D, bias=False)
         self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
@@ -120,6 +137,11 @@ class BaseForecaster(nn.Module):
         steps = torch.diff(scores).expm1().log()  # softplus gives the distances of a normal distribution
         with torch.no_grad():
             self.spread.bias.copy_(steps.repeat(P))
+
+    @property
+    def num_simple(self) -> int:
+        """Number of simple forecasts that are weighed."""
+        return len(NAMES) + (len(trend_forecasts.NAMES) if self.config.generation == 2 else 0)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, ordered: bool = False) -> Tensor:
         """Forecast `horizon` steps.
@@ -156,9 +178,11 @@ class BaseForecaster(nn.Module):
         location, scale = location_scale(x, mask)
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
 
-        simple, relative, features, unit = self._simple(
-            rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l")
-        )
+        reading = self._simple if config.generation == 1 else self._all_simple
+        with torch.no_grad():
+            simple, relative, features, unit = reading(
+                rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l"), C
+            )
         P = config.patch_length
         values = torch.cat(
             [
@@ -178,9 +202,9 @@ class BaseForecaster(nn.Module):
                 module.components = ("content", "time", "channel") if ordered else ("content", "time")
         out = self.stack(torch.cat([history + about, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
 
-        K, Q = len(NAMES), len(LEVELS)
+        K, Q = self.num_simple, len(LEVELS)
         logits = rearrange(self.weights(out), "b t c (s k) -> (b c) k (t s)", k=K)
-        logits = logits - self.error_weight * relative[:, :, None]
+        logits = logits - self.error_weight * relative
         share = logits.softmax(1).repeat_interleave(config.chunk_length, dim=2)
         middle = (share * simple).sum(1)
         middle = middle + unit * rearrange(self.correction(out), "b t c p -> (b c) (t p)")
@@ -192,14 +216,14 @@ class BaseForecaster(nn.Module):
         forecast = rearrange(forecast, "(b c) h q -> b h c q", c=C)
         return forecast * scale[..., None] + location[..., None]
 
-    def _simple(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Simple forecasts [N, K, h], log errors beside the best [N, K], features [N, F], a usual error [N, 1]."""
+    def _simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Simple forecasts [N, K, h], log errors beside the best [N, K, 1], features [N, F], a usual error [N, 1]."""
         config = self.config
         values, first = filled(x, mask)
         periods, strength = likely_periods(values, first)
         simple = simple_forecasts(values, first, periods, config.horizon).clamp(-20.0, 20.0)
         logs, known, units = [], [], []
-        for steps in ORIGINS:
+        for steps in self.origins:
             errors = errors_so_far(values, first, periods, steps) + 1e-3
             logs.append(errors.log())
             known.append((~errors[:, :1].isnan()).to(x.dtype))
@@ -209,4 +233,50 @@ class BaseForecaster(nn.Module):
         relative = relative.nan_to_num(0.0)
         observed = mask.to(x.dtype).mean(1, keepdim=True)
         features = [*logs, *known, relative, strength, (periods + 1.0).log() / 3.0, unit.log(), observed]
-        return simple, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit
+        return simple, relative[..., None], torch.cat(features, dim=1).nan_to_num(0.0), unit
+
+    def _all_simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `_simple`, of both families of forecasts; errors by how far ahead, [N, K, chunks of the horizon]."""
+        config, origins = self.config, self.origins
+        L, h = x.shape[1], config.horizon
+        values, first = filled(x, mask)
+        periods, strength = seasons_of_panel(values, first, channels)
+        # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
+        backs = torch.tensor((0, *origins), device=x.device)
+        earlier = torch.stack([F.pad(values, (back, 0), value=0.0)[:, :L] for back in (0, *origins)])
+        begin = (first + backs[:, None]).clamp(max=L - 1)
+        within = torch.minimum(periods, ((L - begin) // 2).clamp(min=1)[..., None])
+        every = self._forecasts(earlier.flatten(0, 1), begin.flatten(), within.flatten(0, 1)).unflatten(
+            0, (len(backs), -1)
+        )
+        truth = torch.stack(
+            [F.pad(values[:, L - back :][:, :h], (0, max(0, h - back)), value=torch.nan) for back in origins]
+        )
+        errors = (every[1:] - truth[:, :, None]).abs()  # [O, N, K, h]
+        enough = L - first >= 2 * backs[1:, None] + 4
+        errors = errors.masked_fill(~enough[..., None, None], torch.nan)
+        of_chunk = rearrange(errors, "o n k (s p) -> o n k s p", p=config.chunk_length).nanmean(4)
+        pooled = of_chunk.nanmean(0)  # [N, K, s]
+        overall = errors.nanmean(3)  # [O, N, K]
+        total = overall.nanmean(0)[..., None]
+        pooled = 0.5 * (total + torch.where(pooled.isnan(), total, pooled))
+        best = pooled.amin(1, keepdim=True)
+        relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
+        unit = best.mean(2).nan_to_num(0.5).clamp(0.02, 2.0)
+        observed = mask.to(x.dtype).mean(1, keepdim=True)
+        features = [
+            rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
+            enough.mT.to(x.dtype),
+            *(relative[..., place] for place in (0, relative.shape[2] // 2, -1)),
+            strength,
+            (periods + 1.0).log() / 3.0,
+            unit.log(),
+            observed,
+            (observed + 1e-3).log(),
+        ]
+        return every[0], relative, torch.cat(features, dim=1).nan_to_num(0.0), unit
+
+    def _forecasts(self, values: Tensor, first: Tensor, periods: Tensor) -> Tensor:
+        families = (simple_forecasts, trend_forecasts.trend_forecasts)
+        h = self.config.horizon
+        return torch.cat([family(values, first, periods, h) for family in families], 1).clamp(-20.0, 20.0)

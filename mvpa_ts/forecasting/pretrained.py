@@ -78,7 +78,8 @@ def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> No
 
 
 def _read(folder: Path) -> BaseForecaster:
-    fields: dict[str, Any] = read_config(folder / _CONFIG)
+    # Folders written before there was a second generation do not name the first.
+    fields: dict[str, Any] = {"generation": 1} | read_config(folder / _CONFIG)
     try:
         config = BaseConfig(**fields)
     except TypeError as error:

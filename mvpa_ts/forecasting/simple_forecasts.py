@@ -77,6 +77,45 @@ def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(strength > 0.05, periods, 1), torch.where(strength > 0.05, strength, 0.0)
 
 
+def seasons_of_panel(x: Tensor, first: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one is that of the whole panel.
+
+    Slow curves lift the autocorrelation at all lags, where a ripple is no season. What counts is the height of a peak
+    over the lowest value before it. The first two seasons are those of the series; the last is that of the mean over
+    the `channels` series of its panel, which are neighbours in `x`.
+    """
+    correlation = autocorrelation(x, first)
+    L = x.shape[1]
+    count = (L - first)[:, None]
+    own = _rise(correlation, count)
+    panel = correlation.clamp(-1.5, 1.5).unflatten(0, (-1, channels)).mean(1)
+    common = _rise(panel, count.view(-1, channels).amax(1, keepdim=True)).repeat_interleave(channels, 0)
+    found = [_shortest(own)]
+    lag = torch.arange(L, device=x.device)
+    near = (lag - found[0]).abs() <= 1 + 0.15 * found[0]
+    found += [torch.where(near, -1.0, own).argmax(1, keepdim=True), _shortest(common)]
+    periods = torch.cat(found, 1)
+    strength = torch.cat([height.gather(1, period) for height, period in zip((own, own, common), found, strict=True)], 1)
+    return torch.where(strength > 0.1, periods, 1), torch.where(strength > 0.1, strength, 0.0)
+
+
+def _rise(correlation: Tensor, count: Tensor) -> Tensor:
+    """Height of each peak over the lowest value before it, −1 elsewhere; lags with few pairs count less, [N, L]."""
+    lag = torch.arange(correlation.shape[1], device=correlation.device)
+    inner = correlation[:, 1:-1]
+    peak = torch.zeros_like(correlation, dtype=torch.bool)
+    peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
+    peak &= (lag >= 2) & (1.6 * lag <= count)
+    rise = (correlation - correlation.cummin(1).values) * (2.0 * (1.0 - lag / count.clamp(min=1))).clamp(0.0, 1.0)
+    return torch.where(peak, rise, -1.0)
+
+
+def _shortest(height: Tensor) -> Tensor:
+    """The first lag nearly as high as the highest, [N, 1]: multiples of a season peak as high as the season itself."""
+    high = (height > 0) & (height >= 0.85 * height.amax(1, keepdim=True))
+    return torch.where(high.any(1), high.to(torch.uint8).argmax(1), 1)[:, None]
+
+
 def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> Tensor:
     """All forecasts of series without gaps.
 
@@ -100,15 +139,15 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
     last, level = x[:, -1:], (x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
     start = x.gather(1, first[:, None])
     slope = (last - start) / (L - 1 - first[:, None]).clamp(min=1)
-    flat = [last, level, *(_smoothed(x, real, share) for share in (0.05, 0.2, 0.5))]
+    flat = [last, level, *(smoothed(x, real, share) for share in (0.05, 0.2, 0.5))]
     forecasts = [value.expand(N, horizon) for value in flat]
     forecasts.append(last + slope * ahead)
     damped = torch.cumsum(_DAMPING ** ahead.to(x.dtype), 0)
-    forecasts.append(flat[3] + _slope(x, real * (step >= L - _TREND_STEPS)) * damped)
+    forecasts.append(flat[3] + local_slope(x, real * (step >= L - _TREND_STEPS)) * damped)
     for period in periods.unbind(1):
-        shape = _season(x, first, period[:, None], horizon)  # [N, L + h]
+        shape = season_shape(x, first, period[:, None], horizon)  # [N, L + h]
         rest, season = x - shape[:, :L], shape[:, L:]
-        slow, quick = _smoothed(rest, real, 0.05), _smoothed(rest, real, 0.3)
+        slow, quick = smoothed(rest, real, 0.05), smoothed(rest, real, 0.3)
         of_cycle = real * (step >= L - period[:, None])
         recent = (rest * of_cycle).sum(1, keepdim=True) / of_cycle.sum(1, keepdim=True).clamp(min=1)
         apart = (rest - (rest * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)) * real
@@ -139,14 +178,14 @@ def errors_so_far(x: Tensor, first: Tensor, periods: Tensor, steps: int) -> Tens
     return errors.masked_fill(((L - first) < 2 * steps)[:, None], torch.nan)
 
 
-def _smoothed(x: Tensor, real: Tensor, share: float) -> Tensor:
+def smoothed(x: Tensor, real: Tensor, share: float) -> Tensor:
     """Mean with weights that fall by `share` a step into the past, [N, 1]: simple exponential smoothing."""
     back = torch.arange(x.shape[1] - 1, -1, -1, device=x.device, dtype=x.dtype)
     weight = real * (1.0 - share) ** back
     return (weight * x).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
 
 
-def _slope(x: Tensor, weight: Tensor) -> Tensor:
+def local_slope(x: Tensor, weight: Tensor) -> Tensor:
     """Slope of the straight line through the steps that have a weight, [N, 1]."""
     total = weight.sum(1, keepdim=True).clamp(min=1.0)
     time = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
@@ -154,7 +193,7 @@ def _slope(x: Tensor, weight: Tensor) -> Tensor:
     return (time * x).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1e-9)
 
 
-def _season(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tensor:
+def season_shape(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tensor:
     """Shape of a season around zero, from the last cycles, at every step of history and horizon, [N, L + h]."""
     L = x.shape[1]
     place = L - period + (torch.arange(-L, horizon, device=x.device) % period)

@@ -13,8 +13,17 @@ from torch import Tensor
 USUAL_SEASONS = (4, 5, 7, 12, 24, 30, 48, 52, 60, 96, 144, 168, 288)
 
 
-def made_up_panels(number: int, channels: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, bool]:
+def made_up_panels(
+    number: int, channels: int, length: int, generator: torch.Generator, visible: Tensor | None = None
+) -> tuple[Tensor, Tensor, bool]:
     """A batch of panels.
+
+    Parameters
+    ----------
+    number, channels, length : int
+    generator : torch.Generator
+    visible : Tensor, shape (number,), optional
+        Steps at the end of each panel that will be seen or forecast: trends and regimes take place within them.
 
     Returns
     -------
@@ -26,7 +35,8 @@ def made_up_panels(number: int, channels: int, length: int, generator: torch.Gen
     """
     ordered = channels > 2 and _chance(0.25, generator)
     shared = channels > 1 and (ordered or _chance(0.6, generator))
-    own = _series(number * channels, length, generator).view(number, channels, length)
+    seen = torch.full((number,), float(length)) if visible is None else visible
+    own = _series(seen.repeat_interleave(channels)[:, None], length, generator).view(number, channels, length)
     if shared:
         own = _wave(own, generator) if ordered else _mixture(own, generator)
     x = own.flatten(0, 1)
@@ -39,43 +49,37 @@ def made_up_panels(number: int, channels: int, length: int, generator: torch.Gen
     return x.view(shape).mT.contiguous(), mask.view(shape).mT.contiguous(), ordered
 
 
-def _series(N: int, L: int, generator: torch.Generator) -> Tensor:
+def _series(visible: Tensor, L: int, generator: torch.Generator) -> Tensor:
     """Sums of a trend, up to two seasons and noise, each of many kinds, [N, L]."""
+    N = len(visible)
     time = torch.arange(L, dtype=torch.float32)
+    share = 1.0 + (time - L) / visible  # 0 … 1 within what will be seen
     x = torch.zeros(N, L)
     # Seasons: random harmonics of a random length, with slowly changing size.
     for order in range(2):
-        usual = torch.tensor(USUAL_SEASONS, dtype=torch.float32)[_integers(len(USUAL_SEASONS), (N,), generator)]
-        any_length = torch.exp(_uniform((N,), generator) * math.log(80.0)) * 4.0
-        period = torch.where(_uniform((N,), generator) < 0.65, usual, any_length)
-        harmonics = torch.arange(1, 7, dtype=torch.float32)
-        roughness = 0.5 + 2.0 * _uniform((N, 1), generator)
-        size = _normal((N, 6), generator) / harmonics**roughness
-        phase = 2 * math.pi * _uniform((N, 6), generator)
-        angle = 2 * math.pi * time[None, None] * harmonics[:, None] / period[:, None, None] + phase[..., None]
-        season = (size[..., None] * torch.sin(angle)).sum(1)
+        period = _season_lengths(visible[:, 0], generator)
+        season = _season(period, L, generator)
         sharp = (_uniform((N, 1), generator) < 0.15).float()  # a few hours of traffic, a day of sales
         season = season * (1 - sharp) + sharp * torch.exp(2.0 * season.clamp(-3, 2)) / 4.0
-        change = 1.0 + 0.4 * (_uniform((N, 1), generator) < 0.4).float() * _smooth(N, L, generator)
+        change = 1.0 + 0.4 * (_uniform((N, 1), generator) < 0.4).float() * _smooth(share, generator)
         present = (_uniform((N, 1), generator) < (0.75, 0.25)[order]).float()
         x = x + present * season * change
-    # Trends: straight, bent, or a smooth curve.
-    steep = _normal((N, 1), generator) * (_uniform((N, 1), generator) < 0.4).float() * 2.0
-    bend = _integers(L, (N, 1), generator).float()
-    x = (
-        x
-        + steep * (time / L)
-        + (_uniform((N, 1), generator) < 0.15).float()
-        * _normal((N, 1), generator)
-        * 3.0
-        * ((time - bend).clamp(min=0.0) / L)
-    )
-    x = x + (_uniform((N, 1), generator) < 0.3).float() * _smooth(N, L, generator) * 1.5
-    # Noise: white, with memory, or a walk; its size may change.
+    # Trends: straight, bent, a smooth curve, or a slope that walks.
+    steep = _normal((N, 1), generator) * (_uniform((N, 1), generator) < 0.45).float() * 2.0
+    bend = _uniform((N, 1), generator)
+    bent = (_uniform((N, 1), generator) < 0.15).float() * _normal((N, 1), generator) * 3.0
+    x = x + steep * share + bent * (share - bend).clamp(min=0.0)
+    x = x + (_uniform((N, 1), generator) < 0.2).float() * _smooth(share, generator) * 1.5
+    x = x + (_uniform((N, 1), generator) < 0.2).float() * _smooth(share, generator, walking=True)
+    walking = torch.cumsum(_remembered(_normal((N, L), generator), 0.9 + 0.1 * _uniform((N, 1), generator)), 1)
+    inside = (share >= 0).float()
+    size = (walking.square() * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
+    x = x + (_uniform((N, 1), generator) < 0.12).float() * 2.0 * walking / size.sqrt().clamp(min=1e-3)
+    # Noise: white, with memory, a walk, or cycles that lose their beat; its size may change.
     white = _normal((N, L), generator)
     heavy = (_uniform((N, 1), generator) < 0.15).float()
     white = white * (1 + heavy * (_normal((N, L), generator).abs() * 1.5 - 0.8))
-    volatility = torch.exp((_uniform((N, 1), generator) < 0.25).float() * _smooth(N, L, generator))
+    volatility = torch.exp((_uniform((N, 1), generator) < 0.25).float() * _smooth(share, generator))
     memory = torch.where(
         _uniform((N, 1), generator) < 0.5, _uniform((N, 1), generator), 0.9 + 0.1 * _uniform((N, 1), generator)
     )
@@ -83,15 +87,91 @@ def _series(N: int, L: int, generator: torch.Generator) -> Tensor:
     coloured = _remembered(white, memory)
     walk = torch.cumsum(white, 1)
     walk = walk / walk.std(1, keepdim=True).clamp(min=1e-3)
-    noise = torch.where(kind < 0.35, white, torch.where(kind < 0.75, coloured, 2.0 * walk))
-    level = torch.exp(_uniform((N, 1), generator) * 4.0 - 3.0)
-    only = _uniform((N, 1), generator) < 0.12  # nothing but noise or a walk: the last value, or the mean
+    cycles = _cycles(white, generator)
+    noise = torch.where(
+        kind < 0.32, white, torch.where(kind < 0.65, coloured, torch.where(kind < 0.88, 2.0 * walk, cycles))
+    )
+    level = torch.exp(_uniform((N, 1), generator) * 4.5 - 3.5)
+    only = _uniform((N, 1), generator) < 0.14  # nothing but noise or a walk: the last value, or the mean
     x = torch.where(only, noise, x + level * volatility * noise)
-    # Regimes: a step of the level, or of the season's size.
-    at = _integers(L, (N, 1), generator).float()
-    x = x + (_uniform((N, 1), generator) < 0.12).float() * (time >= at) * 2.0 * _normal((N, 1), generator)
-    growing = _uniform((N, 1), generator) < 0.15  # seasons that grow with the level
-    return torch.where(growing, torch.exp(0.5 * x.clamp(-4, 6)), x)
+    # Regimes: a step of the level.
+    at = _uniform((N, 1), generator)
+    x = x + (_uniform((N, 1), generator) < 0.12).float() * (share >= at) * 2.0 * _normal((N, 1), generator)
+    growing = _uniform((N, 1), generator) < 0.22  # seasons that grow with the level
+    rate = 0.15 + 0.5 * _uniform((N, 1), generator)
+    x = torch.where(growing, torch.exp(rate * x.clamp(-4, 6)), x)
+    kind = _uniform((N, 1), generator)
+    period = _season_lengths(visible[:, 0], generator)
+    x = torch.where(kind < 0.05, _days_with_nights(period, L, generator), x)
+    return torch.where(kind > 0.95, _rush_hours(period, L, generator), x)
+
+
+def _season_lengths(visible: Tensor, generator: torch.Generator) -> Tensor:
+    """Steps of a season for each series, [N]; most fit twice into what is seen."""
+    N = len(visible)
+    usual = torch.tensor(USUAL_SEASONS, dtype=torch.float32)[_integers(len(USUAL_SEASONS), (N,), generator)]
+    any_length = torch.exp(_uniform((N,), generator) * math.log(80.0)) * 4.0
+    period = torch.where(_uniform((N,), generator) < 0.65, usual, any_length)
+    short = torch.tensor(USUAL_SEASONS[:4], dtype=torch.float32)[_integers(4, (N,), generator)]
+    return torch.where((period > visible / 2) & (_uniform((N,), generator) < 0.75), short, period)
+
+
+def _season(period: Tensor, L: int, generator: torch.Generator) -> Tensor:
+    """Seasons of six random harmonics, [N, L]."""
+    N = len(period)
+    harmonics = torch.arange(1, 7, dtype=torch.float32)
+    size = _normal((N, 6), generator) / harmonics ** (0.5 + 2.0 * _uniform((N, 1), generator))
+    phase = 2 * math.pi * _uniform((N, 6), generator)
+    time = torch.arange(L, dtype=torch.float32)
+    angle = 2 * math.pi * time * harmonics[:, None] / period[:, None, None] + phase[..., None]
+    return (size[..., None] * torch.sin(angle)).sum(1)
+
+
+def _cycles(white: Tensor, generator: torch.Generator) -> Tensor:
+    """Noise that swings: animals and their prey, business, the sun; unit variance, [N, L]."""
+    N, L = white.shape
+    period = torch.exp(math.log(3.0) + math.log(20.0) * _uniform((N, 1), generator))
+    fading = 1.0 - 0.15 * _uniform((N, 1), generator) ** 2 - 0.005
+    time = torch.arange(L, dtype=torch.float32)
+    response = fading**time * torch.sin(2 * math.pi * (time + 1) / period)
+    product = torch.fft.rfft(response, n=2 * L) * torch.fft.rfft(white, n=2 * L)
+    x = torch.fft.irfft(product, n=2 * L)[:, :L]
+    return x / x.std(1, keepdim=True).clamp(min=1e-3)
+
+
+def _of_each_cycle(period: Tensor, phase: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Where in its cycle each step lies, 0 … 1, and the value of its cycle, both [N, L]; values [N, L] by cycle."""
+    position = torch.arange(values.shape[1], dtype=torch.float32) / period[:, None] + phase
+    return position % 1.0, values.gather(1, position.long().clamp(max=values.shape[1] - 1))
+
+
+def _days_with_nights(period: Tensor, L: int, generator: torch.Generator) -> Tensor:
+    """Zero at night, and days that differ in height: solar power, visits, [N, L]."""
+    N = len(period)
+    memory = 0.8 * _uniform((N, 1), generator)
+    cloudy = 0.8 * _uniform((N, 1), generator)
+    heights = 1.0 - cloudy * torch.sigmoid(1.5 * _remembered(_normal((N, L), generator), memory))
+    place, height = _of_each_cycle(period, _uniform((N, 1), generator), heights)
+    night = 0.9 * _uniform((N, 1), generator) - 0.3
+    day = (torch.sin(2 * math.pi * place) - night).clamp(min=0.0)
+    ripple = 1.0 + 0.4 * _uniform((N, 1), generator) * _remembered(_normal((N, L), generator), 0.7 * memory + 0.2)
+    return 3.0 * day * height * ripple.clamp(0.0, 2.0)
+
+
+def _rush_hours(period: Tensor, L: int, generator: torch.Generator) -> Tensor:
+    """A level with dips, or peaks, at the same hours, not as deep each day and missing on some, [N, L]."""
+    N = len(period)
+    x = 0.1 * torch.exp(_normal((N, 1), generator)) * _remembered(_normal((N, L), generator), _uniform((N, 1), generator))
+    phase = _uniform((N, 1), generator)
+    free = 2 * (_uniform((N, 1), generator) < 0.5).long()
+    for _ in range(2):
+        depths = torch.exp(0.7 * _uniform((N, 1), generator) * _normal((N, L), generator))
+        depths = depths * (torch.arange(L) % 7 >= free)
+        place, depth = _of_each_cycle(period, phase, depths)
+        width = 0.02 + 0.08 * _uniform((N, 1), generator)
+        hour = 0.1 + 0.8 * _uniform((N, 1), generator)
+        x = x - depth * torch.exp(-0.5 * ((place - hour) / width).square())
+    return 3.0 * x * torch.where(_uniform((N, 1), generator) < 0.5, 1.0, -1.0)
 
 
 def _mixture(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -152,10 +232,15 @@ def _gaps(x: Tensor, generator: torch.Generator) -> Tensor:
     return ~missing
 
 
-def _smooth(N: int, L: int, generator: torch.Generator) -> Tensor:
-    """Smooth curves of unit size, [N, L]."""
-    knots = _normal((N, 1, 6), generator)
-    return torch.nn.functional.interpolate(knots, size=L, mode="linear", align_corners=True)[:, 0]
+def _smooth(share: Tensor, generator: torch.Generator, *, walking: bool = False) -> Tensor:
+    """Curves through six random points, or points of a walk, over shares 0 … 1 of what is seen, [N, L]."""
+    knots = _normal((len(share), 6), generator)
+    if walking:
+        knots = torch.cumsum(knots, 1)
+    place = 5.0 * share.clamp(0.0, 1.0)
+    left = place.long().clamp(max=4)
+    low, high = knots.gather(1, left), knots.gather(1, left + 1)
+    return low + (place - left) * (high - low)
 
 
 def _remembered(white: Tensor, memory: Tensor) -> Tensor:
