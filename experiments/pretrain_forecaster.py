@@ -1,7 +1,7 @@
 """Pretrain the base forecaster on made-up series alone, in pieces: start the same command again and it goes on.
 
 The rate falls as a cosine over `--steps`; a killed run goes on from its last checkpoint, on the same panels. Every
-thousand steps the network forecasts made-up panels of another seed. No real series is read.
+500 steps the network forecasts made-up panels of another seed. No real series is read.
 
 Examples
 --------
@@ -48,6 +48,7 @@ def main() -> None:
     """Train until the time or the steps are over."""
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
+    torch.set_flush_denormal(True)
     if arguments.quick:
         arguments.steps, arguments.series, arguments.folder = 3, 8, Path(tempfile.mkdtemp())
     torch.manual_seed(arguments.seed)
@@ -82,14 +83,14 @@ def main() -> None:
         optimizer.step()
         step += 1
         mean_loss = loss.item() if math.isnan(mean_loss) else 0.99 * mean_loss + 0.01 * loss.item()
-        if step % 1000 == 0 or step == arguments.steps:
-            report = validate(network, 2 if arguments.quick else 24)
+        if step % 500 == 0 or step == arguments.steps:
+            report = validate(network, 2 if arguments.quick else 16)
             minutes = (time.perf_counter() - begun) / 60
             print(
                 json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
                 flush=True,
             )
-        if step % 500 == 0 or step == arguments.steps:
+        if step % 200 == 0 or step == arguments.steps:
             save(checkpoint, network, optimizer, step)
     save(checkpoint, network, optimizer, step)
 
@@ -112,10 +113,12 @@ def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
     number = max(1, series // channels)
-    # Half of the panels are short, down to 16 steps.
-    short = torch.rand(number, generator=generator) < 0.5
-    length = torch.exp(torch.rand(number, generator=generator) * math.log(config.lookback / 16)) * 16
-    length = torch.where(short, length, float(config.lookback))
+    # The panels of half of the batches are short, down to 16 steps, and about as long as each other: that is quicker.
+    length = torch.full((number,), float(config.lookback))
+    if torch.rand((), generator=generator) < 0.5:
+        longest = math.log(config.lookback / 16) * torch.rand((), generator=generator)
+        length = 16.0 * torch.exp(longest) * (0.7 + 0.3 * torch.rand(number, generator=generator))
+        length = length.clamp(min=16.0)
     total = config.lookback + config.horizon
     values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon)
     seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -60,6 +61,16 @@ class Pretraining:
         if X is not None:
             raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
         return super().pretrain(y, fh=fh)  # type: ignore[misc]
+
+    def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
+        """Fit to `y`, as sktime's forecasters do; warns where `X` comes with `pretrained`, which does not read it."""
+        if X is not None and self.pretrained is not None:
+            warnings.warn(
+                f"X is not used with pretrained={str(self.pretrained)!r}, which forecasts from y alone; to use X, leave "
+                "pretrained away and train",
+                stacklevel=2,
+            )
+        return super().fit(y, X=X, fh=fh)  # type: ignore[misc]
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:

@@ -9,6 +9,7 @@ around it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from einops import rearrange
@@ -81,6 +82,45 @@ class BaseConfig:
                 raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+
+
+class Reading(NamedTuple):
+    """What a forecast takes from histories, by window and series, without any weight.
+
+    Attributes
+    ----------
+    values : Tensor, shape (B, T, C, 2 P)
+        Patches of the standardised history and of its mask.
+    real : bool Tensor, shape (B, T, C)
+        Whether a patch has an observed step.
+    simple : Tensor, shape (B, C, K, h)
+        Simple forecasts.
+    relative : Tensor, shape (B, C, K, chunks or 1)
+        Log of their errors so far over the least.
+    features : Tensor, shape (B, C, F)
+    unit : Tensor, shape (B, C, 1)
+        A usual error.
+    location, scale : Tensor, shape (B, C)
+        Of the history.
+    """
+
+    values: Tensor
+    real: Tensor
+    simple: Tensor
+    relative: Tensor
+    features: Tensor
+    unit: Tensor
+    location: Tensor
+    scale: Tensor
+
+    def of(self, windows: Tensor) -> Reading:
+        """Some of the windows, by their number."""
+        return Reading(*(part[windows] for part in self))
+
+    def upside_down(self) -> Reading:
+        """What would have been read had all values the other sign."""
+        values, mask = self.values.chunk(2, dim=3)
+        return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
 
 
 class BaseForecaster(nn.Module):
@@ -161,7 +201,6 @@ class BaseForecaster(nn.Module):
         Tensor, shape (B, h, C, Q)
             Quantiles `LEVELS`, in the units of x.
         """
-        config = self.config
         if x.ndim != 3:
             raise ValueError(f"x must be [B, L, C], got shape {tuple(x.shape)}")
         if mask is None:
@@ -170,51 +209,62 @@ class BaseForecaster(nn.Module):
             raise ValueError(
                 f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
             )
+        reading = self.read(x, mask)
+        forecast = self.forecast(reading, ordered=ordered)
+        if self.training or self.config.generation == 1:
+            return forecast
+        # Series upside down are forecast upside down: the mean of both is a little better.
+        return 0.5 * (forecast - self.forecast(reading.upside_down(), ordered=ordered).flip(3))
+
+    @torch.no_grad()
+    def read(self, x: Tensor, mask: Tensor) -> Reading:
+        """All that the forecast takes from the histories and that no weight changes; arguments as of `forward`."""
+        config = self.config
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         padding = config.lookback - x.shape[1]
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))
-        B, _, C = x.shape
+        C, P = x.shape[2], config.patch_length
         location, scale = location_scale(x, mask)
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
-
-        reading = self._simple if config.generation == 1 else self._all_simple
-        with torch.no_grad():
-            simple, relative, features, unit = reading(
-                rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l"), C
-            )
-        P = config.patch_length
-        values = torch.cat(
-            [
-                rearrange(x.asinh(), "b (t p) c -> b t c p", p=P),
-                rearrange(mask.to(x.dtype), "b (t p) c -> b t c p", p=P),
-            ],
-            dim=3,
+        of_forecasts = self._simple if config.generation == 1 else self._all_simple
+        simple, relative, features, unit = (
+            rearrange(part, "(b c) ... -> b c ...", c=C)
+            for part in of_forecasts(rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l"), C)
         )
-        history = self.embed_history(values)
-        patches = rearrange(simple.asinh(), "(b c) k (t p) -> b t c (k p)", c=C, p=P)
-        about = rearrange(self.embed_features(features), "(b c) d -> b 1 c d", c=C)
-        horizon = self.embed_simple(patches) + about + self.place[:, None]
+        values = torch.cat(
+            [rearrange(part, "b (t p) c -> b t c p", p=P) for part in (x.asinh(), mask.to(x.dtype))], dim=3
+        )
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
-        real = torch.cat([real, real.new_ones(B, self.horizon_tokens, C)], dim=1)
+        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0])
+
+    def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
+        """Quantiles [B, h, C, Q] from what `read` gave."""
+        config = self.config
+        P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
+        simple, unit, real = reading.simple, reading.unit, reading.real
+        patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
+        about = self.embed_features(reading.features)[:, None]
+        history = self.embed_history(reading.values) + about
+        horizon = self.embed_simple(patches) + about + self.place[:, None]
+        real = torch.cat([real, real.new_ones(len(real), self.horizon_tokens, real.shape[2])], dim=1)
         for module in self.stack.modules():
             if isinstance(module, MVPAttention):
                 module.components = ("content", "time", "channel") if ordered else ("content", "time")
-        out = self.stack(torch.cat([history + about, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
+        out = self.stack(torch.cat([history, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
 
-        K, Q = self.num_simple, len(LEVELS)
-        logits = rearrange(self.weights(out), "b t c (s k) -> (b c) k (t s)", k=K)
-        logits = logits - self.error_weight * relative
-        share = logits.softmax(1).repeat_interleave(config.chunk_length, dim=2)
-        middle = (share * simple).sum(1)
-        middle = middle + unit * rearrange(self.correction(out), "b t c p -> (b c) (t p)")
-        steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> (b c) (t p) q", q=Q - 1))
+        logits = rearrange(self.weights(out), "b t c (s k) -> b c k (t s)", k=K)
+        share = (logits - self.error_weight * reading.relative).softmax(2)
+        middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
+        middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
+        steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
         half = Q // 2
-        above = steps[..., half:].cumsum(2)
-        below = -steps[..., :half].flip(2).cumsum(2).flip(2)
-        forecast = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=2)
-        forecast = rearrange(forecast, "(b c) h q -> b h c q", c=C)
-        return forecast * scale[..., None] + location[..., None]
+        above = steps[..., half:].cumsum(3)
+        below = -steps[..., :half].flip(3).cumsum(3).flip(3)
+        quantiles = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=3)
+        return rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None] + reading.location[
+            :, None, :, None
+        ]
 
     def _simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Simple forecasts [N, K, h], log errors beside the best [N, K, 1], features [N, F], a usual error [N, 1]."""
@@ -238,6 +288,10 @@ class BaseForecaster(nn.Module):
     def _all_simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `_simple`, of both families of forecasts; errors by how far ahead, [N, K, chunks of the horizon]."""
         config, origins = self.config, self.origins
+        observed = mask.to(x.dtype).mean(1, keepdim=True)
+        # Short histories: what lies before all of them costs time and says nothing.
+        begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(origins)))
+        x, mask = x[:, begin:], mask[:, begin:]
         L, h = x.shape[1], config.horizon
         values, first = filled(x, mask)
         periods, strength = seasons_of_panel(values, first, channels)
@@ -263,7 +317,6 @@ class BaseForecaster(nn.Module):
         best = pooled.amin(1, keepdim=True)
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
         unit = best.mean(2).nan_to_num(0.5).clamp(0.02, 2.0)
-        observed = mask.to(x.dtype).mean(1, keepdim=True)
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),

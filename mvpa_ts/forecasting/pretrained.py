@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, BaseConfig, BaseForecaster, Reading
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.weights import load_strictly, read_weights
 
@@ -23,6 +24,7 @@ NAMES = ("base",)
 """Names of the forecasters that the package holds."""
 PATHS = 16
 """Paths drawn where the horizon is longer than the network's own."""
+_MOST_READ = 2048  # windows times series that fine-tuning keeps in memory: 20 kB each
 _CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
 
 
@@ -125,12 +127,19 @@ def forecast_quantiles(
     ------
     ValueError
         `x` holds an infinite value.
+
+    Warns
+    -----
+    UserWarning
+        A series has fewer than 16 observed steps.
     """
     if mask is None:
         mask = ~x.isnan()
         x = x.masked_fill(~mask, 0.0)
         if x.isinf().any():
             raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
+    if not getattr(network, "training", False):
+        _warn_of_short_series(mask)
     blocks = [network(x, mask, ordered=ordered)]
     B, _, C = x.shape
     if horizon > network.config.horizon:
@@ -198,13 +207,22 @@ def finetuned(
     levels = torch.tensor(LEVELS)
     optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0)
     network.train()
-    for step in range(steps):
-        ends = torch.randint(earliest, latest + 1, (batch_size,), generator=generator) + config.lookback
-        past = ends[:, None] + torch.arange(-config.lookback, 0)
-        ahead = ends[:, None] + torch.arange(horizon)
+    draws = [torch.randint(earliest, latest + 1, (batch_size,), generator=generator) for _ in range(steps)]
+    # No weight changes what a window reads: on a short panel each window is read once.
+    windows = torch.cat(draws).unique() if draws else torch.empty(0, dtype=torch.long)
+    once = len(windows) * values.shape[1] <= _MOST_READ
+
+    def read(ends: Tensor) -> Reading:
+        past = ends[:, None] + torch.arange(config.lookback)
+        return network.read(padded[past], mask[past])
+
+    known = read(windows) if once and len(windows) else None
+    for step, ends in enumerate(draws):
+        ahead = config.lookback + ends[:, None] + torch.arange(horizon)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * (1.0 - step / steps)
-        forecast = network(padded[past], mask[past])[:, :horizon]
+        reading = read(ends) if known is None else known.of(torch.searchsorted(windows, ends))
+        forecast = network.forecast(reading)[:, :horizon]
         losses = pinball_loss(forecast / unit[:, None], padded[ahead] / unit, levels)
         loss = (losses * mask[ahead][..., None]).sum() / mask[ahead].sum().clamp(min=1)
         if not torch.isfinite(loss):
@@ -214,6 +232,17 @@ def finetuned(
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
     return network.eval()
+
+
+def _warn_of_short_series(mask: Tensor) -> None:
+    observed = mask.sum(1)
+    if int(short := (observed < LEAST_STEPS).sum()):
+        warnings.warn(
+            f"{short} of {observed.numel()} series have fewer than {LEAST_STEPS} observed steps (the fewest: "
+            f"{observed.min()}), and the forecaster was trained on {LEAST_STEPS} and more: their forecasts are little "
+            "more than the last values",
+            stacklevel=3,
+        )
 
 
 def _at_level(quantiles: Tensor, level: Tensor) -> Tensor:

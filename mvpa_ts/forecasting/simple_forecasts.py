@@ -81,21 +81,26 @@ def seasons_of_panel(x: Tensor, first: Tensor, channels: int) -> tuple[Tensor, T
     """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one is that of the whole panel.
 
     Slow curves lift the autocorrelation at all lags, where a ripple is no season. What counts is the height of a peak
-    over the lowest value before it. The first two seasons are those of the series; the last is that of the mean over
-    the `channels` series of its panel, which are neighbours in `x`.
+    over the lowest value before it. The first season is that of the series, the second that of its changes from step to
+    step, which slow curves do not hide; or, where that is the same, the next of the series. The last is that of the
+    mean over the `channels` series of its panel, which are neighbours in `x`.
     """
     correlation = autocorrelation(x, first)
     L = x.shape[1]
     count = (L - first)[:, None]
     own = _rise(correlation, count)
+    changes = _rise(autocorrelation(torch.diff(x, dim=1, prepend=x[:, :1]), (first + 1).clamp(max=L - 1)), count)
     panel = correlation.clamp(-1.5, 1.5).unflatten(0, (-1, channels)).mean(1)
     common = _rise(panel, count.view(-1, channels).amax(1, keepdim=True)).repeat_interleave(channels, 0)
-    found = [_shortest(own)]
+    found, other = _shortest(own), _shortest(changes)
     lag = torch.arange(L, device=x.device)
-    near = (lag - found[0]).abs() <= 1 + 0.15 * found[0]
-    found += [torch.where(near, -1.0, own).argmax(1, keepdim=True), _shortest(common)]
-    periods = torch.cat(found, 1)
-    strength = torch.cat([height.gather(1, period) for height, period in zip((own, own, common), found, strict=True)], 1)
+    near = (lag - found).abs() <= 1 + 0.15 * found
+    same = near.gather(1, other) | (changes.gather(1, other) <= 0.1)
+    other = torch.where(same, torch.where(near, -1.0, own).argmax(1, keepdim=True), other)
+    height = torch.where(same, own, changes).gather(1, other)
+    shared = _shortest(common)
+    periods = torch.cat([found, other, shared], 1)
+    strength = torch.cat([own.gather(1, found), height, common.gather(1, shared)], 1)
     return torch.where(strength > 0.1, periods, 1), torch.where(strength > 0.1, strength, 0.0)
 
 
