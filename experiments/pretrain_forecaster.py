@@ -1,6 +1,6 @@
 """Pretrain the base forecaster on made-up series alone, in pieces: start the same command again and it goes on.
 
-The rate falls as a cosine over `--steps`; a killed run goes on from its last checkpoint, on the same panels. Every
+The rate falls as a cosine over `--steps`; a killed run goes on from its last checkpoint. Every
 500 steps the network forecasts made-up panels of another seed. No real series is read.
 
 Examples
@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 
 import torch
@@ -24,13 +26,15 @@ from harness.forecasting.synthetic import made_up_panels
 from torch import Tensor
 
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, Reading
 from mvpa_ts.forecasting.pretrained import load_base, save_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
 CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
 """Series of a panel; each batch has one of these numbers."""
 WARM_UP = 200
+REUSE, POOL = 3, 24
+"""Reading a batch costs as much as two steps on it: one step in three reads another, two take any of the last."""
 CARD = """# A forecaster that needs no training
 
 Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history, longer horizons by
@@ -52,6 +56,7 @@ def main() -> None:
     if arguments.quick:
         arguments.steps, arguments.series, arguments.folder = 3, 8, Path(tempfile.mkdtemp())
     torch.manual_seed(arguments.seed)
+    random.seed(arguments.seed)
     config = BaseConfig()
     network = BaseForecaster(config)
     optimizer = torch.optim.AdamW(network.parameters(), lr=arguments.learning_rate, weight_decay=0.01)
@@ -70,11 +75,16 @@ def main() -> None:
         print(f"{arguments.export}: the network after {step} steps")
         return
     begun, mean_loss = time.perf_counter(), math.nan
+    pool: deque[tuple[Tensor, Tensor, bool]] = deque(maxlen=POOL)
+    readings: deque[Reading] = deque(maxlen=POOL)
     while step < arguments.steps and time.perf_counter() - begun < 60 * arguments.minutes:
         for group in optimizer.param_groups:
             group["lr"] = arguments.learning_rate * rate(step, arguments.steps)
-        values, mask, ordered = batch(arguments.seed, step, arguments.series, config)
-        loss = loss_of(network, values, mask, ordered)
+        if step % REUSE == 0 or not pool:
+            pool.append(panels := batch(arguments.seed, step, arguments.series, config))
+            readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2])))
+        place = len(pool) - 1 if step % REUSE == 0 else random.randrange(len(pool))
+        loss = loss_of(network, *pool[place], readings[place])
         if not torch.isfinite(loss):
             raise SystemExit(f"step {step}: the loss is {loss.item()}, the last checkpoint is {checkpoint}")
         optimizer.zero_grad(set_to_none=True)
@@ -90,7 +100,7 @@ def main() -> None:
                 json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
                 flush=True,
             )
-        if step % 200 == 0 or step == arguments.steps:
+        if step % 100 == 0 or step == arguments.steps:
             save(checkpoint, network, optimizer, step)
     save(checkpoint, network, optimizer, step)
 
@@ -125,10 +135,10 @@ def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor
     return values, mask & seen, ordered
 
 
-def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool) -> Tensor:
+def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool, reading: Reading) -> Tensor:
     """Pinball loss in units of the history's usual step, near steps counting more."""
     L = network.config.lookback
-    forecast = network(values[:, :L], mask[:, :L], ordered=ordered)
+    forecast = network.forecast(reading, ordered=ordered)
     past, seen = values[:, :L], mask[:, :L]
     pairs = seen[:, 1:] & seen[:, :-1]
     step = (torch.diff(past, dim=1).abs() * pairs).sum(1) / pairs.sum(1).clamp(min=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
+from mvpa_ts.forecasting.base import BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
@@ -109,10 +112,19 @@ class PretrainedMVPA(MVPA):
         """Train for `max_steps` steps on a panel of any number of series; called by `NeuralForecast.fit`."""
         self.n_series = self.hparams["n_series"] = len(dataset)
         if self.max_steps:
+            self.network.train()  # it was loaded for forecasts
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         self._check_panel(dataset, 0, distributed_config)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As torch's; a model saved with the shipped network of the first generation gets that network back."""
+        network: BaseForecaster = self.network.network
+        saved = state_dict.get("network.network.embed_simple.weight")
+        if saved is not None and saved.shape[1] < network.embed_simple.in_features:
+            self.network.network = BaseForecaster(replace(network.config, generation=1))
+        return super().load_state_dict(state_dict, strict, assign)
 
 
 class _Quantiles(nn.Module):

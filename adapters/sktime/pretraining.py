@@ -66,8 +66,8 @@ class Pretraining:
         """Fit to `y`, as sktime's forecasters do; warns where `X` comes with `pretrained`, which does not read it."""
         if X is not None and self.pretrained is not None:
             warnings.warn(
-                f"X is not used with pretrained={str(self.pretrained)!r}, which forecasts from y alone; to use X, leave "
-                "pretrained away and train",
+                f"X is not used with pretrained={str(self.pretrained)!r}, which forecasts from y alone; to use X, "
+                "leave pretrained away and train",
                 stacklevel=2,
             )
         return super().fit(y, X=X, fh=fh)  # type: ignore[misc]

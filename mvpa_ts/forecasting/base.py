@@ -9,7 +9,7 @@ around it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.checks import keep_shares, keep_whole
-from mvpa_ts.forecasting.patches import location_scale
 from mvpa_ts.forecasting import trend_forecasts
+from mvpa_ts.forecasting.patches import location_scale
 from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
     PERIODS,
@@ -83,6 +83,10 @@ class BaseConfig:
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps from before there was a second generation."""
+        self.__dict__.update({"generation": 1, **state})
+
 
 class Reading(NamedTuple):
     """What a forecast takes from histories, by window and series, without any weight.
@@ -143,8 +147,6 @@ class BaseForecaster(nn.Module):
         super().__init__()
         self.config = config
         D, P, K = config.dim, config.patch_length, self.num_simple
-        # An earlier origin needs as much history before it as after it.
-        self.origins = tuple(back for back in ORIGINS[config.generation] if 2 * back <= config.lookback)
         self.history_tokens = config.lookback // P
         self.horizon_tokens = config.horizon // P
         parts = 1 if config.generation == 1 else 3
@@ -182,6 +184,14 @@ class BaseForecaster(nn.Module):
     def num_simple(self) -> int:
         """Number of simple forecasts that are weighed."""
         return len(NAMES) + (len(trend_forecasts.NAMES) if self.config.generation == 2 else 0)
+
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """Steps before the end from which simple forecasts are tried; with as much history before as after."""
+        config = self.config
+        return tuple(
+            back for back in ORIGINS[config.generation] if config.generation == 1 or 2 * back <= config.lookback
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, ordered: bool = False) -> Tensor:
         """Forecast `horizon` steps.
@@ -262,9 +272,10 @@ class BaseForecaster(nn.Module):
         above = steps[..., half:].cumsum(3)
         below = -steps[..., :half].flip(3).cumsum(3).flip(3)
         quantiles = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=3)
-        return rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None] + reading.location[
-            :, None, :, None
-        ]
+        return (
+            rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None]
+            + reading.location[:, None, :, None]
+        )
 
     def _simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Simple forecasts [N, K, h], log errors beside the best [N, K, 1], features [N, F], a usual error [N, 1]."""
@@ -298,9 +309,9 @@ class BaseForecaster(nn.Module):
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
         backs = torch.tensor((0, *origins), device=x.device)
         earlier = torch.stack([F.pad(values, (back, 0), value=0.0)[:, :L] for back in (0, *origins)])
-        begin = (first + backs[:, None]).clamp(max=L - 1)
-        within = torch.minimum(periods, ((L - begin) // 2).clamp(min=1)[..., None])
-        every = self._forecasts(earlier.flatten(0, 1), begin.flatten(), within.flatten(0, 1)).unflatten(
+        starts = (first + backs[:, None]).clamp(max=L - 1)
+        within = torch.minimum(periods, ((L - starts) // 2).clamp(min=1)[..., None])
+        every = self._forecasts(earlier.flatten(0, 1), starts.flatten(), within.flatten(0, 1)).unflatten(
             0, (len(backs), -1)
         )
         truth = torch.stack(

@@ -47,7 +47,7 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> 
     Tensor, shape (N, K, h)
         In the order of `NAMES`.
     """
-    N, L = x.shape
+    L = x.shape[1]
     ahead = torch.arange(1, horizon + 1, device=x.device, dtype=x.dtype)
     step = torch.arange(L, device=x.device)
     real = (step >= first[:, None]).to(x.dtype)
@@ -66,7 +66,7 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> 
 
 def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, ahead: Tensor) -> list[Tensor]:
     """Five forecasts with a season of `period` steps [N, 1] on a trend, each [N, h]."""
-    N, L = x.shape
+    L = x.shape[1]
     time = torch.arange(-L, len(ahead), device=x.device)  # 0 is the first step of the horizon
     means, whole = _cycle_sums(x, first, period)
     means = means / period

@@ -1,5 +1,10 @@
 """The base forecaster: units, gaps, order of series, quantiles, long horizons, files."""
 
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
@@ -75,6 +80,55 @@ def test_long_horizons_begin_with_the_short_one(network):
     torch.testing.assert_close(forecast[:, :16], network(x))
     torch.testing.assert_close(forecast, forecast_quantiles(network, x, horizon=40, paths=8))
     assert bool((forecast.diff(dim=3) >= 0).all())
+
+
+@torch.no_grad()
+def test_what_the_sign_is_does_not_matter(network):
+    x = panel()
+    torch.testing.assert_close(network(-x), -network(x).flip(3))
+
+
+@torch.no_grad()
+def test_what_is_missing_before_all_series_does_not_matter():
+    """Long enough that it is cut off before it is read."""
+    torch.manual_seed(0)
+    network = BaseForecaster(BaseConfig(dim=16, num_heads=2, mlp_dim=24, num_layers=1)).double().eval()
+    x = panel(length=60)
+    longer, mask = torch.zeros(2, 512, 3, dtype=torch.float64), torch.zeros(2, 512, 3, dtype=torch.bool)
+    longer[:, -60:], mask[:, -60:] = x, True
+    torch.testing.assert_close(network(longer, mask), network(x))
+    beside = torch.cat([longer, panel(1, 512)])
+    both = network(beside, torch.cat([mask, torch.ones(1, 512, 3, dtype=torch.bool)]))
+    torch.testing.assert_close(both[:2], network(x))
+
+
+def test_the_first_generation_reads_fewer_forecasts_and_old_pickles_are_of_it(network):
+    first = BaseForecaster(replace(SMALL, generation=1))
+    assert (first.num_simple, network.num_simple) == (22, 44)
+    state = {name: value for name, value in vars(SMALL).items() if name != "generation"}
+    old = BaseConfig.__new__(BaseConfig)
+    old.__setstate__(state)
+    assert old == replace(SMALL, generation=1)
+    with pytest.raises(ValueError, match="generation must be 1 or 2, got 3"):
+        replace(SMALL, generation=3)
+
+
+@torch.no_grad()
+def test_folders_of_the_first_generation_forecast_as_before():
+    folder = Path(__file__).parents[1] / "fixtures" / "first_forecaster"
+    x = torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(1)).cumsum(1)
+    forecast = forecast_quantiles(load_base(folder), x, horizon=20, paths=4)
+    np.testing.assert_allclose(forecast, np.load(folder / "forecast.npy"), rtol=1e-4, atol=1e-5)
+
+
+def test_short_series_are_named(network):
+    x = panel(length=30)
+    x[0, :18, 1] = torch.nan
+    with pytest.warns(UserWarning, match=r"1 of 6 series have fewer than 16 observed steps \(the fewest: 12\)"):
+        forecast_quantiles(network, x, horizon=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forecast_quantiles(network, x[:, -16:, :1], horizon=4)
 
 
 class LastValueAndNoise:

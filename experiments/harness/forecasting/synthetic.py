@@ -161,7 +161,11 @@ def _days_with_nights(period: Tensor, L: int, generator: torch.Generator) -> Ten
 def _rush_hours(period: Tensor, L: int, generator: torch.Generator) -> Tensor:
     """A level with dips, or peaks, at the same hours, not as deep each day and missing on some, [N, L]."""
     N = len(period)
-    x = 0.1 * torch.exp(_normal((N, 1), generator)) * _remembered(_normal((N, L), generator), _uniform((N, 1), generator))
+    x = (
+        0.1
+        * torch.exp(_normal((N, 1), generator))
+        * _remembered(_normal((N, L), generator), _uniform((N, 1), generator))
+    )
     phase = _uniform((N, 1), generator)
     free = 2 * (_uniform((N, 1), generator) < 0.5).long()
     for _ in range(2):

@@ -8,7 +8,8 @@ from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, DistributionLoss, MQLoss, QuantileLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.base import BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base, save_base
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 
@@ -60,6 +61,17 @@ def test_training_changes_the_forecast_and_is_saved(tmp_path):
     trained.save(str(tmp_path / "model"), overwrite=True)
     loaded = NeuralForecast.load(str(tmp_path / "model"))
     pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
+
+
+def test_a_model_saved_with_the_first_network_gets_it_back(tmp_path):
+    df = panel(2)
+    save_base(BaseForecaster(BaseConfig(generation=1)), tmp_path / "first")
+    former = NeuralForecast(models=[MVPA.from_pretrained(str(tmp_path / "first"), h=6, **QUIET)], freq="D")
+    former.fit(df)
+    former.models[0].hparams["base"] = "base"  # as it was saved when that network was the shipped one
+    former.save(str(tmp_path / "model"), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path / "model"))
+    pd.testing.assert_frame_equal(loaded.predict(df), former.predict(df))
 
 
 def test_forecasts_of_the_past():
