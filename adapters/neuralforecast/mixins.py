@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.losses import levels, scaled_by_host
 from mvpa_ts.forecasting.errors import forecast_loss
-from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
+from mvpa_ts.forecasting.network import ForecastingNetwork, on_linear_path, parameter_groups
 from mvpa_ts.forecasting.training import one_cycle
 from mvpa_ts.weight_averaging import WeightAverage
 
@@ -88,6 +88,10 @@ class PathRates:
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
         return 1.0 if scaled_by_host(self.loss) else LINEAR_RATE
 
+    @staticmethod
+    def _on_linear_path(name: str) -> bool:
+        return on_linear_path(name)
+
     def configure_optimizers(self) -> Any:
         """The host's optimiser and schedule, with a group for the linear path if its rate differs."""
         groups = parameter_groups(
@@ -99,6 +103,7 @@ class PathRates:
                 for name, parameter in self.named_parameters()  # type: ignore[attr-defined]
                 if not name.startswith("network.")
             ],
+            linear=self._on_linear_path,
         )
         kind = self.optimizer or torch.optim.Adam
 

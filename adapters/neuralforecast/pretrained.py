@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.base import BaseForecaster
+from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
@@ -117,6 +117,15 @@ class PretrainedMVPA(MVPA):
         self._check_panel(dataset, 0, distributed_config)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
+
+    @property
+    def _linear_ratio(self) -> float:
+        return QUICK_RATE
+
+    @staticmethod
+    def _on_linear_path(name: str) -> bool:
+        """The choice among simple forecasts takes the place of the linear path: it learns far faster."""
+        return name.removeprefix("network.") in QUICK
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """As torch's; a model saved with the shipped network of the first generation gets that network back."""

@@ -38,6 +38,11 @@ ORIGINS = {1: (8, 64), 2: (4, 8, 12, 24, 48, 96)}
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
 
+QUICK = ("weights.bias", "error_weight")
+"""Parameters that choose among the simple forecasts for all series alike."""
+QUICK_RATE = 100.0
+"""Their learning rate in fine-tuning over that of the rest: a hundred small steps would not move the choice."""
+
 
 @dataclass(frozen=True)
 class BaseConfig:

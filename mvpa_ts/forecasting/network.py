@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -323,8 +323,18 @@ def phase_of_steps(phase: Tensor, steps: int) -> Tensor:
     return phase if phase.ndim == 2 else phase[:, None] + torch.arange(steps, device=phase.device)
 
 
+def on_linear_path(name: str) -> bool:
+    """Whether a parameter of a `ForecastingNetwork` belongs to the linear path, cycle and return to zero."""
+    return not name.startswith(("encoder.", "mixing."))
+
+
 def parameter_groups(
-    network: ForecastingNetwork, *, learning_rate: float, linear_rate: float, others: Iterable[nn.Parameter] = ()
+    network: nn.Module,
+    *,
+    learning_rate: float,
+    linear_rate: float,
+    others: Iterable[nn.Parameter] = (),
+    linear: Callable[[str], bool] = on_linear_path,
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
@@ -332,7 +342,7 @@ def parameter_groups(
     """
     paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
     for name, parameter in network.named_parameters():
-        paths[not name.startswith(("encoder.", "mixing."))].append(parameter)
+        paths[linear(name)].append(parameter)
     groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
     return [group for group in groups if group["params"]]
 

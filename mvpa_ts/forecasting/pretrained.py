@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, BaseConfig, BaseForecaster, Reading
+from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, QUICK, QUICK_RATE, BaseConfig, BaseForecaster, Reading
+from mvpa_ts.forecasting.network import parameter_groups
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.weights import load_strictly, read_weights
 
@@ -182,7 +183,7 @@ def finetuned(
         Steps that shall be forecast well; of more than the network's own, the network's own.
     steps : int
     learning_rate : float
-        Small: the weights are good already.
+        Small: the weights are good already. The choice among simple forecasts learns 100 times faster.
     batch_size : int
     seed : int
 
@@ -205,7 +206,11 @@ def finetuned(
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
     padded, mask = (F.pad(part, (0, 0, config.lookback, 0)) for part in (filled, observed))
     levels = torch.tensor(LEVELS)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0)
+    groups = parameter_groups(
+        network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
+    )
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    rates = [group["lr"] for group in optimizer.param_groups]
     network.train()
     draws = [torch.randint(earliest, latest + 1, (batch_size,), generator=generator) for _ in range(steps)]
     # No weight changes what a window reads: on a short panel each window is read once.
@@ -219,8 +224,8 @@ def finetuned(
     known = read(windows) if once and len(windows) else None
     for step, ends in enumerate(draws):
         ahead = config.lookback + ends[:, None] + torch.arange(horizon)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * (1.0 - step / steps)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1.0 - step / steps)
         reading = read(ends) if known is None else known.of(torch.searchsorted(windows, ends))
         forecast = network.forecast(reading)[:, :horizon]
         losses = pinball_loss(forecast / unit[:, None], padded[ahead] / unit, levels)
