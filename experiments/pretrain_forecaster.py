@@ -38,11 +38,12 @@ REUSE, POOL = 3, 24
 CARD = """# A forecaster that needs no training
 
 Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history, longer horizons by
-paths. About 0.25 million weights, in half precision.
+paths. About 0.33 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
-  walks, counts, regimes, waves through channels, gaps. No real series was read.
-- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core.
+  walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.
+- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core, each batch used
+  three times{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
 - **Not for**: seasons longer than about 300 steps, histories below 16 steps, decisions without a check on your data.
 """
@@ -71,7 +72,12 @@ def main() -> None:
         taken = take_what_fits(network, load_base(arguments.start))
         print(f"{arguments.start}: {taken} weights taken, the others begin anew", flush=True)
     if arguments.export:
-        save_base(network, arguments.export, CARD.format(steps=step, series=arguments.series, seed=arguments.seed))
+        start = f", from the weights of {arguments.start} where they fit" if arguments.start else ""
+        save_base(
+            network,
+            arguments.export,
+            CARD.format(steps=step, series=arguments.series, seed=arguments.seed, start=start),
+        )
         print(f"{arguments.export}: the network after {step} steps")
         return
     begun, mean_loss = time.perf_counter(), math.nan

@@ -19,6 +19,8 @@ from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
+FORMER = "MVPA, pretrained, first weights"
+"""Rows of the weights shipped before, with which the sets were looked at for the first time; not run any more."""
 Forecast = Callable[[np.ndarray, EvaluationSet], np.ndarray]
 
 
