@@ -42,8 +42,8 @@ paths. About 0.33 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
   walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.
-- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core, each batch used
-  three times{start}.
+- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core, a
+  batch read for three steps{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
 - **Not for**: seasons longer than about 300 steps, histories below 16 steps, decisions without a check on your data.
 """

@@ -48,9 +48,9 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
     lines += [
         "",
         "Geometric means over sets; in brackets the number of sets where it is not all, because the others were not "
-        f"run. {PRETRAINED}, is better than the last season on {better} of {len(table)} sets; the first weights were on {better_before}. "
-        "This is the second look at the sets: what the first weights failed at led to the second design, which was then "
-        "settled on made-up series and ETTh1. Where both were run, its "
+        f"run. {PRETRAINED}, is better than the last season on {better} of {len(table)} sets; the first weights on "
+        f"{better_before}. This is the second look at the sets: what the first weights failed at led to the second "
+        "design, which was then settled on made-up series and ETTh1. Where both were run, its "
         f"MASE is {', '.join(beside)}. Trained models see what lies before the first origin, for 500 steps. "
         "Seconds are of all origins of a set; they were taken beside other work.",
         "",
