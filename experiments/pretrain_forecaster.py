@@ -45,7 +45,7 @@ paths. About 0.33 million weights, in half precision.
 - **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core, a
   batch read for three steps{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
-- **Not for**: seasons longer than about 300 steps, histories below 16 steps, decisions without a check on your data.
+- **Not for**: seasons longer than about 100 steps, histories below 16 steps, decisions without a check on your data.
 """
 
 
