@@ -198,7 +198,7 @@ def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Pat
     axes[0, 0].legend()
     for axis in axes[1]:
         axis.remove()
-    traces = shown.add_subplot(2, 1, 2)
+    traces = shown.add_subplot(axes[1, 0].get_gridspec()[1, :])
     segments = Segments(recording)
     moment = moments(segments, model.config.context)[0]
     generated = model.generate(recording.crop(0.0, 5.0 * moment), 4, preprocessing=segments.preprocessing)
