@@ -31,6 +31,7 @@ class Fitting(SeriesKnowledge):
     linear_learning_rate: float | None
     cycle_column: str | None
     bounded: bool
+    start_padding_enabled: bool
     batch_size: int
     valid_batch_size: int
     loss: Any
@@ -151,6 +152,9 @@ class Fitting(SeriesKnowledge):
         panel.check_dates(dataset)
         held_out = val_size + test_size
         self.learn_series(dataset, held_out)
+        self._windows = panel.windows_count(
+            dataset, held_out, lookback=1 if self.start_padding_enabled else self.input_size, horizon=self.h
+        )
         order = self.shown(len(dataset), torch.device("cpu")).order
         if self.bounded:
             lower, upper = panel.value_range(dataset, held_out)

@@ -98,9 +98,10 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         series by where they lie, in units of the distance to the nearest one. With one coordinate, attention also
         sees the series in its order. Every series that is ever forecast needs a position, here or by `finetune`, so
         there may be more than the panel has.
-    channel_vectors : bool
-        Learn for each series a vector that says which others it reads in the linear path. For panels whose order tells
-        little. A series that was not in the training has no vector; it is read by its distance.
+    channel_vectors : bool, optional
+        Learn for each series a vector that says which others it reads in the linear path, whatever their order. A
+        series that was not in the training has no vector; it is read by its distance. The default is True where
+        `mixing_heads` read 2 to ``8 * max_channels`` series (256); above, the cost would grow with their square.
     shuffle_channels : bool
         Train on random channel orders.
     ridge : float, optional
@@ -118,7 +119,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         attention path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
         attention path, then of the linear one.
     lr_scheduler, num_lr_decays
-        As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`.
+        As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. Its
+        peaks are lower where these are more than the windows of the panel.
     use_norm : bool
         Normalise each window and series in the network. For losses that only neuralforecast can scale back
         (distributions, implicit quantiles), and with `exclude_insample_y`, its scaler does it instead.
@@ -188,7 +190,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         bounded: bool = False,
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
-        channel_vectors: bool = False,
+        channel_vectors: bool | None = None,
         shuffle_channels: bool = DEFAULT["shuffle_channels"],
         ridge: float | None = None,
         cycle_strength: float = _TRAINING.cycle_strength,
@@ -270,7 +272,6 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         self._training = training
         self.channel_order = self.hparams["channel_order"] = order  # as plain values, for they are saved
         self.channel_positions = self.hparams["channel_positions"] = positions
-        self.channel_vectors = channel_vectors
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
@@ -291,6 +292,10 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             static_size=self.stat_exog_size, normalise=use_norm and not host_scales,
             shuffle_channels=shuffle_channels, location_outputs=losses.location_outputs(self.loss),
         )  # fmt: skip
+        if channel_vectors is None:
+            config = config.with_vectors(n_series)  # type: ignore[arg-type]
+        # As chosen here, for a panel that is trained on later may have another number of series.
+        self.hparams["channel_vectors"] = config.channel_vectors is not None
         self._reads_units = config.mixing_heads > 0 and config.normalise and scaler == "identity"
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)

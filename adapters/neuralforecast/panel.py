@@ -112,6 +112,13 @@ def windows(
     return series_windows(series, [unscaled], lookback=lookback, horizon=horizon)["train"]
 
 
+def windows_count(dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: int, horizon: int) -> int | None:
+    """Whole windows of the longest series but for its last rows; None for parquet files."""
+    if not hasattr(dataset, "temporal"):
+        return None
+    return max(0, int(np.diff(dataset.indptr).max()) - held_out - lookback - horizon + 1)
+
+
 def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False) -> np.ndarray:
     """Values of all rows but the last, [rows, N], counted from the series' ends; NaN is missing.
 

@@ -61,6 +61,8 @@ class PretrainedMVPA(MVPA):
     (24, 3)
     """
 
+    _full_rate_steps = None  # its rate is small already
+
     def __init__(
         self,
         h: int,
@@ -80,13 +82,15 @@ class PretrainedMVPA(MVPA):
             if value is not None and not (isinstance(value, (str, bool, list)) and value in ("identity", False, []))
         ]:
             raise ValueError(f"{refused[0]} is not for a pretrained forecaster, which reads the series alone: use MVPA")
-        options.pop("encoder_layers", None)  # the host saves what the parent was told
+        for name in ("encoder_layers", "channel_vectors"):  # the host saves what the parent was told
+            options.pop(name, None)
         network = load_base(base)
         super().__init__(
             h=h,
             input_size=network.config.lookback if input_size is None else input_size,
             n_series=1 if n_series is None else n_series,
             encoder_layers=0,  # the network that the parent makes is replaced
+            channel_vectors=False,
             max_steps=max_steps,
             learning_rate=learning_rate,
             start_padding_enabled=start_padding_enabled,

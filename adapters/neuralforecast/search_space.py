@@ -24,7 +24,7 @@ SPACE: dict[str, list[Any] | Range] = {
     "learning_rate": Range(1e-4, 1e-2, log=True),
     "linear_learning_rate": Range(1e-3, 5e-2, log=True),
     "weight_averaging": [None, 0.9, 0.99],
-    "channel_vectors": [False, True],
+    "channel_vectors": [None, False],
     "channel_order": [None, "correlation"],
     "windows_batch_size": [32, 64, 128],
     "max_steps": [500, 1000, 2000],

@@ -74,7 +74,6 @@ class SeriesKnowledge:
 
     channel_order: list[Any] | str | None
     channel_positions: Positions | None
-    channel_vectors: bool
     network: ForecastingNetwork
     test_size: int
     _reads_units: bool
@@ -102,7 +101,7 @@ class SeriesKnowledge:
         else:
             order = self._order(names, count, dataset, ahead)
         vectors, units = None, None
-        if self.channel_vectors:
+        if self._has_vectors:
             vectors = torch.tensor(rows)[order]
         if self._reads_units and fitted is not None:
             here = panel.units(dataset, ahead).tolist() if -1 in rows else []
@@ -116,7 +115,13 @@ class SeriesKnowledge:
             # Hosts of hosts, such as darts, call `forward` alone.
             positions = None if self.channel_positions is None else self._positions(None, count)
             order = torch.tensor(self._order(None, count, None, 0))
-            self._shown = ShownSeries(order, positions=None if positions is None else positions[order].float())
+            fitted = self._fitted_series
+            vectors = torch.tensor([-1] * count if fitted is None else fitted.rows(None, count))[order]
+            self._shown = ShownSeries(
+                order,
+                vectors if self._has_vectors else None,
+                None if positions is None else positions[order].float(),
+            )
         if self._shown.order.device != device:
             self._shown = self._shown.to(device)
         return self._shown
@@ -134,6 +139,10 @@ class SeriesKnowledge:
         except (TypeError, ValueError) as error:
             raise ValueError(f"the file's series of the last fit (_extra_state) cannot be read: {error}") from error
         self._shown = None
+
+    @property
+    def _has_vectors(self) -> bool:
+        return getattr(self.network.config, "channel_vectors", None) is not None  # pretrained networks have other sizes
 
     def _order(self, names: list[Any] | None, count: int, dataset: Any, held_out: int) -> list[int]:
         """The host's series in the order that attention shall see."""
@@ -165,7 +174,7 @@ class SeriesKnowledge:
 
     def _keep_vectors(self, rows: list[int] | None, count: int) -> None:
         """Give the vectors of the last fit to the series that had them, new ones to the others."""
-        if not self.channel_vectors or rows is None:
+        if not self._has_vectors or rows is None:
             return
         config = self.network.config
         if rows == list(range(config.channel_vectors or 0)):

@@ -53,9 +53,10 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
     channel_positions : dict, table or pairs, optional
         Coordinates of each column (a depth; latitude and longitude). The linear path then reads other columns by their
         position instead of their order. It may name more columns than `y` has.
-    channel_vectors : bool
-        Learn for each column which others it reads, for columns whose order tells little. Vectors are kept by name. A
-        column that was not in the training has no vector; it is read by its distance or position.
+    channel_vectors : bool, optional
+        Learn for each column which others it reads, whatever their order. Vectors are kept by name. A column that was
+        not in the training has no vector; it is read by its distance or position. The default is True where
+        `mixing_heads` read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square.
     sp : int, optional
         Seasonal periodicity: steps of a learnt cycle. None learns no cycle.
     phase_weights : bool
@@ -144,7 +145,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         mixing_heads: int = 12,
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
-        channel_vectors: bool = False,
+        channel_vectors: bool | None = None,
         dropout: float = 0.3,
         attention_dropout: float = 0.0,
         head_dropout: float = 0.5,

@@ -53,7 +53,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
         )
     with host_words(_HOST_NAMES):
-        return ForecastingConfig(
+        config = ForecastingConfig(
             horizon=horizon,
             lookback=lookback,
             patch_length=patch,
@@ -81,6 +81,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=parameters["shuffle_channels"],
         )
+    return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
 
 
 def training_of(parameters: Mapping[str, Any], steps: int, *, from_scratch: bool) -> ForecasterTraining:
@@ -94,6 +95,7 @@ def training_of(parameters: Mapping[str, Any], steps: int, *, from_scratch: bool
             batch_size=parameters["batch_size"],
             learning_rate=share * parameters["learning_rate"],
             linear_learning_rate=None if linear is None else share * linear,
+            full_rate_steps=ForecasterTraining.full_rate_steps if from_scratch else None,
             weight_decay=parameters["weight_decay"],
             weight_averaging=parameters["weight_averaging"],
             horizon_decay=parameters["horizon_decay"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import keep_shares, keep_whole
 
+# Above so many channels per row of the channel codebook, the linear path never writes out a weight for each pair.
+DENSE_LIMIT = 8
 # What a network does whose saved configuration lacks these fields, for it was made before they were.
 BEFORE: dict[str, Any] = {
     "mixing_heads": 0,
@@ -164,6 +166,17 @@ class ForecastingConfig:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version that lacked some fields."""
         self.__dict__.update({**BEFORE, **state})
+
+    def with_vectors(self, channels: int) -> ForecastingConfig:
+        """The same with `channel_vectors` where they pay and cost little: the default of the adapters.
+
+        They find pairs that no order tells of: the error on random leaders and followers falls from .794 to .610, and
+        elsewhere they do no harm (experiments/results/structure). That takes two channels and heads that read others by
+        content; above ``8 * max_channels`` channels, a cost that is linear in their number would become quadratic.
+        """
+        pays = self.mixing_heads > 0 and "content" in self.components
+        few = 1 < channels <= DENSE_LIMIT * self.max_channels
+        return replace(self, channel_vectors=channels) if pays and few else self
 
     @property
     def segments(self) -> int:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvpa_ts.forecasting.configuration import DENSE_LIMIT
+
 # Scores are the parameters times this, so that one learning rate suits scores and maps: with 1 the heads of the
 # travelling wave (experiments/structure.py) stay half as sharp after 400 steps.
 _SHARPNESS = 3.0
 _VECTOR_SIZE = 8
 # Share of training steps without channel vectors, so that the network also learns to do without them.
 _WITHOUT_VECTORS = 0.3
-# Above so many channels per codebook row, weights are never written out as a matrix of channels × channels.
-_DENSE_LIMIT = 8
 
 
 class ChannelMixing(nn.Module):
@@ -105,7 +105,7 @@ class ChannelMixing(nn.Module):
         if self.training and not torch.compiler.is_compiling():
             self.reach.clamp_(min=C)
         near = self._identities(C, series) if vectors else None
-        if near is None and positions is None and C / self.max_channels > _DENSE_LIMIT:
+        if near is None and positions is None and C / self.max_channels > DENSE_LIMIT:
             return self._linear(x, distances)
         score = x.new_zeros(H, C, C)
         if distances:

@@ -23,6 +23,7 @@ from mvpa_ts.weight_averaging import WeightAverage
 from mvpa_ts.windows import Windows
 
 _VALIDATIONS = 20  # in a run that is counted in steps
+_LEAST_SHARE = 0.05  # of the learning rates, however few the windows
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
 _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
@@ -44,6 +45,10 @@ class ForecasterTraining:
         Peak of the cycle.
     linear_learning_rate : float or None
         That of the linear path and the learnable cycle; None: the same.
+    full_rate_steps : float or None
+        Steps for each window that the full learning rates are for. In one cycle of more `steps` the rates are lowered
+        in proportion, at most to a twentieth, for few windows are soon learnt by heart. None never lowers them, and nor
+        do `epochs` and other schedules.
     schedule : {"one-cycle", "halving", "constant"}
         Of the learning rates; "halving" begins after the second epoch and is done after every epoch.
     weight_decay : float
@@ -77,6 +82,7 @@ class ForecasterTraining:
     batch_size: int = 256
     learning_rate: float = 6e-3
     linear_learning_rate: float | None = None
+    full_rate_steps: float | None = 0.3
     schedule: Literal["one-cycle", "halving", "constant"] = "one-cycle"
     weight_decay: float = 0.0
     clip: float | None = 1.0
@@ -97,7 +103,7 @@ class ForecasterTraining:
         keep_whole(self, 1, "epochs", "batch_size", "patience")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        for name in ("linear_learning_rate", "clip"):
+        for name in ("linear_learning_rate", "full_rate_steps", "clip"):
             if (value := getattr(self, name)) is not None and not value > 0.0:
                 raise ValueError(f"{name} must be positive or None, got {value}")
         for name in ("weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge"):
@@ -243,6 +249,11 @@ class _Run:
         if isinstance(model, ForecastingNetwork):
             rate = training.linear_learning_rate or training.learning_rate
             groups = parameter_groups(model, learning_rate=training.learning_rate, linear_rate=rate)
+        one_cycle_of_steps = training.epochs is None and training.schedule == "one-cycle"
+        if one_cycle_of_steps and training.full_rate_steps is not None:
+            share = rate_share(self.total, len(self.windows), training.full_rate_steps)
+            for group in groups:
+                group["lr"] *= share
         self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
         self.rates = [group["lr"] for group in groups]
         self.schedule = None
@@ -392,6 +403,14 @@ class _Run:
         for name in self._COUNTED:
             setattr(self, name, state[name])
         self.good = self.step, copy.deepcopy(self.model.state_dict())
+
+
+def rate_share(steps: int, windows: int, full_rate_steps: float) -> float:
+    """Share of the learning rates that a training of so many steps on so many windows has, at least a twentieth.
+
+    With less, a linear path that starts at zero would not come as far as the trend of a series of thirty rows.
+    """
+    return min(1.0, max(_LEAST_SHARE, full_rate_steps * windows / max(steps, 1)))
 
 
 def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.OneCycleLR:

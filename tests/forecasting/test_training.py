@@ -69,7 +69,8 @@ class TestTraining:
 
     def test_the_best_validated_weights_are_kept(self):
         given = Series(np.random.default_rng(0).normal(size=(60, 1)))  # nothing to learn: the last weights are bad
-        training, scaling = ForecasterTraining(steps=60, learning_rate=0.3), [Scaling.of(given.values)]
+        training = ForecasterTraining(steps=60, learning_rate=0.3, full_rate_steps=None)
+        scaling = [Scaling.of(given.values)]
         last = fit([Series(given.values[:42])], training, scalings=scaling)
         best = fit([given], replace(training, validation_fraction=0.3), scalings=scaling)
 
@@ -117,6 +118,38 @@ class TestTraining:
         assert not torch.equal(weights(further), before)
         same = fit([series(seed=1)], ForecasterTraining(steps=0), start=start)
         assert torch.equal(weights(same), before)
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "share"),
+    [
+        (9, {}, 1.0),
+        (12, {}, 0.8),
+        (300, {}, 0.05),
+        (16, {"full_rate_steps": 0.1}, 0.2),
+        (12, {"full_rate_steps": None}, 1.0),
+        (12, {"epochs": 13}, 1.0),
+    ],
+)
+def test_few_windows_lower_the_rates(steps: int, options: dict[str, Any], share: float, monkeypatch):
+    """Of 32 windows, two with a part of their horizon only; both paths' rates go down together."""
+
+    def caught(optimizer: torch.optim.Optimizer, total: int) -> None:
+        told.extend([[group["lr"] for group in optimizer.param_groups], total])
+        raise InterruptedError
+
+    told: list[Any] = []
+    monkeypatch.setattr("mvpa_ts.forecasting.training.one_cycle", caught)
+    training = ForecasterTraining(steps=steps, learning_rate=0.01, linear_learning_rate=0.1, **options)
+    with pytest.raises(InterruptedError):
+        fit([series(40)], training)
+    assert told[0] == pytest.approx([0.01 * share, 0.1 * share])
+    assert told[1] == (13 if "epochs" in options else steps)
+
+
+def test_a_rate_that_is_not_positive_is_named() -> None:
+    with pytest.raises(ValueError, match=r"full_rate_steps must be positive or None, got 0"):
+        ForecasterTraining(full_rate_steps=0.0)
 
 
 class TestPrediction:

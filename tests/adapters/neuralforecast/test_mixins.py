@@ -42,7 +42,7 @@ def test_the_linear_path_has_its_own_learning_rate(
 def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Callable, dataset: Callable):
     """Up for a fifth of the steps, then down to nearly nothing; a schedule that the host is told of wins."""
 
-    def rates(**options) -> list[list[float]]:
+    def rates(rows: int = 60, **options) -> list[list[float]]:
         model, seen = tiny(max_steps=20, **options), []
         step = torch.optim.Adam.step
 
@@ -52,7 +52,7 @@ def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Cal
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.optim.Adam, "step", noted)
-            model.fit(dataset(panel(4)))
+            model.fit(dataset(panel(4, rows)))
         assert model.weight_averaging == 0.99
         return seen
 
@@ -66,6 +66,12 @@ def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Cal
     assert {tuple(both) for both in rates(lr_scheduler=torch.optim.lr_scheduler.ConstantLR,
                                           lr_scheduler_kwargs={"factor": 1.0})} == {(1e-3, 3e-2)}  # fmt: skip
     assert rates(num_lr_decays=2, learning_rate=1e-3)[-1][0] == pytest.approx(5e-4)
+    # Ten windows of 12 + 6 rows for twenty steps; a schedule that the host is told of is taken as it is.
+    for full, half in zip(cycle, rates(27), strict=True):
+        assert [2 * rate for rate in half] == pytest.approx(full)
+    padded = rates(27, start_padding_enabled=True)  # 21 windows then
+    assert padded == [pytest.approx(both) for both in cycle]
+    assert rates(27, num_lr_decays=2, learning_rate=1e-3)[0][0] == pytest.approx(1e-3)
 
 
 def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable, panel: Callable, dataset: Callable):

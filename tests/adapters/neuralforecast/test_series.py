@@ -201,6 +201,51 @@ def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Ca
     pd.testing.assert_frame_equal(again.predict(other), fitted.predict(other))
 
 
+@pytest.mark.parametrize(
+    ("count", "options", "expected"),
+    [
+        (2, {}, 2),
+        (256, {}, 256),
+        (1, {}, None),
+        (257, {}, None),
+        (40, {"max_channels": 4}, None),
+        (2, {"mixing_heads": 0}, None),
+        (2, {"components": ("time", "channel")}, None),
+        (2, {"channel_vectors": False}, None),
+        (300, {"channel_vectors": True}, 300),
+    ],
+)
+def test_vectors_are_learnt_where_they_pay(count: int, options: dict[str, Any], expected: int | None, tiny: Callable):
+    model = tiny(count, **options)
+    assert model.network.config.channel_vectors == expected
+    assert model.hparams["channel_vectors"] == (expected is not None)
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, 3), (3, 1)])
+def test_what_was_chosen_by_default_stays_on_another_panel(
+    first: int, then: int, tiny: Callable, panel: Callable, forecaster: Callable, tmp_path: Path
+):
+    fitted = forecaster(tiny(first))
+    fitted.fit(panel(first))
+    fitted.models[0].finetune(n_series=then, max_steps=1)
+    fitted.fit(panel(then))
+    fitted.save(str(tmp_path / "saved"), save_dataset=False)
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    assert loaded.models[0].network.config.channel_vectors == (then if first > 1 else None)
+    pd.testing.assert_frame_equal(loaded.predict(panel(then)), fitted.predict(panel(then)))
+
+
+def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny: Callable, panel: Callable, forecaster: Callable):
+    """As darts calls `forward`: the order of the panel is the host's, attention's is another."""
+    fitted = forecaster(tiny(3, channel_order=["b", "c", "a"]))
+    fitted.fit(panel(3, names=["a", "b", "c"]))
+    model = fitted.models[0]
+    model._shown = None
+    assert model.shown(3, torch.device("cpu")).inputs["series"].tolist() == [1, 2, 0]
+    model.channel_order = None
+    assert model.shown(4, torch.device("cpu")).inputs["series"].tolist() == [-1] * 4
+
+
 @pytest.mark.parametrize("host_scaled", [False, True])
 def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable, panel: Callable, forecaster: Callable):
     frame = panel(3)

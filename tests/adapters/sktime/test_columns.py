@@ -120,6 +120,14 @@ class TestUnseenColumns:
         again = forecaster.clone().fit(y[["c0", "c2", "new"]], fh=[1, 2, 3])
         assert again._columns.of_channels["series"].tolist() == [0, 2, -1]
 
+    def test_vectors_are_learnt_where_they_pay(self):
+        for columns, options, expected in (
+            (2, {}, 2), (1, {}, None), (2, {"mixing_heads": 0}, None), (9, {"max_channels": 1}, None),
+            (2, {"channel_vectors": False}, None), (9, {"max_channels": 1, "channel_vectors": True}, 9),
+        ):  # fmt: skip
+            network = fitted(waves(columns=columns), **options).fitted_.network
+            assert network.config.channel_vectors == expected, (columns, options)
+
     def test_columns_of_training_keep_their_order(self):
         """A network with parameters of each column finds them again, in whatever order they come."""
         y = waves(columns=3)
