@@ -118,7 +118,8 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
     options = launch.Options(s.causal, s.window, s.dense_last_segment)
-    results = query, *2 * [empty(B, H, T * C, dtype=torch.float32)]
+    statistics = 2 * [empty(B, H, T * C, dtype=torch.float32)]
+    results = query, *statistics, empty(B, T, C, H, d, dtype=torch.int8)
     found: list[tuple[str, Any, dict[str, Any]]] = []
     with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
         launch.forward(*inputs, options, results)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts import ClassificationConfig, ClassificationNetwork, ForecastingConfig, ForecastingNetwork
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 
 
@@ -28,14 +28,21 @@ def mvpformer() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], 
     )
 
 
+def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], dict[str, Any]]]:
+    """A network for one number of channels: the number of series changes."""
+    network = ClassificationNetwork(ClassificationConfig(num_channels=3, num_classes=2, length=64)).eval()
+    return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
+
+
 @pytest.mark.slow  # tracing a network for any number of channels takes up to a minute
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("make", "masked", "backend"),
     [
-        *((forecasting, masked, backend) for masked in (False, True) for backend in ("eager", "aot_eager")),
-        # "aot_eager" traces the backward pass as well, which takes minutes here.
-        (mvpformer, False, "eager"),
+        (make, masked, backend)
+        for make in (forecasting, classification, mvpformer)
+        for masked in (False, True)
+        for backend in ("eager", "aot_eager")  # the second traces the backward pass as well
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

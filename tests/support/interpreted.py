@@ -45,8 +45,8 @@ FULL = {
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def allocate(shape: torch.Size, **options: object) -> Tensor:
-        return torch.full(shape, float("nan"), **options)  # type: ignore[call-overload]
+    def allocate(shape: torch.Size, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.full(shape, float("nan") if dtype.is_floating_point else 99, dtype=dtype, device=device)
 
     monkeypatch.setattr(launch, "allocate", allocate)
     cut(monkeypatch, 16, 16, 2)
@@ -136,12 +136,13 @@ def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch
     """In float16, which the interpreter rounds as the hardware does; the reference rounds its logits and fails."""
     cut(monkeypatch, 32, 32, 2)
     monkeypatch.setattr(accuracy, "MOST_CANDIDATES", 1)
-    case = Size(8, 17, batch=1, heads=2, kv_heads=1, head_dim=32, window=2, dense_last_segment=False)
+    # A head for each key: the biases are more numbers, and their error less a matter of luck.
+    case = Size(9, 19, batch=1, heads=2, kv_heads=2, head_dim=32, window=2, dense_last_segment=False)
     options = {"window": 2}
     ratios = error_ratios(case, "triton", torch.device("cpu"), torch.float16, options)
     assert beyond_limits(ratios, torch.float16) == []
     ratios = error_ratios(case, "reference", torch.device("cpu"), torch.float16, options)
-    assert min(ratios["output"], ratios["value"]) > 2 * LIMITS["float16"]["output"]
+    assert min(ratios["output"], ratios["value"]) > 2 * LIMITS["float16"]["others"]
 
 
 @pytest.mark.parametrize("masks", ["segment", "all"])
@@ -273,7 +274,7 @@ def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
     modules = [MVPAttention(32, 2, 1, window=1, impl=impl) for impl in ("triton", "reference")]
     modules[1].load_state_dict(modules[0].state_dict())
     attention = pickle.loads(pickle.dumps(copy.deepcopy(modules[0])))
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("eager")  # the next step, "aot_eager", is in the test above
     compiled = torch.compile(attention, backend=counter, fullgraph=True)
     for B, T, C in ((2, 3, 4), (3, 2, 5)):
         x = torch.randn(B, T, C, 32, generator=generator).requires_grad_()

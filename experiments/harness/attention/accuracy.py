@@ -17,11 +17,12 @@ from torch import Tensor
 
 from mvpa_ts import mvpa_attention
 
-# Error over that of the standard. In 16 bits the standard is attention with logits in float32 (`float32_logits`); the
-# gradients of query, key and tables start from one more rounded sum, query + bias, and from rounded gradients of the
-# scores. In float32 it is the reference; the log-sum-exp, from which the backward pass starts, costs one more rounding.
+# Error over that of the standard. In 16 bits the standard is attention with logits in float32 (`float32_logits`). The
+# gradient of the channel bias is a sum of channel gradients that are stored in 16 bits; in float32 they would take a
+# seventh more of the query kernel's memory traffic. In float32 the standard is the reference; the log-sum-exp, from
+# which the backward pass starts, costs one more rounding.
 LIMITS = {
-    name: {"output": 1.5, "value": 1.5, "others": 3.0} if name != "float32" else {"others": 4.0}
+    name: {"others": 1.5, "channel_bias": 2.0} if name != "float32" else {"others": 4.0}
     for name in ("bfloat16", "float16", "float32")
 }
 # All block sizes that a kernel may choose from are checked; they are at most this many.

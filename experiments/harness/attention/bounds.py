@@ -5,8 +5,8 @@ bytes of a number. Steps are those of the far and the near loop of a whole call.
 compiled loops tell: tensor cores, exponentials, instruction issue.
 
     L2          Σ over programs, and over steps of the two loops:
-        forward  2·M·d·e + M·4·(T̄ + C) + tiles·M·N·4    far N·d·e + M·4              near 2·N·d·e + M·4
-        query    4·M·d·e + tiles·M·N·(4 + e)            far N·d·e + M·(4 + g)        near 2·N·d·e + M·(4 + g)
+        forward  M·d·(2e + r) + M·4·(T̄ + C) + tiles·M·N·4   far N·d·e + M·4              near 2·N·d·e + M·4
+        query    M·d·(4e + r) + tiles·M·N·(4 + e)           far N·d·e + M·(4 + g)        near 2·N·d·e + M·(4 + g)
         key      4·N·d·e·TILES                          far M·d·e + M·N·4 + M·4·(TILES + 2)
                                                         near 2·M·d·e + M·N·4 + M·16
     HBM         every tensor once; scores thrice to make them (product, sum with the offsets) and once to read them
@@ -15,7 +15,8 @@ compiled loops tell: tensor cores, exponentials, instruction issue.
     tile waste  pairs of the tiles over pairs that exist
 
 T̄ is the mean number of key segments that a block of queries sees, g the bytes of a score's gradient that are stored
-and, from the second tile on, read. Latency, wait and L2's rate are assumptions; they are not in a data sheet.
+and, from the second tile on, read; r is 1 byte, of the output's residual in 16 bits. Latency, wait and L2's rate are
+assumptions; they are not in a data sheet.
 """
 
 from __future__ import annotations
@@ -90,6 +91,11 @@ class Launch:
         return max(1, min(REGISTERS // (self.registers * threads), SHARED // self.shared_bytes, THREADS // threads))
 
     @property
+    def residual_bytes(self) -> int:
+        """Of a number of the output: what rounding to 16 bits took from it is kept in 8."""
+        return 1 if self.element_bytes == 2 else 0
+
+    @property
     def mean_segments(self) -> float:
         """Key segments that a block of queries sees, on average."""
         if not self.causal:
@@ -103,11 +109,15 @@ class Launch:
         """Bytes that all programs load and store."""
         M, N, d, e = self.query_tokens, self.keys, self.head_dim, self.element_bytes
         if self.name == "forward":
-            each = 2 * M * d * e + M * 4 * (self.mean_segments + self.channels) + self.tiles * M * N * 4
+            each = (
+                M * d * (2 * e + self.residual_bytes)
+                + M * 4 * (self.mean_segments + self.channels)
+                + self.tiles * M * N * 4
+            )
             far, near = N * d * e + M * 4, 2 * N * d * e + M * 4
         elif self.name == "query_gradient":
             gradient = e if self.tiles == 1 else 4 * (2 - 1 / self.tiles)
-            each = 4 * M * d * e + self.tiles * M * N * (4 + e)
+            each = M * d * (4 * e + self.residual_bytes) + self.tiles * M * N * (4 + e)
             far, near = N * d * e + M * (4 + gradient), 2 * N * d * e + M * (4 + gradient)
         else:
             each = 4 * N * d * e * self.tiles_held
@@ -124,14 +134,14 @@ class Launch:
         pairs = self.heads * tokens
         time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * padded
         read = (time * self.mean_segments / self.segments if self.causal else time) + channel
-        statistics = 8 * pairs
+        statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
         if self.name == "forward":
-            return 2 * queries + 2 * keys + statistics + 3 * (time + channel) + read
+            return 2 * queries + residual + 2 * keys + statistics + 3 * (time + channel) + read
         if self.name == "query_gradient":
             # Gradients: time filled with zeros, stored, rounded, and read by two products; channel stored and read.
             stored = time * (1 if self.tiles > 1 else e / 4)
             gradients = 3 * stored + 3 * time * e / 4 + 3 * channel * e / 4
-            return 4 * queries + 2 * keys + statistics + 3 * (time + channel) + read + gradients
+            return 4 * queries + residual + 2 * keys + statistics + 3 * (time + channel) + read + gradients
         return 2 * queries + 4 * keys + statistics + read
 
     @property

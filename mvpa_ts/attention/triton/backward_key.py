@@ -9,12 +9,12 @@ import triton.language as tl
 
 from mvpa_ts.attention.triton.primitives import (
     LOG2_E,
-    add_bias,
     content_counts,
     dot,
     far_offsets,
     head_tables,
     key_tokens,
+    load_bias,
     load_rows,
     load_score,
     outer_product,
@@ -209,6 +209,10 @@ def key_gradient_kernel(
             b_key = load_rows(p_key + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
             b_value = load_rows(p_value + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
             key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
+            # The bias is a score of the key, so that queries need not be rounded once more.
+            b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
+            b_bias_score = tl.sum(b_key.to(tl.float32) * b_bias[None, :], 1)
+            b_gradient_sum = tl.zeros([BLOCK_N], tl.float32)
         if HAS_MASK:
             m_real = (tl.load(p_real + o_key) != 0)[:, None]
         if HAS_NEAR:
@@ -275,10 +279,9 @@ def key_gradient_kernel(
                             o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                         )
                         b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-                        b_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
                         b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
                         b_content_scale = tl.where(m_content, scale_2, 0.0)
-                        b_logits += b_content * b_content_scale
+                        b_logits += (b_content + b_bias_score[:, None]) * b_content_scale
                     if HAS_MASK:
                         b_logits = tl.where(m_real, b_logits, float("-inf"))
                     b_weights = tl.exp2(b_logits)
@@ -289,8 +292,10 @@ def key_gradient_kernel(
                         b_delta = tl.load(p_delta + o_statistics + o_token)
                         b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
                         b_gradient = b_weights * (b_gradient - b_delta[None, :]) * b_content_scale
+                        b_gradient_sum += tl.sum(b_gradient, 1)
                         b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
         store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
         if HAS_CONTENT:
-            b_key_gradient /= LOG2_E
+            b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
+            b_key_gradient = (b_key_gradient + b_gradient_sum[:, None] * b_bias[None, :]) / LOG2_E
             store_rows(p_key_gradient + o_kv, b_key_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)

@@ -15,6 +15,7 @@ from mvpa_ts.attention.triton.primitives import (
     load_rows,
     load_score,
     near_key_segments,
+    residual_step,
     skipping,
     store_rows,
     store_score_gradient,
@@ -36,12 +37,14 @@ def query_gradient_kernel(
     p_channel_real,
     p_holes,
     p_output,
+    p_residual,
     p_output_gradient,
     p_lse,
     p_lse_gradient,
     p_time_max,
     p_delta,
     p_query_gradient,
+    p_bias_gradient,
     p_time_gradient,
     p_channel_gradient,
     scale,
@@ -122,7 +125,11 @@ def query_gradient_kernel(
 
     b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
     b_output = load_rows(p_output + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-    b_delta = tl.sum(b_output.to(tl.float32) * b_output_gradient.to(tl.float32), 1)
+    b_exact = b_output.to(tl.float32)
+    if p_output.dtype.element_ty != tl.float32:
+        b_steps = load_rows(p_residual + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+        b_exact += b_steps.to(tl.float32) * residual_step(b_output)[:, None]
+    b_delta = tl.sum(b_exact * b_output_gradient.to(tl.float32), 1)
     if HAS_LSE_GRADIENT:
         # A logit's share of the log-sum-exp is its weight; that statistic is in base 2.
         b_delta -= tl.load(p_lse_gradient + o_statistics + o_token) * LOG2_E
@@ -290,3 +297,9 @@ def query_gradient_kernel(
     if HAS_CONTENT:
         b_query_gradient /= LOG2_E
         store_rows(p_query_gradient + o_query, b_query_gradient, o_token, m_token, query_stride, HEAD_DIM, BLOCK_D)
+        # The bias has the sum of these gradients, before they are rounded. With wide heads ptxas would serialise.
+        if BLOCK_D <= 64:
+            o_d = tl.arange(0, BLOCK_D)
+            b_bias_gradient = tl.sum(tl.where(m_token[:, None], b_query_gradient, 0.0), 0)
+            p_bias_gradient += tl.program_id(0).to(tl.int64) * HEAD_DIM
+            tl.store(p_bias_gradient + o_d, b_bias_gradient, mask=o_d < HEAD_DIM)

@@ -52,11 +52,16 @@ def attend(
     tables: Tables,
     real: Tensor | None,
     options: launch.Options,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Output [B, T, C, H, d]; and in base 2, [B, H, N], the log-sum-exp and the largest far time score."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output [B, T, C, H, d]; in base 2, [B, H, N], the log-sum-exp and the largest far time score; and a residual.
+
+    The residual is what rounding to 16 bits took from the output, int8 like it; float32 has none, [B, 0].
+    """
     B, T, C, H, _ = query.shape
     output = launch.like(query)
     lse, time_max = (launch.allocate((B, H, T * C), dtype=torch.float32, device=query.device) for _ in range(2))
+    shape = query.shape if query.element_size() == 2 else (B, 0)
+    residual = launch.allocate(shape, dtype=torch.int8, device=query.device)
     for part in parts(query):
         inputs = (query[part], key[part], value[part], content_bias)
         # Scores are held by nothing but the call, so that they are gone before the next ones are made.
@@ -65,9 +70,9 @@ def attend(
             *tables.scores(query[part]),
             None if real is None else real[part],
             options,
-            (output[part], lse[part], time_max[part]),
+            (output[part], lse[part], time_max[part], residual[part]),
         )
-    return output, lse, time_max
+    return output, lse, time_max, residual
 
 
 def gradients(
@@ -81,6 +86,7 @@ def gradients(
     output: Tensor,
     lse: Tensor,
     time_max: Tensor,
+    residual: Tensor,
     lse_gradient: Tensor | None,
     options: launch.Options,
 ) -> tuple[Tensor, Tensor | None, Tensor, dict[str, Tensor]]:
@@ -98,7 +104,7 @@ def gradients(
             (query[part], key[part], value[part], content_bias),
             tables,
             None if real is None else real[part],
-            (output[part], lse[part], time_max[part]),
+            (output[part], lse[part], time_max[part], residual[part]),
             None if lse_gradient is None else lse_gradient[part],
             options,
             (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
@@ -112,7 +118,7 @@ def _part_gradients(
     inputs: tuple[Tensor, Tensor, Tensor, Tensor | None],
     tables: Tables,
     real: Tensor | None,
-    results: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor, Tensor],
     lse_gradient: Tensor | None,
     options: launch.Options,
     input_gradients: tuple[Tensor, Tensor | None, Tensor],
@@ -120,11 +126,13 @@ def _part_gradients(
 ) -> None:
     """Fill in the gradients of some samples, and add theirs to what all share."""
     query, query_gradient = inputs[0], input_gradients[0]
-    time_gradient, channel_gradient = launch.backward(
+    time_gradient, channel_gradient, bias_gradient = launch.backward(
         output_gradient, *inputs, *tables.scores(query), real, results, lse_gradient, options, input_gradients
     )
     if "content_bias" in sums:
-        sums["content_bias"] += query_gradient.sum((0, 1, 2), dtype=torch.float32)
+        if bias_gradient is None:
+            bias_gradient = query_gradient.sum((0, 1, 2), dtype=torch.float32)
+        sums["content_bias"] += bias_gradient
     else:
         query_gradient.zero_()  # the kernel writes what comes from content
     if tables.time is not None and time_gradient is not None:

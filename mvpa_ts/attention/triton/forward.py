@@ -19,6 +19,7 @@ from mvpa_ts.attention.triton.primitives import (
     online_softmax,
     outer_product,
     skipping,
+    store_residual,
     store_rows,
     tile_factor,
     token_positions,
@@ -39,6 +40,7 @@ def forward_kernel(
     p_channel_real,
     p_holes,
     p_output,
+    p_residual,
     p_lse,
     p_time_max,
     scale,
@@ -234,7 +236,10 @@ def forward_kernel(
     m_any = b_sum > 0.0
     b_output /= tl.where(m_any, b_sum, 1.0)[:, None]
     b_lse = tl.where(m_any, finite(b_max) + tl.log2(tl.where(m_any, b_sum, 1.0)), float("inf"))
-    store_rows(p_output + o_query, b_output, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    b_rounded = b_output.to(p_output.dtype.element_ty)
+    store_rows(p_output + o_query, b_rounded, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    if p_output.dtype.element_ty != tl.float32:
+        store_residual(p_residual + o_query, b_output, b_rounded, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
     tl.store(p_lse + o_statistics + o_token, b_lse, mask=m_token)
     if HAS_FAR:
         tl.store(p_time_max + o_statistics + o_token, b_time_max, mask=m_token)

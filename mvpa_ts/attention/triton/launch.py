@@ -34,6 +34,9 @@ class Options:
 
 
 _TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
+# Channel scores are read once for three segments of keys: 8 % less to read at T = C = 50, 15 % at 100. But each product
+# of the far loop is waited for, so a GPU decides.
+_THREE = Blocks(16, 64, 4, num_stages=1, tiles=3)
 # By the ahead-of-time resource report for sm_90: of the blocks that spill no register and whose products ptxas does not
 # serialise, those whose largest bound is the lowest (experiments/attention_kernel_code.py), then at most two that a GPU
 # may prefer: loads that run ahead against latency (more stages, more instructions), fewer rows so that
@@ -69,10 +72,10 @@ _BLOCKS = {
         "segments": (Blocks(128, 16, 8),),
     },
     ("key_gradient", False): {
-        "one tile": (_TWO, Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2)),
+        "one tile": (_TWO, _THREE, Blocks(32, 64, 4, tiles=2)),
         "one tile, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
         "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
-        "tiles": (_TWO, Blocks(32, 64, 4, tiles=2), Blocks(32, 64, 8, tiles=2)),
+        "tiles": (_TWO, _THREE, Blocks(32, 64, 4, tiles=2)),
         "tiles, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
         "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
         "segments": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4)),
@@ -132,16 +135,17 @@ def forward(
     channel_score: Tensor | None,
     real: Tensor | None,
     options: Options,
-    results: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Fill in the results: output, log-sum-exp and largest far time score, the last two in base 2, [B, H, N]."""
+    """Fill in the results: output, log-sum-exp, largest far time score, and residual; see `batch.attend`."""
     B, T, C, H, _ = query.shape
     common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
-    output, lse, time_max = results
+    output, lse, time_max, residual = results
 
     def run(blocks: Blocks) -> None:
         forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
             p_output=output,
+            p_residual=residual,
             p_lse=lse,
             p_time_max=time_max,
             **common,
@@ -161,18 +165,21 @@ def backward(
     time_score: Tensor | None,
     channel_score: Tensor | None,
     real: Tensor | None,
-    results: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor, Tensor],
     lse_gradient: Tensor | None,
     options: Options,
     gradients: tuple[Tensor, Tensor | None, Tensor],
-) -> tuple[Tensor | None, Tensor | None]:
-    """Fill in the gradients of query and key that come from content, and of value; return those of both scores.
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Fill in the gradients of query and key that come from content, and of value; return the others.
+
+    Those are the gradients of both scores, and of the content bias by query head, [H, d] in float32; None for heads
+    wider than 64, where it is the sum of the query's.
 
     Every element is written by one program, in a fixed order: results are the same each time.
     """
     B, T, C, H, _ = query.shape
     common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
-    output, lse, time_max = results
+    output, lse, time_max, residual = results
     query_gradient, key_gradient, value_gradient = gradients
     delta = like(lse)
 
@@ -190,15 +197,21 @@ def backward(
         channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
         channel_gradient[..., C:] = 0.0
 
+    bias_gradients: list[Tensor] = []
+
     def run_query(blocks: Blocks) -> None:
-        query_gradient_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+        parts = triton.cdiv(T * C, blocks.query_tokens)
+        bias_gradients[:] = [allocate((B, H, parts, query.shape[-1]), dtype=torch.float32, device=query.device)]
+        query_gradient_kernel[(parts * B * H,)](
             p_output=output,
+            p_residual=residual,
             p_output_gradient=output_gradient,
             p_lse=lse,
             p_lse_gradient=lse if lse_gradient is None else lse_gradient,
             p_time_max=time_max,
             p_delta=delta,
             p_query_gradient=query_gradient,
+            p_bias_gradient=bias_gradients[0],
             p_time_gradient=query if time_gradient is None else time_gradient,
             p_channel_gradient=query if channel_gradient is None else channel_gradient,
             SINGLE_TILE=single_tile,
@@ -228,7 +241,8 @@ def backward(
         time_gradient = time_gradient.to(query.dtype)
     if channel_gradient is not None:
         channel_gradient = channel_gradient.to(query.dtype)
-    return time_gradient, channel_gradient
+    bias_gradient = bias_gradients[0].sum((0, 2)) if content_bias is not None and query.shape[-1] <= 64 else None
+    return time_gradient, channel_gradient, bias_gradient
 
 
 def _common(

@@ -44,7 +44,7 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
             channel = torch.arange(query.shape[2], device=query.device)
             channel_rows = p.channel_rows(channel[:, None] - channel)
             channel_table = _channel_table(query, channel_key.float()[channel_rows], channel_bias)
-        output, lse, _ = flash_attention(
+        output, lse, *_ = flash_attention(
             query.contiguous(),
             key.contiguous(),
             value.contiguous(),
@@ -96,22 +96,24 @@ def flash_attention(
     causal: bool,
     window: int | None,
     dense_last_segment: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention of contiguous tensors; a table or bias that is None is off, and its tensors get no gradient.
 
     The offsets are float32, everything else has the query's precision.
 
-    Returns the output, and two statistics [B, H, N] for the backward pass. Tokens that are not `real` hold zeros.
+    Returns the output, and for the backward pass two statistics [B, H, N] and the output's residual. Tokens that are
+    not `real` hold zeros.
     """
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     return attend(query, key, value, content_bias, tables, real, launch.Options(causal, window, dense_last_segment))
 
 
 @flash_attention.register_fake
-def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     B, T, C, H = query.shape[:4]
     lse, time_max = (query.new_empty((B, H, T * C), dtype=torch.float32) for _ in range(2))
-    return torch.empty_like(query), lse, time_max
+    residual = query.new_empty(query.shape if query.element_size() == 2 else (B, 0), dtype=torch.int8)
+    return torch.empty_like(query), lse, time_max, residual
 
 
 @torch.library.custom_op("mvpa_ts::flash_attention_backward", mutates_args=())
@@ -129,6 +131,7 @@ def flash_attention_backward(
     output: Tensor,
     lse: Tensor,
     time_max: Tensor,
+    residual: Tensor,
     lse_gradient: Tensor | None,
     causal: bool,
     window: int | None,
@@ -138,7 +141,19 @@ def flash_attention_backward(
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
     query_gradient, key_gradient, value_gradient, sums = gradients(
-        output_gradient, query, key, value, content_bias, tables, real, output, lse, time_max, lse_gradient, options
+        output_gradient,
+        query,
+        key,
+        value,
+        content_bias,
+        tables,
+        real,
+        output,
+        lse,
+        time_max,
+        residual,
+        lse_gradient,
+        options,
     )
     if content_bias is not None:
         sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
@@ -161,7 +176,7 @@ def _(
     return [query.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in inputs]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:9], *output)
     ctx.options = inputs[9:]
     ctx.set_materialize_grads(False)

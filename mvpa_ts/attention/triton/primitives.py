@@ -51,11 +51,35 @@ def store_rows(p_rows, b_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr,
 
 
 @triton.jit
+def residual_step(b_rounded):
+    """What one step of the output's residual counts in each row, so that 127 of them are its largest rounding error."""
+    BOUND: tl.constexpr = 2.0**-10 if b_rounded.dtype == tl.float16 else 2.0**-7
+    return tl.max(tl.abs(b_rounded.to(tl.float32)), 1) * (BOUND / 127)
+
+
+@triton.jit
+def store_residual(
+    p_residual, b_rows, b_rounded, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr
+):
+    """What rounding took from the rows, in 8 bits: the gradients' dO·O would have this error for all keys at once."""
+    b_step = residual_step(b_rounded)
+    b_steps = (b_rows - b_rounded.to(tl.float32)) / tl.where(b_step > 0.0, b_step, 1.0)[:, None]
+    b_steps = tl.floor(tl.minimum(tl.maximum(b_steps, -127.0), 127.0) + 0.5)
+    store_rows(p_residual, b_steps, o_row, m_row, row_stride, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit
+def load_bias(p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """The content bias of a head, in float32."""
+    o_d = tl.arange(0, BLOCK_D)
+    return tl.load(p_bias + o_d, mask=o_d < HEAD_DIM, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def add_bias(b_query, p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Queries plus the content bias of their head, in the precision of the queries."""
-    o_d = tl.arange(0, BLOCK_D)
-    b_bias = tl.load(p_bias + o_d, mask=o_d < HEAD_DIM, other=0.0)
-    return (b_query.to(tl.float32) + b_bias.to(tl.float32)[None, :]).to(b_query.dtype)
+    b_bias = load_bias(p_bias, HEAD_DIM, BLOCK_D)
+    return (b_query.to(tl.float32) + b_bias[None, :]).to(b_query.dtype)
 
 
 @triton.jit

@@ -27,6 +27,7 @@ def test_bytes_of_the_forward_kernel_are_those_of_a_walk() -> None:
     expected = 0
     for query in range(3):
         expected += 2 * 4 * 8 * 2  # query and output
+        expected += 4 * 8  # residual of the output
         expected += 4 * 4 * (query + 1 + 4)  # scores of the prologue
         for _tile in range(2):
             expected += 4 * 2 * 4
