@@ -64,6 +64,7 @@ def test_table_of_a_record(name: str) -> None:
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
+        ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
     ],
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
