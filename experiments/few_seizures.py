@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, folds_of
+from harness.detection.real import Fold, folds_of, stand_ins
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 from harness.tables import append_row, hardware, read_rows, results_folder
-from real_seizures import stand_ins
 from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.files import write_text

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, background_of, band_powers, evaluate, folds_of, line_lengths
+from harness.detection.real import Fold, background_of, band_powers, evaluate, folds_of, line_lengths, stand_ins
 from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, results_folder
 from sklearn.linear_model import LogisticRegression
@@ -39,7 +39,6 @@ from mvpa_ts.ieeg import Detector, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
-from mvpa_ts.ieeg.simulation.writing import write_edf
 
 SEEDS = (0, 1, 2)
 GAINS = (1.0, 1.5, 2.0, 3.0)
@@ -215,20 +214,6 @@ def figure(path: Path) -> None:
             axes.axvspan(onset, offset, color=style.RED, alpha=0.15)
     shown.savefig(path)
     plt.close(shown)
-
-
-def stand_ins(folder: Path) -> Path:
-    """Simulated files of the same names and layout."""
-    files: Mapping[str, bool] = {f"ictal_run-{n:02d}": True for n in (1, 2, 3)} | {
-        f"interictal_run-{n:02d}": False for n in range(6, 13)
-    }
-    for number, (name, ictal) in enumerate(files.items()):
-        recording = simulate_recording("dog", seed=number, num_channels=4, duration=60.0, num_seizures=1)
-        onset, offset = recording.seizures[0]
-        first, last = (onset, offset) if ictal else (0.0, min(onset, 20.0))
-        part = recording.crop(first, last) if last - first >= 5 else recording.crop(0.0, 10.0)
-        write_edf(part, folder / f"sub-dog1_task-{name}_ieeg.edf")
-    return folder
 
 
 if __name__ == "__main__":

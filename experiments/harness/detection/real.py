@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Recording, Segments
+from mvpa_ts.ieeg import Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
+from mvpa_ts.ieeg.simulation.writing import write_edf
 
 STRETCHES = ((6, 7), (8, 9), (10, 11, 12))
 """Runs without seizure that are tested with each seizure. The background drifts from run to run."""
@@ -129,3 +130,15 @@ def _interval(ictal: np.ndarray, quiet: Sequence[np.ndarray], draws: int = 500) 
         values.append(_auroc(drawn, np.concatenate([quiet[i] for i in stretches])))
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
+
+
+def stand_ins(folder: Path) -> Path:
+    """Simulated files of the same names and layout."""
+    files = {f"ictal_run-{n:02d}": True for n in (1, 2, 3)} | {f"interictal_run-{n:02d}": False for n in range(6, 13)}
+    for number, (name, ictal) in enumerate(files.items()):
+        recording = simulate_recording("dog", seed=number, num_channels=4, duration=60.0, num_seizures=1)
+        onset, offset = recording.seizures[0]
+        first, last = (onset, offset) if ictal else (0.0, min(onset, 20.0))
+        part = recording.crop(first, last) if last - first >= 5 else recording.crop(0.0, 10.0)
+        write_edf(part, folder / f"sub-dog1_task-{name}_ieeg.edf")
+    return folder
