@@ -96,7 +96,7 @@ class BaseConfig:
 class Reading(NamedTuple):
     """What a forecast takes from histories, by window and series, without any weight.
 
-    Attributes
+    Parameters
     ----------
     values : Tensor, shape (B, T, C, 2 P)
         Patches of the standardised history and of its mask.
