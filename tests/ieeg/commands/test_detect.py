@@ -154,7 +154,7 @@ def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
 
 
 def test_kill_and_resume(tmp_path, model_folder):
-    write_edf(tmp_path / "x.edf", duration=900.0)
+    write_edf(tmp_path / "x.edf", duration=600.0)
     code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
     options = ["detect", str(tmp_path / "x.edf"), "--model", str(model_folder), "--batch_size", "2"]
     command = [sys.executable, "-P", "-W", "ignore", "-c", code, *options]
@@ -167,7 +167,7 @@ def test_kill_and_resume(tmp_path, model_folder):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     stored = store.read_bytes().count(b"\n") - 1
-    assert 20 <= stored < 180
+    assert 20 <= stored < 120
     assert not (tmp_path / "out" / "x" / RUN).exists()
 
     torn = store.read_bytes() + b"9999\t1.0"
@@ -175,7 +175,7 @@ def test_kill_and_resume(tmp_path, model_folder):
     assert run(*options, "-o", tmp_path / "out") == 0
     assert run(*options, "-o", tmp_path / "whole") == 0
     resumed, whole = (pd.read_csv(tmp_path / name / "x" / PROBABILITIES, sep="\t") for name in ("out", "whole"))
-    assert resumed["onset"].tolist() == [5.0 * i for i in range(180)]
+    assert resumed["onset"].tolist() == [5.0 * i for i in range(120)]
     pd.testing.assert_frame_equal(resumed, whole)
 
 
