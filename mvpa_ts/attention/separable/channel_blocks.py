@@ -1,10 +1,10 @@
-"""Linear cost in channels: far channels, which all have the same score, are summed up to one key for each side.
+"""Linear cost in channels: all far channels on one side have the same score, so one key stands for them.
 
-Content is scored up to `channel_window` channels away, and the last rows of `channel_key` hold for all channels further
-away than the table reaches. So beyond some distance a key's weight depends on its segment and its side alone: the
-queries are cut into blocks of neighbouring channels, and a block sees the channels near it, and one key of the mean of
-all channels further left and one of those further right, which count as many times as they have real tokens. The means
-come from two running sums, one from each end: nothing is subtracted, so nothing cancels.
+Content is scored up to `channel_window` channels away. All channels further away than `channel_key` reaches share its
+last rows. So beyond some distance the weight of a key depends only on its segment and its side. The queries are cut
+into blocks of neighbouring channels. A block sees the channels near it, one key for all channels further left, and one
+for all further right. Such a key is the mean of its channels and counts once for each real token in them. The means
+come from two running sums, one from each end: nothing is subtracted, so no digits are lost.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch.nn.functional import pad
 
 from mvpa_ts.attention.problem import Problem
 
-# Channels of a block, where `reach` is not larger.
+# Channels of a block, unless `reach` is larger.
 _BLOCK_CHANNELS = 64
 
 
 @dataclass(frozen=True)
 class ChannelBlocks:
-    """`number` blocks of `size` query channels; keys reach `reach` channels further on both sides.
+    """Cut of the channels: `number` blocks of `size` query channels, with keys `reach` channels further on both sides.
 
-    The outermost key on each side is the sum. One block of reach 0 holds all channels as they are.
+    The outermost key on each side stands for all far channels. One block of reach 0 holds all channels as they are.
     """
 
     channels: int
@@ -37,7 +37,7 @@ class ChannelBlocks:
 
     @classmethod
     def of(cls, p: Problem) -> ChannelBlocks:
-        """The blocks of a problem; one block where more would cost as much."""
+        """Choose the blocks of a problem; one block if several would cost as much."""
         C = p.query.shape[2]
         number, size, reach = 1, C, 0
         if (nearest := p.first_far_channel) is not None:
@@ -54,7 +54,7 @@ class ChannelBlocks:
         return rearrange(self._padded(x, 0), "b t (n c) ... -> (b n) t c ...", n=self.number)
 
     def joined(self, x: Tensor) -> Tensor:
-        """The inverse of `queries`."""
+        """Undo `queries`."""
         if self.number == 1:
             return x
         return rearrange(x, "(b n) t c ... -> b t (n c) ...", n=self.number)[:, :, : self.channels]
@@ -72,7 +72,7 @@ class ChannelBlocks:
         return cut / counts.clamp(min=1)[..., None, None]
 
     def counts(self, p: Problem) -> Tensor:
-        """Real tokens behind each key, [B · number, T, size + 2·reach]; up to one but for far channels."""
+        """Count the real tokens behind each key, [B · number, T, size + 2·reach]; above one only for far channels."""
         real = p.real.long()
         return self._with_sides(real, real)
 

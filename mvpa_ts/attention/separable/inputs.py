@@ -1,4 +1,4 @@
-"""From a checked call to the tensors that the tiles are made of, and back."""
+"""From a checked call to the tensors that are cut into tiles, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     with torch.autocast(p.query.device.type, enabled=False):
         cut = ChannelBlocks.of(p)
         query, key, value = cut.queries(p.query.to(dtype)), cut.keys(p.key.to(dtype)), cut.values(value.to(dtype), p)
-        # Row j of either table is for the distance from key to query that `by_position` reads there.
+        # The rows of both tables have the order that `by_position` reads.
         lag = torch.arange(T - 1, -T, -1, device=p.query.device)
         distance = torch.arange(cut.size + cut.reach - 1, -cut.size - cut.reach, -1, device=p.query.device)
         time_rows = lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2
@@ -73,7 +73,7 @@ def _masks(p: Problem, cut: ChannelBlocks, dtype: torch.dtype) -> Masks | None:
     largest = counts.amax(1)
     segments = p.real.any(2).repeat_interleave(cut.number, 0)
     holes = None
-    # A compiled graph must not depend on what a mask holds; with holes, which may be zero, the result is the same.
+    # A compiled graph must not depend on the values of a mask. Holes may all be zero; the result is the same.
     if torch.compiler.is_compiling() or bool((counts != largest[:, None] * segments[..., None]).any()):
         holes = (counts.to(dtype) / largest.clamp(min=1)[:, None]).log2()
         holes = repeat(holes, "b t c -> (b k) t c", k=p.key.shape[3])

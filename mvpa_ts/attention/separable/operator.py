@@ -1,6 +1,6 @@
-"""The pass over all tiles, forward and backward, as one differentiable operation.
+"""The forward and the backward pass over all tiles, as one differentiable operation.
 
-torch.compile takes it as one operator, so that a graph holds for any number of segments and channels.
+torch.compile sees a single operator, so one graph serves any number of segments and channels.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, cut_blocks
 
 
 def attend(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
-    """Output [K, T, M, d] and log-sum-exp [K, T, M] of the logits, −∞ for queries without a key."""
+    """Return the output [K, T, M, d] and the log-sum-exp of the logits [K, T, M], −∞ for queries without a key."""
     if torch.compiler.is_compiling():
         return separable_attention(*inputs, *(masks or (None, None, None)), *options)
     return _Attention.apply(*inputs, masks, options)
 
 
 class _Attention(torch.autograd.Function):
-    """Save the log-sum-exp, and compute the weights again in the backward pass."""
+    """Attention that saves the log-sum-exp and computes the weights again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """Gradients of the inputs, as functions of the inputs and of the gradients that come in."""
+    """Gradients of the inputs, as a function of the inputs and of the gradients of output and log-sum-exp."""
 
     @staticmethod
     def forward(ctx: Any, grad_output: Tensor, grad_lse: Tensor, *args: Any) -> tuple[Tensor, ...]:
@@ -59,7 +59,7 @@ class _Gradients(torch.autograd.Function):
 
 
 class _SecondGradients(torch.autograd.Function):
-    """Gradients of what `_Gradients` gives, along given directions; a third derivative there is not."""
+    """Gradients of what `_Gradients` returns, in given directions. There is no third derivative."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
@@ -87,7 +87,7 @@ def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Ten
                 queries = block.queries
                 Scores(part, part_masks, options, block, scratch).attend(part_output[:, queries], part_lse[:, queries])
     if masks is not None:
-        # A query without a key has a finite stand-in for the offset of its logits, which is lower than any logit.
+        # The logits of a query without a key have a finite offset, lower than any real logit.
         lse.masked_fill_(lse <= torch.finfo(lse.dtype).min / 8, -math.inf)
     return output, lse.mul_(math.log(2.0))
 
@@ -141,7 +141,7 @@ def separable_attention(
     reach: int,
     first: int,
 ) -> tuple[Tensor, Tensor]:
-    """Do what `attend` does; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
+    """Do the work of `attend`; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
     tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
     options = Options(causal, window, dense_last_segment, channel_window, reach, first)
     return _forward(Inputs(*tensors), _optional_masks(segments, channels, holes), options)
@@ -176,7 +176,7 @@ def separable_attention_backward(
     reach: int,
     first: int,
 ) -> list[Tensor]:
-    """Gradients of the first eight inputs of `separable_attention`."""
+    """Return the gradients of the first eight inputs of `separable_attention`."""
     tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
     masks = _optional_masks(segments, channels, holes)
     options = Options(causal, window, dense_last_segment, channel_window, reach, first)

@@ -1,7 +1,7 @@
 """The arithmetic: scores, weights and gradients of one block of query segments.
 
-Each pass over a tile counts as much as the arithmetic in it, and each call of torch as much as some ten thousand
-weights: results go into memory that is there, offsets into the small scores before they are spread over a tile.
+A pass over a tile costs as much as the arithmetic in it, and a call of torch as much as some ten thousand weights. So
+results go into memory that exists already, and offsets are added to the small scores, not to whole tiles.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 from mvpa_ts.attention.separable.scratch import Scratch
 from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, in_windows, steps
 
-# Corners of a tile outside of the windows that are written again one by one; with more of them all of it is masked.
+# Up to so many corners of a tile that lie outside the windows are written again; with more, the whole tile is masked.
 _MOST_CORNERS = 8
 
 
 class Scores:
-    """The scores of one block of queries, in base 2 as `inputs` are, and what follows from them."""
+    """The scores of one block of queries, in base 2 like `inputs`, and the passes that use them."""
 
     def __init__(self, inputs: Inputs, masks: Masks | None, options: Options, block: Block, scratch: Scratch) -> None:
         self.inputs, self.masks, self.options, self.block, self.scratch = inputs, masks, options, block, scratch
@@ -30,7 +30,7 @@ class Scores:
         self.shape = (K, m, M // C, C)  # of the queries: [K, m, G, C]
         self.flat = (K, m * M, d)  # the same as products take them
         self.scale = d**-0.5 * math.log2(math.e)
-        # With holes, s_max + l_max may lie above every real logit, so far that all weights underflow.
+        # With holes, the sum of the largest scores may lie so far above every real logit that all weights underflow.
         self.rank_one = masks is None or masks.holes is None
         # Finite, so that a row of −∞ minus its maximum is −∞ and not NaN.
         self.lowest = torch.finfo(inputs.query.dtype).min / 4
@@ -59,7 +59,7 @@ class Scores:
             torch.sub(self.channel_score, self.channel_max, out=self.channel_weight).exp2_()
 
     def attend(self, output: Tensor, lse: Tensor) -> None:
-        """Write output [K, m, M, d] of the queries, and log2 of their denominators [K, m, M]."""
+        """Write the output [K, m, M, d] of the queries, and log2 of the denominators of their softmax [K, m, M]."""
         # Maxima and sums are [K, m·M, 1].
         near = self.block.near
         maxima = [] if near is None else [self._near_logits(near).amax(-1, keepdim=True)]
@@ -97,7 +97,7 @@ class Scores:
         K, m, _, C = self.shape
         grad_output = grad_output.view(self.flat)
         delta, lse = delta.reshape(K, -1, 1), lse.reshape(K, -1, 1)
-        # Scores for distances that do not occur are no one's, and their gradients stay zero.
+        # Distances that do not occur keep a gradient of zero.
         time_rows_grad = self.scratch.tile("time_grad", (*self.flat[:2], m - 1 + self.block.key_stop)).zero_()
         channel_rows_grad = self.scratch.tile("channel_grad", (*self.flat[:2], C + self.keys - 1)).zero_()
         time_grad, channel_grad = self._time_positions(time_rows_grad), self._channel_positions(channel_rows_grad)
@@ -150,20 +150,20 @@ class Scores:
         return steps(far, math.prod(self.shape) * self.keys)
 
     def _tile(self, name: str, keys: slice) -> Tensor:
-        """Memory for the pairs with some key segments, as products take it: [K, m·M, keys·E]."""
+        """Return memory for the pairs with some key segments, in the shape of matrix products: [K, m·M, keys·E]."""
         return self.scratch.tile(name, (*self.flat[:2], (keys.stop - keys.start) * self.keys))
 
     def _unfolded(self, name: str, keys: slice) -> Tensor:
-        """The same memory as [K, m, G, C, keys, E]."""
+        """Return the memory of `_tile` in the shape [K, m, G, C, keys, E]."""
         return self.scratch.tile(name, (*self.shape, keys.stop - keys.start, self.keys))
 
     def _biased(self, name: str, query: Tensor, bias: Tensor) -> Tensor:
-        """Queries with a bias, [K, m·M, d]."""
+        """Add a bias to the queries, [K, m·M, d]."""
         torch.add(query, bias, out=self.scratch.tile(name, tuple(query.shape)))
         return self.scratch.tile(name, self.flat)
 
     def _product(self, name: str, queries: Tensor, table: Tensor) -> Tensor:
-        """Products in base 2: [K, m·M, d] and [K, J, d] -> [K, m·M, J]."""
+        """Multiply queries [K, m·M, d] with keys [K, J, d] to scores in base 2, [K, m·M, J]."""
         return torch.bmm(queries, table.mT, out=self.scratch.tile(name, (*self.flat[:2], table.shape[1])))
 
     def _time_positions(self, by_row: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class Scores:
         return by_position(by_row, K * m * G, C, 1).view(*self.shape, self.keys)
 
     def _near_logits(self, near: slice) -> Tensor:
-        """[K, m·M, keys·E], with content where it is in the windows."""
+        """Return logits [K, m·M, keys·E], with content inside the windows."""
         logits, keys = self._logits("near", near), _rows(self.inputs.key, near).mT
         by_axes = self._unfolded("near", near)
         if self.masked_windows:
@@ -191,19 +191,19 @@ class Scores:
         return logits
 
     def _logits(self, name: str, keys: slice) -> Tensor:
-        """[K, m·M, keys·E], without content."""
+        """Return logits [K, m·M, keys·E] without content."""
         self._write_logits(self._unfolded(name, keys), slice(None), keys)
         return self._tile(name, keys)
 
     def _write_logits(self, logits: Tensor, segments: slice, keys: slice) -> None:
-        """Write the sums of time and channel scores for some of the block's query segments, and some key segments."""
+        """Write the sums of time and channel scores, for some query segments of the block and some key segments."""
         time_score, channel_score = self.time_score[:, segments, :, :, keys], self.channel_score[:, segments]
         torch.add(time_score[..., None], channel_score[..., None, :], out=logits)
         if self.masks is not None and self.masks.holes is not None:
             logits += self.masks.holes[:, None, None, None, keys]
 
     def _far_weights(self, offset: Tensor, total: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Key segments and their weights [K, m·M, keys·E], tile by tile; their sums are added to `total`."""
+        """Yield far key segments and their weights [K, m·M, keys·E], tile by tile; add the weights up in `total`."""
         for far in self.block.far:
             if self.rank_one:
                 time_weight = self.scratch.tile("time_weight", (*self.shape, far.stop - far.start))
@@ -226,14 +226,14 @@ class Scores:
     def _score_gradient(
         self, grads: Inputs, grad_output: Tensor, delta: Tensor, keys: slice, weights: Tensor
     ) -> Tensor:
-        """Gradient of the logits of a tile, in the tile "gradient"; that of the values is added to `grads`."""
+        """Return the gradient of the logits of a tile, in the tile "gradient"; add that of the values to `grads`."""
         _rows(grads.value, keys).baddbmm_(weights.mT, grad_output)
         grad = torch.bmm(grad_output, _rows(self.inputs.value, keys).mT, out=self._tile("gradient", keys))
         return grad.sub_(delta).mul_(weights)
 
 
 def _rows(tensor: Tensor, keys: slice) -> Tensor:
-    """Tokens of some segments, [K, T, E, d] -> [K, keys·E, d]: the same memory, so that sums can go there."""
+    """View the tokens of some segments, [K, T, E, d] -> [K, keys·E, d], so that sums can be written there."""
     K, _, _, d = tensor.shape
     return tensor[:, keys].view(K, -1, d)
 
@@ -241,7 +241,7 @@ def _rows(tensor: Tensor, keys: slice) -> Tensor:
 def by_position(by_row: Tensor, outer: int, positions: int, inner: int) -> Tensor:
     """View [outer · positions · inner, J] as [outer, positions, inner, keys], J = positions − 1 + keys.
 
-    The rows of a table run towards smaller distances, so position i reads key k in row positions − 1 − i + k.
+    The rows of a table run towards smaller distances. So position i finds key k in row positions − 1 − i + k.
     """
     rows = by_row.shape[-1]
     sizes = (outer, positions, inner, rows - positions + 1)

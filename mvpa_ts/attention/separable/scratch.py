@@ -1,4 +1,4 @@
-"""Memory for tiles, used again and again: fresh pages cost more time than the arithmetic done on them."""
+"""Memory for tiles, used again and again: new memory pages cost more time than the arithmetic done in them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-# Bytes that a thread keeps from one call to the next, at most. A call at T = C = 50 with 12 heads of 64 needs 13 MiB.
+# A thread keeps at most so many bytes from one call to the next. A call at T = C = 50 with 12 heads of 64 needs 13 MiB.
 _MOST_KEPT = 1 << 24
 _kept = threading.local()
 
 
 class Scratch:
-    """Uninitialised tensors by name, like a given one in type and device; to be used in a `with` statement.
+    """Uninitialised tensors by name, of the type and device of a given tensor; use it in a `with` statement.
 
-    On a CPU the thread keeps them for its next call: where the allocator hands memory back to the
-    system, a call at (T, C) = (12, 21) takes 5 % longer forward and 10 % with backward.
+    On a CPU the thread keeps the memory for its next call. If it went back to the system instead, a call at
+    (T, C) = (12, 21) would take 5 % longer forward and 10 % longer with backward.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -28,7 +28,7 @@ class Scratch:
         self.kind = like.dtype if type(like) is Tensor and like.device.type == "cpu" else None
 
     def __enter__(self) -> Scratch:
-        # Taken and not shared, so that a call within a call has its own.
+        # The memory is taken out of the store, so that a call inside a call gets other memory.
         if self.kind is not None:
             self.buffers = _kept.__dict__.pop(str(self.kind), {})
         return self
@@ -42,12 +42,12 @@ class Scratch:
             _kept.__dict__[str(self.kind)] = self.buffers
 
     def tile(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A contiguous tile; it holds until the same name is asked for again."""
+        """Return a contiguous tile; its values last until the next tile of the same name."""
         if (tile := self.tiles.get((name, shape))) is None:
             size = math.prod(shape)
             buffer = self.buffers.get(name)
             if buffer is None or buffer.numel() < size:
-                # A tensor of inference mode could not be written to outside of it.
+                # A tensor made in inference mode could not be written to outside it.
                 with torch.inference_mode(False):
                     buffer = self.buffers[name] = self.like.new_empty(size)
                 self.tiles = {key: value for key, value in self.tiles.items() if key[0] != name}
@@ -55,7 +55,7 @@ class Scratch:
         return tile
 
     def later(self, segments: int) -> Tensor:
-        """Where a key segment is later than the query segment, among the same ones; [m, 1, 1, m]."""
+        """Mark where a key segment is later than the query segment, for m segments; [m, 1, 1, m]."""
         if segments not in self.triangles:
             ones = torch.ones(segments, segments, dtype=torch.bool, device=self.like.device)
             self.triangles[segments] = ones.triu(1)[:, None, None]

@@ -1,4 +1,4 @@
-"""The second derivative, one block of queries at a time, by differentiating the block as it is written."""
+"""The second derivative, one block of queries at a time: torch differentiates the plain equations of the block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, cut
 def second_gradients(
     directions: Inputs, grad_output: Tensor, grad_lse: Tensor, inputs: Inputs, masks: Masks | None, options: Options
 ) -> tuple[Tensor, ...]:
-    """Gradients of ⟨gradients of the inputs, directions⟩ by `grad_output`, `grad_lse` and the inputs.
+    """Return the gradients of ⟨gradients of the inputs, directions⟩ by `grad_output`, `grad_lse` and the inputs.
 
-    All keys of a block are in memory at once, some ten times; blocks are small, so that memory stays linear.
+    The weights of a block with all its keys are in memory some ten times. Blocks are small, so memory stays linear.
     """
     found_output, found_lse = torch.zeros_like(grad_output), torch.zeros_like(grad_lse)
     found = Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
@@ -40,7 +40,7 @@ def second_gradients(
 
 
 def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: Block) -> tuple[Tensor, Tensor]:
-    """Output [K, m, M, d] and log-sum-exp [K, m, M] of a block, by operations that torch can differentiate twice."""
+    """Compute output [K, m, M, d] and log-sum-exp [K, m, M] of a block with operations that torch can differentiate."""
     K, _, M, d = inputs.query.shape
     T, C, E = inputs.key.shape[1], inputs.channels, inputs.key.shape[2]
     m = block.stop - block.start
@@ -48,7 +48,7 @@ def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: B
     content_query, time_query, channel_query = (
         (query + bias).flatten(1, 2) for bias in (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
     )
-    # As in scores.py, but in base e, and nothing is written over.
+    # As in scores.py, but in base e and without writing over anything.
     time_table = inputs.time_table[:, T - block.stop : T - block.start - 1 + block.key_stop]
     time_score = by_position(torch.bmm(time_query, time_table.mT) * scale, K, m, M).unflatten(2, (-1, C))
     channel_score = torch.bmm(channel_query, inputs.channel_table.mT) * scale

@@ -1,4 +1,4 @@
-"""How the work is cut: tensors as products take them, blocks of query segments, tiles of bounded size."""
+"""How the work is cut: tensors in the layout of matrix products, blocks of query segments, tiles of bounded size."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Query tokens of a block, where a segment is not larger: 64 and 256 are 5 % slower forward and backward at T = C = 50,
-# and at (T, C) = (100, 8) and (12, 21) no better (one CPU thread, AVX-512).
+# Query tokens of a block, unless a segment is larger. 64 and 256 are 5 % slower forward and backward at T = C = 50, and
+# no better at (T, C) = (100, 8) and (12, 21) (one CPU thread, AVX-512).
 _BLOCK_TOKENS = 128
 # Elements of a tile of weights: 4 MiB in float32. At T = C = 50 half as many are 6 % slower forward and 4 % with
 # backward (one CPU thread).
@@ -19,7 +19,7 @@ _TILE_ELEMENTS = 1 << 20
 
 
 class Options(NamedTuple):
-    """What is the same for all blocks."""
+    """Settings that are the same for all blocks."""
 
     causal: bool
     window: int | None  # −1: no content at all
@@ -30,7 +30,7 @@ class Options(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The tensors, as they are laid out for products."""
+    """The tensors in the layout of matrix products."""
 
     query: Tensor  # [K, T, M, d], or fewer segments
     key: Tensor  # [K, T, E, d]
@@ -43,40 +43,40 @@ class Inputs(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """Query channels C."""
+        """Number of query channels, C."""
         return self.channel_table.shape[1] - self.key.shape[2] + 1
 
     def rows(self, rows: slice) -> Inputs:
         return Inputs(*(tensor[rows] for tensor in self))
 
     def in_base_2(self) -> Inputs:
-        """Scale the tables, so that products of queries with them are scores in base 2."""
+        """Scale the tables, so that their products with queries are scores in base 2."""
         scale = self.query.shape[-1] ** -0.5 * math.log2(math.e)
         return self._replace(time_table=self.time_table * scale, channel_table=self.channel_table * scale)
 
 
 def evenly_spaced(x: Tensor) -> Tensor:
-    """Return x [K, T, E, d] if its T·E tokens are one axis of products as they lie in memory, else a copy."""
+    """Return x [K, T, E, d] if its T·E tokens lie evenly in memory and can be viewed as one axis; else a copy."""
     _, _, E, d = x.shape
     return x if x.stride(3) == 1 and x.stride(2) >= d and x.stride(1) == E * x.stride(2) else x.contiguous()
 
 
 class Masks(NamedTuple):
-    """What is not real, with one row for each of K: whole segments, channels, and what else is missing.
+    """Masked segments, masked channels, and other masked tokens, with one row for each of K.
 
-    A key that stands for n channels has log2 n in place of 0.
+    The last two are offsets of the logits. A key that stands for n channels has an offset of log2 n, another key 0.
     """
 
     segments: Tensor  # bool [K, T], True = missing
     channels: Tensor  # log2 of the tokens behind each key, −∞ for none, [K, E]
-    holes: Tensor | None  # what is to be added to that, [K, T, E]; None where segments and channels tell all
+    holes: Tensor | None  # further offsets of single tokens, [K, T, E]; None if segments and channels say it all
 
     def rows(self, rows: slice) -> Masks:
         return Masks(self.segments[rows], self.channels[rows], None if self.holes is None else self.holes[rows])
 
 
 class Block(NamedTuple):
-    """Queries of segments start … stop−1, which see keys of segments before key_stop."""
+    """Queries of segments start … stop−1, and the keys they see: those of segments before key_stop."""
 
     start: int
     stop: int
@@ -85,12 +85,12 @@ class Block(NamedTuple):
     far: tuple[slice, ...]  # the other ones
     outside: tuple[tuple[slice, slice], ...]  # see `_outside`
     causal: bool
-    window: int | None  # None: all of the near segments are in the window of all of the queries
-    queries: slice  # where they lie in the tensor of queries
+    window: int | None  # None: every near segment is in the window of every query
+    queries: slice  # where the block lies in the tensor of queries
 
 
 def cut_blocks(inputs: Inputs, options: Options) -> tuple[Block, ...]:
-    """Whole query segments; those of a dense last segment are a block of their own."""
+    """Cut the queries into blocks of whole segments; a dense last segment is a separate block."""
     T, M = inputs.key.shape[1], inputs.query.shape[2]
     size = max(1, _BLOCK_TOKENS // M)
     window, last = options.window, options.first + inputs.query.shape[1]
@@ -113,7 +113,7 @@ def _block(start: int, stop: int, T: int, dense: bool, options: Options) -> Bloc
 
 
 def _outside(start: int, stop: int, near: slice, window: int) -> tuple[tuple[slice, slice], ...]:
-    """Query segments, and near key segments outside of their windows, counted from `start` and from the first near."""
+    """Pair query segments, counted from `start`, with near key segments outside their windows, counted from `near`."""
     pairs = []
     for segment in range(stop - start):
         before, after = (start + segment + side - near.start for side in (-window, window + 1))
@@ -124,7 +124,7 @@ def _outside(start: int, stop: int, near: slice, window: int) -> tuple[tuple[sli
 
 
 def row_chunks(inputs: Inputs, blocks: tuple[Block, ...], all_keys: bool = False) -> Iterator[slice]:
-    """Slices of the axis K for which one tile of near weights, or of all weights, stays within its bound."""
+    """Slice the axis K so that one tile of near weights, or of all weights, stays within its bound."""
     K, _, M, _ = inputs.query.shape
     E = inputs.key.shape[2]
     largest = max(
@@ -143,7 +143,7 @@ def steps(far: slice, elements: int) -> Iterator[slice]:
 
 
 def in_windows(block: Block, options: Options, channels: int, keys: int, like: Tensor) -> Tensor:
-    """Get 1 where a query scores the content of a near key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
+    """Return 1 where a query scores the content of a near key, else 0; [m or 1, 1, C or 1, keys or 1, E or 1]."""
     assert block.near is not None
     near = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool, device=like.device)
     if block.window is not None:

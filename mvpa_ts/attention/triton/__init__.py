@@ -27,7 +27,7 @@ MOST_SCORES = 1 << 32
 
 
 def why_unavailable(query: Tensor) -> str | None:
-    """What keeps the kernels from running on this query; None where they can."""
+    """Say why the kernels cannot run on this query; None if they can."""
     if not _HAS_TRITON:
         return "the package triton is not installed"
     device = query.device

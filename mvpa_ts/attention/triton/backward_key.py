@@ -1,7 +1,7 @@
 """The backward kernel over blocks of keys: gradients of keys and values, summed over the heads that share them.
 
-A program holds one key tile at several cross positions: the weights of a tile are computed once for all of them.
-In this file tiles have keys as rows and query tokens as columns.
+A program holds one key tile at several cross positions, so it computes the weights of the tile only once.
+In this file the rows of a tile are keys, and its columns are query tokens.
 """
 
 import triton

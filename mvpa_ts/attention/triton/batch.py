@@ -1,8 +1,9 @@
-"""Both passes over a batch, a few samples at a time: their scores are made, used by the kernels, and let go.
+"""The forward and the backward pass over a batch, a few samples at a time.
 
-The legend of shapes is in mvpa_ts/attention/reference.py. Of equation (1) of docs/attention.md the kernels form the
-content term; the time and channel scores are matrix products of linear size. They are not kept for the backward pass,
-which makes them again: kept, they would take as much memory as query, key and value at T = C = 100 and heads of 64.
+The time and channel scores of equation (1) in docs/attention.md are matrix products made by torch; the kernels read
+them and compute the content term. The scores of a few samples exist at one time. The backward pass computes them again:
+kept, they would need as much memory as query, key and value together (at T = C = 100 and heads of 64).
+mvpa_ts/attention/reference.py explains the letters of the shapes.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from torch import Tensor
 
 from mvpa_ts.attention.triton import launch
 
-# At least so many programs of 128 query tokens in a launch, where the batch has them: 31 for each multiprocessor of an
-# H100, so that waiting for the last ones costs little.
+# A launch has at least this many programs of 128 query tokens, if the batch is large enough: 31 for each multiprocessor
+# of an H100, so that waiting for the last ones costs little.
 _PROGRAMS = 4096
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What scores are made from, for each head; None for a term that is off.
+    """Tables that are multiplied with the queries to give the scores, for each head; None for a term that is off.
 
-    Rows of the time table run from the smallest lag that occurs to the largest. The last axis of the channel scores is
-    the channel of the key, filled up to P, a multiple of 8, by offsets of −∞.
+    The rows of the time table run from the smallest lag to the largest. The last axis of the channel scores is the
+    channel of the key. It is padded to P, a multiple of 8; the padding has offsets of −∞.
     """
 
     time: Tensor | None  # [H, R, d]
@@ -53,9 +54,11 @@ def attend(
     real: Tensor | None,
     options: launch.Options,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output [B, T, C, H, d]; in base 2, [B, H, N], the log-sum-exp and the largest far time score; and a residual.
+    """Return the output and what the backward pass needs.
 
-    The residual is what rounding to 16 bits took from the output, int8 like it; float32 has none, [B, 0].
+    These are the output [B, T, C, H, d]; the log-sum-exp and the largest far time score, [B, H, N] and in base 2; and
+    the residual of the output. The residual is the rounding error of a 16-bit output, as int8 of the same shape; a
+    float32 output has none, [B, 0].
     """
     B, T, C, H, _ = query.shape
     output = launch.like(query)
@@ -90,9 +93,10 @@ def gradients(
     lse_gradient: Tensor | None,
     options: launch.Options,
 ) -> tuple[Tensor, Tensor | None, Tensor, dict[str, Tensor]]:
-    """Gradients of query, key (None without content) and value; and by name, in float32, of what the samples share.
+    """Return the gradients of query, key (None without content) and value, and a dict of those that samples share.
 
-    Every element is written by one program and sums have a fixed order: results are the same each time.
+    The dict is by name and in float32. One program writes each element and sums have a fixed order, so results are
+    the same each time.
     """
     query_gradient, value_gradient = launch.like(query), launch.like(value)
     key_gradient = None if content_bias is None else launch.like(key)
@@ -124,7 +128,7 @@ def _part_gradients(
     input_gradients: tuple[Tensor, Tensor | None, Tensor],
     sums: dict[str, Tensor],
 ) -> None:
-    """Fill in the gradients of some samples, and add theirs to what all share."""
+    """Write the gradients of some samples, and add their part to the gradients that all samples share."""
     query, query_gradient = inputs[0], input_gradients[0]
     time_gradient, channel_gradient, bias_gradient = launch.backward(
         output_gradient, *inputs, *tables.scores(query), real, results, lse_gradient, options, input_gradients
@@ -134,7 +138,7 @@ def _part_gradients(
             bias_gradient = query_gradient.sum((0, 1, 2), dtype=torch.float32)
         sums["content_bias"] += bias_gradient
     else:
-        query_gradient.zero_()  # the kernel writes what comes from content
+        query_gradient.zero_()  # the kernel writes the part that comes from content
     if tables.time is not None and time_gradient is not None:
         sums["time"] += _float32_product(time_gradient, _by_head(query))
         sums["time_offset"] += time_gradient.sum(2, keepdim=True, dtype=torch.float32)
@@ -146,7 +150,7 @@ def _part_gradients(
 
 
 def parts(query: Tensor) -> Iterator[slice]:
-    """Samples whose scores exist at one time: as few as fill a GPU, and about as many in each part."""
+    """Cut the batch into parts of about equal size, each just large enough to fill a GPU."""
     B, T, C, H, _ = query.shape
     enough = -(-_PROGRAMS // (-(-T * C // 128) * H))
     samples = -(-B // max(B // enough, 1))
@@ -155,17 +159,17 @@ def parts(query: Tensor) -> Iterator[slice]:
 
 
 def _float32_product(left: Tensor, right: Tensor) -> Tensor:
-    """Batched product in float32: scores rounded to 16 bits would double the error of the output."""
+    """Multiply batches of matrices in float32: scores rounded to 16 bits would double the error of the output."""
     if left.dtype == torch.float32 or left.device.type == "cpu":  # a CPU has no product of 16 bits into 32
         return torch.bmm(left.float(), right.float())
     return torch.bmm(left, right, out_dtype=torch.float32)
 
 
 def _by_head(query: Tensor) -> Tensor:
-    """A view of queries or their gradients as matrices, one for each head."""
+    """View queries or their gradients as matrices, one for each head."""
     return rearrange(query, "b t c h d -> h (b t c) d")
 
 
 def _by_channel_and_head(query: Tensor) -> Tensor:
-    """The same, one for each channel of the queries and head."""
+    """View them as matrices, one for each pair of query channel and head."""
     return rearrange(query, "b t c h d -> (c h) (b t) d")

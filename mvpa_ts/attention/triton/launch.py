@@ -26,7 +26,7 @@ allocate: Callable[..., Tensor] = torch.empty
 
 @dataclass(frozen=True)
 class Options:
-    """The switches of one call; `window` is None where content counts everywhere."""
+    """The switches of one call; `window` is None if content is scored everywhere."""
 
     causal: bool
     window: int | None
@@ -34,18 +34,19 @@ class Options:
 
 
 _TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
-# Channel scores are read once for three segments of keys: 8 % less to read at T = C = 50, 15 % at 100. But each product
-# of the far loop is waited for, so a GPU decides.
+# Channel scores are read once for three segments of keys: 8 % less to read at T = C = 50, 15 % at 100. But the far loop
+# waits for each product, so the choice is timed on the GPU.
 _THREE = Blocks(16, 64, 4, num_stages=1, tiles=3)
-# By the ahead-of-time resource report for sm_90: of the blocks that spill no register and whose products ptxas does not
-# serialise, those whose largest bound is the lowest (experiments/attention_kernel_code.py), then at most two that a GPU
-# may prefer: loads that run ahead against latency (more stages, more instructions), fewer rows so that
-# two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products twice.
-# Loads that do not run ahead (one stage) take a fifth fewer instructions; they come first in the key kernel alone,
-# whose loop is the longest. Key: kernel, and whether heads are wider than 64; then whether one tile holds all channels,
+# Candidates for sm_90, chosen from the compiler's report of resources (experiments/attention_kernel_code.py). The first
+# block has the lowest bound among those that spill no register and whose products ptxas does not serialise. At most two
+# follow that may be faster on a GPU: with loads that run ahead (more stages, more instructions), or with fewer rows, so
+# that two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products
+# twice. One stage (loads do not run ahead) takes a fifth fewer instructions; it comes first only in the key kernel,
+# whose loop is the longest.
+# Keys of the dict: the kernel, and whether heads are wider than 64; then the layout: one tile holds all channels,
 # several do, or tiles run along the segments. Masks, and keys of later segments, take registers, so some layouts have
-# blocks of their own for them. The query kernel's candidates have one number of keys: what it writes in which precision
-# depends on it.
+# separate blocks for them. All candidates of the query kernel have the same number of keys, because the precision of
+# what it writes depends on that number.
 _BLOCKS = {
     ("forward", False): {
         "one tile": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
@@ -93,7 +94,7 @@ _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
 def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True) -> tuple[Blocks, ...]:
-    """Blocks to choose from for queries of this precision and shape; the first is the choice where nothing is timed."""
+    """List the blocks to choose from for queries of this precision and shape; without timing the first is taken."""
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
@@ -112,17 +113,17 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True)
 
 
 def compute_capability(device: torch.device) -> tuple[int, int]:
-    """That of the device, or 9.0 for tensors that are on none."""
+    """Return the compute capability of the device, or (9, 0) if it is no GPU."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
 
 
 def padded_channels(channels: int) -> int:
-    """Columns of the channel scores."""
+    """Round the number of channels up to the columns of the channel scores, a multiple of 8."""
     return -(-channels // 8) * 8
 
 
 def tiles_channels(segments: int, channels: int) -> bool:
-    """Whether key tiles run along the channels; few channels would leave most of a tile empty."""
+    """Say whether key tiles run along the channels; with few channels most of such a tile would be empty."""
     return channels >= 16 or segments <= channels
 
 
@@ -137,7 +138,7 @@ def forward(
     options: Options,
     results: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Fill in the results: output, log-sum-exp, largest far time score, and residual; see `batch.attend`."""
+    """Write the results: output, log-sum-exp, largest far time score and residual; see `batch.attend`."""
     B, T, C, H, _ = query.shape
     common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
     output, lse, time_max, residual = results
@@ -170,12 +171,12 @@ def backward(
     options: Options,
     gradients: tuple[Tensor, Tensor | None, Tensor],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Fill in the gradients of query and key that come from content, and of value; return the others.
+    """Write the gradient of value and the content part of the gradients of query and key; return the other gradients.
 
-    Those are the gradients of both scores, and of the content bias by query head, [H, d] in float32; None for heads
-    wider than 64, where it is the sum of the query's.
+    The others are the gradients of both scores and of the content bias by query head, [H, d] in float32. For heads
+    wider than 64 the last is None: the caller sums the gradient of the query instead.
 
-    Every element is written by one program, in a fixed order: results are the same each time.
+    One program writes each element, in a fixed order, so results are the same each time.
     """
     B, T, C, H, _ = query.shape
     common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
@@ -255,7 +256,7 @@ def _common(
     real: Tensor | None,
     options: Options,
 ) -> dict[str, Any]:
-    """Arguments that all kernels share."""
+    """Collect the arguments that all kernels share."""
     B, T, C, H, d = query.shape
     # What is absent is not read: any pointer will do.
     masks: dict[str, Any] = dict.fromkeys(("p_real", "p_segment_real", "p_channel_real", "p_holes"), query)
@@ -300,7 +301,7 @@ def _common(
 
 
 def _tile_axis(query: Tensor) -> tuple[int, int]:
-    """Positions on the tile axis and on the cross axis."""
+    """Count the positions on the tile axis and on the cross axis."""
     T, C = query.shape[1:3]
     return (C, T) if tiles_channels(T, C) else (T, C)
 
@@ -315,5 +316,5 @@ def _cut(blocks: Blocks) -> dict[str, int]:
 
 
 def like(tensor: Tensor) -> Tensor:
-    """Memory for a tensor of the same shape and precision, contiguous."""
+    """Allocate a contiguous tensor of the same shape and precision."""
     return allocate(tensor.shape, dtype=tensor.dtype, device=tensor.device)

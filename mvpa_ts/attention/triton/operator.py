@@ -1,6 +1,6 @@
-"""The kernels as operators of torch, with fake implementations and gradients, and the tables they start from.
+"""The kernels as operators of torch, with fake implementations and gradients.
 
-What of a call is small, the tables of lags and distances, torch makes and differentiates; the operators do the rest.
+Torch makes and differentiates the tables of lags and distances, which are small. The operators do the rest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """Keys of the lags that occur, for each query head, and their products with the bias: see `Tables`."""
+    """Return the keys of the lags that occur, for each query head, and their products with the bias: see `Tables`."""
     T, H = query.shape[1], query.shape[3]
     first = 0 if causal else (time_key.shape[0] - 1) // 2 - (T - 1)
     # In float32, so that gradients of rows that several heads or pairs share are added up there.
@@ -73,7 +73,7 @@ def _time_table(query: Tensor, time_key: Tensor, bias: Tensor, causal: bool) -> 
 
 
 def _channel_table(query: Tensor, table: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Float32 keys of all pairs of channels [C, C, H_kv, d], by query head, and their products with the bias."""
+    """Return float32 keys [C, C, H_kv, d] of all pairs of channels by query head, and their products with the bias."""
     C, H = query.shape[2:4]
     G = H // table.shape[2]
     offset = repeat((table * bias.float()).sum(-1), "c e k -> (c k g) 1 e", g=G)
@@ -97,12 +97,12 @@ def flash_attention(
     window: int | None,
     dense_last_segment: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Attention of contiguous tensors; a table or bias that is None is off, and its tensors get no gradient.
+    """Attend with contiguous tensors; a table or bias of None is a term that is off and gets no gradient.
 
-    The offsets are float32, everything else has the query's precision.
+    The offsets are float32; everything else has the precision of the query.
 
-    Returns the output, and for the backward pass two statistics [B, H, N] and the output's residual. Tokens that are
-    not `real` hold zeros.
+    Returns the output and, for the backward pass, two statistics [B, H, N] and the residual of the output: see
+    `batch.attend`. Tokens that are not `real` hold zeros.
     """
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     return attend(query, key, value, content_bias, tables, real, launch.Options(causal, window, dense_last_segment))
@@ -137,7 +137,7 @@ def flash_attention_backward(
     window: int | None,
     dense_last_segment: bool,
 ) -> list[Tensor]:
-    """Gradients of the first eight inputs of `flash_attention`; empty for what is off."""
+    """Return the gradients of the first eight inputs of `flash_attention`; they are empty for terms that are off."""
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
     query_gradient, key_gradient, value_gradient, sums = gradients(

@@ -1,9 +1,9 @@
-"""What the forward and the backward kernels share: where tokens lie, their scores, and which keys are near.
+"""Helpers of the forward and the backward kernels: where tokens lie, their scores, and which keys are near.
 
-The keys of one head are walked in tiles along one axis, the *tile axis*, at one position of the other, the *cross
-axis*. TILE_CHANNELS: a tile holds channels of one segment; otherwise it holds segments of one channel. Either way the
-logit without content is ``tile_score[row, key] + cross_score[row]``: nothing is gathered per pair of tokens, and every
-mask that is not about single tokens is a −∞ in one of the two.
+A kernel walks the keys of one head in tiles. A tile runs along one axis, the *tile axis*, and lies at one position of
+the other, the *cross axis*. With TILE_CHANNELS a tile holds channels of one segment; without it, segments of one
+channel. Either way the logit without content is ``tile_score[row, key] + cross_score[row]``. So nothing is gathered for
+pairs of tokens, and a mask of whole segments or channels is a −∞ in one of the two scores.
 
 In kernels: ``p_`` pointers, ``o_`` offsets, ``m_`` masks, ``i_`` scalar indices, ``b_`` blocks. Scores are in base 2.
 Tuples that helpers pass on::
@@ -21,7 +21,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def token_positions(o_token, channels):
-    """Segments and channels of tokens, without integer division.
+    """Return the segments and channels of tokens, without integer division.
 
     In float32 the floor of (x + ½) / channels is exact for all x below 2²⁰, the most tokens that are accepted.
     """
@@ -31,7 +31,7 @@ def token_positions(o_token, channels):
 
 @triton.jit
 def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Rows of one head, [rows, BLOCK_D], zeros where the row or the column is not there."""
+    """Load rows of one head, [rows, BLOCK_D], with zeros for rows and columns that do not exist."""
     o_d = tl.arange(0, BLOCK_D)
     m_tile = m_row[:, None]
     if HEAD_DIM != BLOCK_D:
@@ -41,7 +41,7 @@ def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D:
 
 @triton.jit
 def store_rows(p_rows, b_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The counterpart of `load_rows`."""
+    """Store rows of one head, as `load_rows` reads them."""
     o_d = tl.arange(0, BLOCK_D)
     m_tile = m_row[:, None]
     if HEAD_DIM != BLOCK_D:
@@ -52,7 +52,7 @@ def store_rows(p_rows, b_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr,
 
 @triton.jit
 def residual_step(b_rounded):
-    """What one step of the output's residual counts in each row, so that 127 of them are its largest rounding error."""
+    """Return the size of one step of the residual in each row: 127 steps are the largest rounding error of the row."""
     BOUND: tl.constexpr = 2.0**-10 if b_rounded.dtype == tl.float16 else 2.0**-7
     return tl.max(tl.abs(b_rounded.to(tl.float32)), 1) * (BOUND / 127)
 
@@ -61,7 +61,7 @@ def residual_step(b_rounded):
 def store_residual(
     p_residual, b_rows, b_rounded, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr
 ):
-    """What rounding took from the rows, in 8 bits: the gradients' dO·O would have this error for all keys at once."""
+    """Store the rounding errors of the rows in 8 bits: the backward pass needs the unrounded output for dO·O."""
     b_step = residual_step(b_rounded)
     b_steps = (b_rows - b_rounded.to(tl.float32)) / tl.where(b_step > 0.0, b_step, 1.0)[:, None]
     b_steps = tl.floor(tl.minimum(tl.maximum(b_steps, -127.0), 127.0) + 0.5)
@@ -70,14 +70,14 @@ def store_residual(
 
 @triton.jit
 def load_bias(p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The content bias of a head, in float32."""
+    """Load the content bias of a head, in float32."""
     o_d = tl.arange(0, BLOCK_D)
     return tl.load(p_bias + o_d, mask=o_d < HEAD_DIM, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def add_bias(b_query, p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Queries plus the content bias of their head, in the precision of the queries."""
+    """Add the content bias of a head to its queries, in the precision of the queries."""
     b_bias = load_bias(p_bias, HEAD_DIM, BLOCK_D)
     return (b_query.to(tl.float32) + b_bias[None, :]).to(b_query.dtype)
 
@@ -95,10 +95,10 @@ def head_tables(
     HAS_CHANNEL: tl.constexpr,
     HAS_MASK: tl.constexpr,
 ):
-    """Tables of one sample and head.
+    """Return pointers to the tables of one sample and head.
 
-    Time scores lie as [H, rows, B, N], those of one segment side by side; channel scores as [C, H, B, T, columns],
-    those of one query side by side. Columns are the channels and −∞ up to a multiple of 8: loads of 16 bytes.
+    Time scores lie as [H, rows, B, N], channel scores as [C, H, B, T, columns]. The columns are the channels, padded
+    with −∞ to a multiple of 8, so that loads take 16 bytes.
     """
     batch, segments, channels, columns, _, time_center = sizes
     tokens = segments * channels
@@ -114,9 +114,9 @@ def head_tables(
 
 @triton.jit
 def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.constexpr):
-    """Where the score of query rows against key channels (or key segments) lies in its table.
+    """Return where the score of query rows against key channels (or key segments) lies in its table.
 
-    WIDE tables need 64-bit offsets, which take twice the registers and are held across the loops.
+    WIDE tables need 64-bit offsets. These take twice the registers and are held across the loops.
     """
     o_segment, o_channel, o_token, _ = rows
     batch, segments, channels, columns, heads, time_center = sizes
@@ -132,7 +132,7 @@ def score_offset(key_position, rows, sizes, OF_CHANNEL: tl.constexpr, WIDE: tl.c
 
 @triton.jit
 def score_exists(key_position, rows, sizes, CAUSAL: tl.constexpr, OF_CHANNEL: tl.constexpr):
-    """Whether there is such a channel, or such a segment that the query may look at."""
+    """Say whether the channel exists, or whether the segment exists and the query may look at it."""
     o_segment, _, _, m_row = rows
     _, segments, _, columns, _, _ = sizes
     if OF_CHANNEL:
@@ -158,7 +158,7 @@ def load_score(
     WIDE: tl.constexpr,
     OF_CHANNEL: tl.constexpr,
 ):
-    """Scores of query rows against key channels (or key segments), −∞ where the query may not look."""
+    """Load scores of query rows against key channels (or key segments), −∞ where the query may not look."""
     p_time, p_channel, p_segment_real, p_channel_real = tables
     _, _, channels, _, _, _ = sizes
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
@@ -195,7 +195,7 @@ def store_score_gradient(
     OF_CHANNEL: tl.constexpr,
     ADDS: tl.constexpr,
 ):
-    """Store a gradient where `load_score` read the score; ADDS: on top of what earlier tiles stored there."""
+    """Store a gradient where `load_score` read the score; with ADDS, add it to what earlier tiles stored there."""
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
     p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
     if ADDS:
@@ -206,7 +206,7 @@ def store_score_gradient(
 
 @triton.jit
 def content_counts(o_segment, key_segment, segments, window, HAS_WINDOW: tl.constexpr, DENSE_LAST: tl.constexpr):
-    """Where the content score is counted: within the window, and for all keys of a dense last segment."""
+    """Mark the pairs whose content is scored: those within the window, and all keys of a dense last segment."""
     lag = o_segment - key_segment
     m_content = lag == lag
     if HAS_WINDOW:
@@ -229,10 +229,10 @@ def near_key_segments(
     DENSE_LAST: tl.constexpr,
     HAS_MASK: tl.constexpr,
 ):
-    """Range of key segments that queries of first … last segment walk pair by pair; the others are rank 1 for all.
+    """Return the range of key segments that some query of these segments reads pair by pair; all others are rank 1.
 
-    A sample with holes (a masked token whose segment and channel are not) has no rank-1 part: its mask is no outer
-    product, and a bound of the far scores that no real key reaches could make all of its weights vanish.
+    A sample with holes (masked tokens in a segment and a channel that are not masked as a whole) has no rank-1 part:
+    its mask is no outer product. Also, a bound of far scores that no real key reaches could make all weights vanish.
     """
     _, segments, _, _, _, _ = sizes
     near_first = 0
@@ -253,7 +253,7 @@ def near_key_segments(
 
 @triton.jit
 def cross_ranges(i_tile, near_first, near_last, key_stop, channels, BLOCK_N: tl.constexpr, TILE_CHANNELS: tl.constexpr):
-    """Cross positions of a tile: near ones are first … last − 1; and how many others there are."""
+    """Return the near cross positions of a tile, first … last − 1, and the number of far ones."""
     if TILE_CHANNELS:
         cross_first = near_first
         cross_last = near_last
@@ -267,13 +267,13 @@ def cross_ranges(i_tile, near_first, near_last, key_stop, channels, BLOCK_N: tl.
 
 @triton.jit
 def skipping(i, first, last):
-    """The i-th of 0, 1, … without first … last − 1."""
+    """Return the i-th number of 0, 1, … without first … last − 1."""
     return i + tl.where(i >= first, last - first, 0)
 
 
 @triton.jit
 def key_tokens(i_cross, o_tile, channels, TILE_CHANNELS: tl.constexpr):
-    """Tokens of a tile."""
+    """Return the tokens of a tile."""
     if TILE_CHANNELS:
         return i_cross * channels + o_tile
     return o_tile * channels + i_cross
@@ -281,9 +281,9 @@ def key_tokens(i_cross, o_tile, channels, TILE_CHANNELS: tl.constexpr):
 
 @triton.jit
 def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
-    """Split exp2(time + channel − normalizer) into a factor of the tile and one of the cross axis, neither above 1.
+    """Split exp2(time + channel − normalizer) into a factor of the tile and one of the cross axis, both at most 1.
 
-    Returns what to subtract from the tile score and from the cross score; +∞ in rows without a far key.
+    Returns the numbers to subtract from the tile score and from the cross score; +∞ in rows without a far key.
     """
     b_time = tl.where(b_time_max == float("-inf"), float("inf"), b_time_max)
     b_channel = tl.where(b_time_max == float("-inf"), float("inf"), b_normalizer - b_time_max)
@@ -292,13 +292,13 @@ def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
     return b_time, b_channel
 
 
-# The value of PRECISION under Triton's interpreter, which keeps bfloat16 as bit patterns and would multiply those.
+# PRECISION under Triton's interpreter. It keeps bfloat16 as bit patterns, and would multiply the patterns.
 INTERPRETED = tl.constexpr("interpreted")
 
 
 @triton.jit
 def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
-    """Matrix product, on top of `b_sum` unless that is None."""
+    """Multiply two matrices, and add `b_sum` unless that is None."""
     if PRECISION == INTERPRETED:
         return tl.dot(b_left.to(tl.float32), b_right.to(tl.float32), b_sum, input_precision="ieee")
     return tl.dot(b_left, b_right, b_sum, input_precision=PRECISION)
@@ -306,13 +306,13 @@ def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
 
 @triton.jit
 def tile_factor(b_tile_score, b_tile_offset):
-    """The tile's factor of the far weights; cut at 1, because near tiles, which do not use it, could pass 2¹²⁸."""
+    """Return the tile's factor of the far weights, cut at 1: that of near tiles is not used and could pass 2¹²⁸."""
     return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0))
 
 
 @triton.jit
 def outer_product(b_tile_weight, b_cross_weight, PRECISION: tl.constexpr):
-    """Weights of a rank-1 tile in the precision of the values: half the registers of float32, two per instruction."""
+    """Multiply the two factors in the precision of the values: half the registers of float32, two per instruction."""
     if PRECISION == INTERPRETED:
         return (b_tile_weight.to(tl.float32) * b_cross_weight.to(tl.float32)).to(b_tile_weight.dtype)
     return b_tile_weight * b_cross_weight
@@ -320,13 +320,13 @@ def outer_product(b_tile_weight, b_cross_weight, PRECISION: tl.constexpr):
 
 @triton.jit
 def finite(x):
-    """−∞ becomes 0, so that −∞ − x is −∞ and not NaN."""
+    """Replace −∞ by 0: an offset of 0 keeps −∞ − offset at −∞, where −∞ − (−∞) would be NaN."""
     return tl.where(x == float("-inf"), 0.0, x)
 
 
 @triton.jit
 def online_softmax(b_logits, b_max, b_sum):
-    """One step: weights of the logits, the new maximum and sum, and the factor that rescales what was summed."""
+    """Take one step: return the weights, the new maximum and sum, and the factor that rescales earlier sums."""
     b_new_max = tl.maximum(b_max, tl.max(b_logits, 1))
     b_offset = finite(b_new_max)
     b_weights = tl.exp2(b_logits - b_offset[:, None])

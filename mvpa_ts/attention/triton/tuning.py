@@ -1,7 +1,7 @@
-"""The fastest of a few block sizes on the GPU at hand, timed once for each kind of call and remembered on disk.
+"""The fastest of a few block sizes on this GPU, timed once for each kind of call and remembered on disk.
 
-What is remembered lies in Triton's own cache, beside the compiled kernels, under a key that holds the source of the
-kernel, the GPU and the candidates: a change of any of them times again.
+The choice lies in Triton's own cache, beside the compiled kernels. Its key holds the source of the kernel, the GPU and
+the candidates: if one of them changes, the candidates are timed again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _chosen: dict[tuple[Hashable, ...], int] = {}
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a kernel is cut: query tokens and keys of a tile, warps, pipeline stages, tiles that a program holds."""
+    """Sizes of one program: query tokens and keys of a tile, warps, pipeline stages, number of tiles."""
 
     query_tokens: int
     keys: int
@@ -42,9 +42,9 @@ def fastest(
     device: torch.device,
     run: Callable[[Blocks], None],
 ) -> Blocks:
-    """The candidate with the smallest median time of ``run(candidate)``; the first where nothing may be timed.
+    """Return the candidate with the smallest median time of ``run(candidate)``; the first if timing is not allowed.
 
-    `run` must give the same result each time. Candidates that the GPU cannot hold are left out.
+    `run` must give the same result each time. Candidates that are too large for the GPU are left out.
     """
     if len(candidates) == 1 or not may_time(device):
         return candidates[0]
@@ -59,7 +59,7 @@ def fastest(
 
 
 def may_time(device: torch.device) -> bool:
-    """Not without a GPU, inside of a graph capture, or where results must not depend on a clock."""
+    """Say whether to time: not without a GPU, inside a graph capture, or if results must not depend on a clock."""
     return (
         device.type == "cuda"
         and os.environ.get(SWITCH) != "0"
@@ -69,7 +69,7 @@ def may_time(device: torch.device) -> bool:
 
 
 def milliseconds(run: Callable[[], None]) -> float:
-    """Median time of a launch."""
+    """Return the median time of a launch."""
     return triton.testing.do_bench(run, warmup=5, rep=20, return_mode="median")
 
 
@@ -86,7 +86,7 @@ def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int:
 def _call(
     kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device
 ) -> tuple[Hashable, ...]:
-    """What the choice depends on; made at each launch, so it must be quick."""
+    """Describe the call: what the choice depends on. Each launch calls this, so it must be quick."""
     # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
     sizes = (arguments[name].bit_length() for name in ("batch", "segments", "channels", "heads"))
     switches = (value for name, value in arguments.items() if name.isupper())
@@ -94,7 +94,7 @@ def _call(
 
 
 def _key(call: tuple[Hashable, ...], device: torch.device) -> str:
-    """The same for all processes, on all GPUs of one kind."""
+    """Return the key on disk, the same for all processes and all GPUs of one kind."""
     described = (triton.__version__, torch.cuda.get_device_name(device), *(x for x in call if x != device))
     return hashlib.sha256(repr(described).encode()).hexdigest()
 
