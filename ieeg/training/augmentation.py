@@ -9,10 +9,16 @@ from typing import Any
 import torch
 from einops import rearrange
 from torch import Tensor
+from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.training.spans import real_tokens
+
+FLUCTUATION_OCTAVES = 3.0
+"""Octaves over which a fluctuation of log power is alike: the length of its Gaussian kernel."""
+FLUCTUATION_MEMORY = (0.3, 0.95)
+"""Correlation of a fluctuation from one segment to the next, drawn evenly for each span."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,10 @@ class Augmentation:
     start : float, default 0
         Share of the spans that become the start of a recording: what lies before a random segment is masked, so that
         no running level is there. A file that begins within a seizure is scored so.
+    fluctuation : float, default 0
+        Highest standard deviation of a slow random change of log power, from segment to segment and from octave to
+        octave. A brain at rest is not as steady as simulated noise: a detector trained on steady backgrounds takes
+        every change of power for a seizure.
 
     Notes
     -----
@@ -53,6 +63,7 @@ class Augmentation:
     shift: bool = False
     background: float = 0.0
     start: float = 0.0
+    fluctuation: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.gain >= 1.0:
@@ -65,6 +76,8 @@ class Augmentation:
             raise ValueError(f"background must be at least 0, got {self.background}")
         if not 0.0 <= self.start <= 1.0:
             raise ValueError(f"start must be a share in [0, 1], got {self.start}")
+        if not 0.0 <= self.fluctuation < math.inf:
+            raise ValueError(f"fluctuation must be finite and at least 0, got {self.fluctuation}")
 
 
 def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Generator) -> dict[str, Any]:
@@ -111,10 +124,10 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
         signal = torch.fft.irfft(torch.fft.rfft(signal) * (0.5 * tilt * place).exp(), n=samples)
     signal = signal * log_gain.exp()
     if past is not None:
-        # Bands are octaves; the coarsest two lie below 2 Hz, the finest in 128 to 256 Hz.
-        middle = torch.tensor([0.0, *(i - 0.5 for i in range(1, NUM_BANDS))], device=device)
-        change = 2 * log_gain + tilt * (middle / 4 - 1)  # [B, 1, bands]
+        change = 2 * log_gain + tilt * (_octaves(device) / 4 - 1)  # [B, 1, bands]
         past = past + change[:, None]
+    if settings.fluctuation > 0:
+        signal, past = _fluctuating(signal, past, settings.fluctuation, generator)
     if settings.channels > 0:
         chance = settings.channels * uniform(B, 1)
         drawn = uniform(B, C).masked_fill(~real.any(1), -1.0)
@@ -137,6 +150,48 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
     signal = signal * rearrange(real, "b t c -> b c t").repeat_interleave(SEGMENT_SAMPLES, 2)
     changed = {"signal": signal, "token_mask": real, "target": target}
     return batch | changed | ({} if past is None else {"past": past})
+
+
+def _octaves(device: torch.device) -> Tensor:
+    """Middle of each band as log2 of its frequency; the coarsest two bands lie below 2 Hz, the finest in 128–256 Hz."""
+    return torch.tensor([0.0, *(i - 0.5 for i in range(1, NUM_BANDS))], device=device)
+
+
+def _fluctuating(
+    signal: Tensor, past: Tensor | None, highest: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Log power that drifts, all channels alike: in frames of a segment that overlap by half, and in the past."""
+    device, (B, _, samples) = signal.device, signal.shape
+    half = SEGMENT_SAMPLES // 2
+    earlier = 0 if past is None else past.shape[1]
+    steps = 2 * earlier + samples // half + 1  # of half a segment
+    octaves = _octaves(device)
+    covariance = torch.exp(-((octaves[:, None] - octaves) / FLUCTUATION_OCTAVES).square())
+    factor = torch.linalg.cholesky(covariance + 1e-4 * torch.eye(NUM_BANDS, device=device))
+    low, high = FLUCTUATION_MEMORY
+    memory = (low + (high - low) * torch.rand((B, 1), generator=generator, device=device)).sqrt()
+    scale = highest * torch.rand((B, 1, 1), generator=generator, device=device)
+    noise = torch.randn((B, steps, NUM_BANDS), generator=generator, device=device) @ factor.T
+    drift = [noise[:, 0]]
+    for step in range(1, steps):
+        drift.append(memory * drift[-1] + (1 - memory.square()).sqrt() * noise[:, step])
+    log_power = scale * torch.stack(drift, dim=1)  # [B, steps, bands]
+    if past is not None:
+        past = past + log_power[:, 1 : 2 * earlier : 2, None]
+
+    # Linear between the octaves' middles, constant beyond them.
+    frequency = torch.fft.rfftfreq(SEGMENT_SAMPLES, 1 / SAMPLING_RATE, device=device).clamp(min=1e-3).log2()
+    position = torch.where(frequency < 0.5, 2 * frequency, frequency + 0.5).clamp(0, NUM_BANDS - 1)
+    lower = position.long().clamp(max=NUM_BANDS - 2)
+    share = position - lower
+    log_power = log_power[:, 2 * earlier :]
+    log_power = (1 - share) * log_power[..., lower] + share * log_power[..., lower + 1]
+
+    window = torch.hann_window(SEGMENT_SAMPLES, device=device)
+    frames = F.pad(signal, (half, half)).unfold(2, SEGMENT_SAMPLES, half) * window
+    frames = torch.fft.irfft(torch.fft.rfft(frames) * (0.5 * log_power[:, None]).exp(), n=SEGMENT_SAMPLES)
+    halves = frames.unflatten(3, (2, half))
+    return (halves[:, :, 1:, 0] + halves[:, :, :-1, 1]).flatten(2), past
 
 
 def _with_background(

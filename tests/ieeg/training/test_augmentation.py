@@ -8,6 +8,8 @@ import pytest
 import torch
 from support.made_up_recordings import recording
 
+from mvpa_ts.ieeg.model.amplitude import band_log_power
+from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate, real_tokens
@@ -128,6 +130,8 @@ def test_background_of_a_span_without_seizure_is_added(batch):
         ({"tilt": -1.0}, "tilt must be at least 0"),
         ({"channels": 1.0}, r"channels must be a share in \[0, 1\)"),
         ({"background": -1.0}, "background must be at least 0"),
+        ({"fluctuation": -1.0}, "fluctuation must be finite and at least 0"),
+        ({"fluctuation": math.inf}, "fluctuation must be finite and at least 0"),
     ],
 )
 def test_errors(settings, message):
@@ -152,3 +156,60 @@ def test_a_start_masks_what_lies_before_and_forgets_the_past(batch):
 def test_a_start_is_a_share():
     with pytest.raises(ValueError, match="start must be a share"):
         Augmentation(start=1.5)
+
+
+def tones(batch, samples_per_second=512):
+    """The batch with a sine of 3 and one of 48 Hz in each channel, and a known past."""
+    seconds = torch.arange(batch["signal"].shape[2]) / samples_per_second
+    sines = 40 * torch.sin(2 * math.pi * 3 * seconds) + 10 * torch.sin(2 * math.pi * 48 * seconds)
+    every = torch.ones_like(real_tokens(batch))
+    signal = (sines * torch.ones(4, batch["signal"].shape[1], 1)).float()
+    return batch | {
+        "signal": signal,
+        "token_mask": every,
+        "segment_mask": every.any(2),
+        "channel_mask": every.any(1),
+        "past": torch.zeros_like(batch["past"]),
+    }
+
+
+def test_a_fluctuation_changes_power_by_segment_and_octave_alike_in_all_channels(batch):
+    before = tones(batch)
+    for values in ("token_mask", "target", "ictal"):
+        assert torch.equal(changed(before, fluctuation=1.0)[values], before[values])
+    spreads = []
+    for seed in range(6):
+        after = changed(before, seed, fluctuation=1.0)
+        power = [
+            band_log_power(wavedec(item["signal"].unflatten(2, (-1, SEGMENT))))[..., [2, 6]] for item in (before, after)
+        ]
+        moved = power[1] - power[0]
+        assert moved.abs().max() < 5
+        spreads.append(moved.std(2))
+        for values in (after["past"].transpose(1, 2), after["signal"]):
+            torch.testing.assert_close(values, values[:, :1].expand_as(values))
+    assert 0.1 < torch.cat(spreads).mean() < 1.0
+
+
+def test_a_fluctuation_has_the_stated_spread_and_memory():
+    made = {
+        "signal": torch.zeros(4000, 1, 4 * SEGMENT),
+        "token_mask": torch.ones(4000, 4, 1, dtype=torch.bool),
+        "segment_mask": torch.ones(4000, 4, dtype=torch.bool),
+        "channel_mask": torch.ones(4000, 1, dtype=torch.bool),
+        "target": torch.ones(4000, 4, dtype=torch.bool),
+        "ictal": torch.zeros(4000, 4, dtype=torch.bool),
+        "past": torch.zeros(4000, 20, 1, 9),
+    }
+    past = changed(made, fluctuation=1.5)["past"][:, :, 0]
+    # An even draw of the standard deviation from 0 to 1.5 has a mean square of 1.5² / 3.
+    assert past.square().mean() == pytest.approx(0.75, rel=0.05)
+    lagged = [(past[:, 1:, i] * past[:, :-1, j]).mean() / past.square().mean() for i, j in ((4, 4), (2, 5))]
+    assert lagged[0] == pytest.approx(0.625, abs=0.03)
+    assert lagged[1] == pytest.approx(0.625 * math.exp(-1), abs=0.03)
+    assert past.std(0).mean(0).std() < 0.05
+
+
+def test_a_fluctuation_of_almost_nothing_gives_the_signal_back(batch):
+    after = changed(batch, fluctuation=1e-7)
+    torch.testing.assert_close(after["signal"], batch["signal"], atol=1e-3, rtol=1e-4)
