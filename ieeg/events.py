@@ -84,9 +84,9 @@ def checked_segments(
     """Probabilities and starts as float64 [n]; a ValueError where their shapes differ or starts do not ascend."""
     values, onsets = np.asarray(probabilities, dtype=np.float64), np.asarray(starts, dtype=np.float64)
     if values.ndim != 1 or values.shape != onsets.shape:
-        raise ValueError(f"probabilities and starts must be [n] alike, got {values.shape} and {onsets.shape}")
+        raise ValueError(f"probabilities and starts must both have shape (n,), got {values.shape} and {onsets.shape}")
     if np.any(np.diff(onsets) <= 0):
-        raise ValueError("starts must ascend")
+        raise ValueError("starts must be in ascending order")
     return values, onsets
 
 

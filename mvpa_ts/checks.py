@@ -18,10 +18,10 @@ def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:
     or of another kind.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{source} must hold an object of the fields of {kind.__name__}, got {values!r:.100}")
+        raise ValueError(f"{source} must hold a JSON object with the fields of {kind.__name__}, got {values!r:.100}")
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - names):
-        raise ValueError(f"{source} has unknown fields of {kind.__name__}: {', '.join(unknown)}")
+        raise ValueError(f"{source} has fields that {kind.__name__} does not know: {', '.join(unknown)}")
     try:
         return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
     except (TypeError, OverflowError) as error:

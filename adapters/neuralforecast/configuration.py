@@ -59,7 +59,7 @@ def check_names(names: Iterable[str], *takers: Callable[..., Any]) -> None:
         if name not in known:
             alike = difflib.get_close_matches(name, sorted(known - {"self"}), 1)
             hint = f": did you mean {alike[0]}?" if alike else ""
-            raise TypeError(f"{name} is no argument of MVPA, nor of Lightning's Trainer{hint}")
+            raise TypeError(f"{name} is neither an argument of MVPA nor of Lightning's Trainer{hint}")
 
 
 def check_window(channel_window: int | None, n_series: int) -> None:

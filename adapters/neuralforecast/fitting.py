@@ -122,7 +122,10 @@ class Fitting(SeriesKnowledge):
             changes["channel_positions"] = positions = checked_positions(channel_positions)
             size, wanted = len(positions[0][1]) if positions else 0, self.network.config.position_size
             if size != wanted:
-                raise ValueError(f"channel_positions must have {wanted} coordinates as those of the model, got {size}")
+                raise ValueError(
+                    f"channel_positions must have {wanted} coordinates for each series, like those of the model, got "
+                    f"{size}"
+                )
         if max_steps is not None:
             self.trainer_kwargs["max_steps"] = max_steps
         for name, value in changes.items():

@@ -52,7 +52,9 @@ def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None, ahead
     owner = np.repeat(np.arange(dataset.n_groups), np.diff(dataset.indptr))
     empty = np.flatnonzero(np.bincount(owner[available], minlength=dataset.n_groups) == 0)
     if len(empty):
-        raise ValueError(f"df must hold a value of every series, got none of series {_names(dataset, empty)}")
+        raise ValueError(
+            f"df must hold at least one value of every series, got none of series {_names(dataset, empty)}"
+        )
     known = np.arange(len(owner)) < (dataset.indptr[1:] - ahead)[owner]
     for number, column in enumerate(columns):
         values = dataset.temporal[:, number].numpy()
@@ -86,7 +88,9 @@ def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: in
 def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each series but for its last rows; infinite for a series without any, [N] each."""
     if not hasattr(dataset, "temporal"):
-        raise ValueError("bounded needs df in memory: parquet files are read series by series")
+        raise ValueError(
+            "bounded=True needs df in memory, got parquet files, which are read series by series: pass df as a frame"
+        )
     y = dataset.temporal[:, [dataset.y_idx]]
     trained = dataset.temporal[:, [dataset.temporal_cols.get_loc("available_mask")]] > 0
     ranges = []
@@ -102,7 +106,10 @@ def windows(
 ) -> Windows:
     """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends."""
     if not hasattr(dataset, "temporal"):
-        raise ValueError("ridge needs df in memory: parquet files are read series by series")
+        raise ValueError(
+            "ridge needs df in memory, got parquet files, which are read series by series: pass df as a frame, or "
+            "ridge=None"
+        )
     position = 0
     if cycle_column is not None:
         longest = dataset.indptr[np.diff(dataset.indptr).argmax()]

@@ -81,7 +81,10 @@ class PretrainedMVPA(MVPA):
             for name, value in wanted.items()
             if value is not None and not (isinstance(value, (str, bool, list)) and value in ("identity", False, []))
         ]:
-            raise ValueError(f"{refused[0]} is not for a pretrained forecaster, which reads the series alone: use MVPA")
+            raise ValueError(
+                f"{refused[0]} must be left out: a pretrained forecaster reads only the series; use MVPA for "
+                f"{refused[0]}"
+            )
         for name in ("encoder_layers", "channel_vectors"):  # the host saves what the parent was told
             options.pop(name, None)
         network = load_base(base)
@@ -99,7 +102,7 @@ class PretrainedMVPA(MVPA):
         levels = _levels(self.loss)
         if levels is None:
             raise ValueError(
-                f"loss must be one of a point (MAE, MSE, …) or of quantiles (MQLoss, QuantileLoss), got "
+                f"loss must be a point loss (MAE, MSE, …) or a quantile loss (MQLoss, QuantileLoss), got "
                 f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
             )
         self._reads_units = False  # it standardises every series itself

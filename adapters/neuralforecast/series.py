@@ -252,7 +252,7 @@ def checked_positions(positions: Any) -> Positions | None:
     if not rows or len(sizes) > 1 or rows[0].ndim != 1 or not len(rows[0]):
         shapes = ", ".join(f"shape {shape} of {name!r}" for shape, name in sizes.items()) or "no series"
         raise ValueError(
-            f"channel_positions must hold one or more coordinates of each series, of all as many, got {shapes}"
+            f"channel_positions must hold the same number of coordinates, at least one, for each series, got {shapes}"
         )
     for name, row in zip(names, rows, strict=True):
         if not np.isfinite(row).all():

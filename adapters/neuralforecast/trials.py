@@ -57,6 +57,6 @@ class TrialWatch:
                 raise optuna.TrialPruned(f"worse than others at {percent} % of the training")
             late = self._deadline is not None and time.monotonic() > self._deadline
             if late and trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-                raise TimeIsUpError(f"the time of the search was over at {percent} % of the training")
+                raise TimeIsUpError(f"the time_budget of the search ended at {percent} % of the training")
 
         return report

@@ -97,7 +97,7 @@ def _of_channels(
         given = 0 if positions is None else told["positions"].shape[1]
         if size != given:
             raise ValueError(
-                f"channel_positions must have {size} coordinates a column, as the trained network has, got {given}"
+                f"channel_positions must have {size} coordinates for each column, like the trained network, got {given}"
             )
         if trained.config.channel_vectors is not None and known is not None:
             places = {name: place for place, name in enumerate(known)}
@@ -145,7 +145,9 @@ def checked_positions(positions: Any) -> dict[Any, list[float]] | None:
     shapes = {row.shape: name for name, row in rows.items()}
     if len(shapes) != 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
         found = ", ".join(f"shape {shape} of {name!r}" for shape, name in shapes.items()) or "no column"
-        raise ValueError(f"channel_positions must hold one or more coordinates a column, all as many, got {found}")
+        raise ValueError(
+            f"channel_positions must hold the same number of coordinates, at least one, for each column, got {found}"
+        )
     for name, row in rows.items():
         if not np.isfinite(row).all():
             raise ValueError(f"channel_positions must be finite, got {row.tolist()} of {name!r}")

@@ -42,7 +42,7 @@ def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd
         filled = X.reindex(rows).astype(float).interpolate(limit_direction="both")
         if filled.isna().any(axis=None):
             empty = list(filled.columns[filled.isna().any()])
-            raise ValueError(f"X must hold a value of each column, got none of {empty}")
+            raise ValueError(f"X must hold at least one value in each column, got none in {empty}")
         features = filled.to_numpy(float)
     return Series(values, features, position)
 

@@ -78,7 +78,10 @@ class PanelEstimator:
     def _fitted_networks(self, method: str) -> FittedNetworks:
         self.check_is_fitted()  # type: ignore[attr-defined]
         if not hasattr(self, "fitted_"):
-            raise ValueError(f"{method} needs a fit on one column y with two classes or more: there is no network")
+            raise ValueError(
+                f"{method} needs a classifier that was fitted on one column y with two classes or more: this fit "
+                "made no network"
+            )
         fitted: FittedNetworks = self.fitted_
         return fitted
 
@@ -142,5 +145,7 @@ def arrays(X: list[pd.DataFrame]) -> list[np.ndarray]:
         if np.isinf(values).any():
             raise ValueError(f"X must be finite, or NaN where missing, got inf in series {row}")
         if np.isnan(values).all():
-            raise ValueError(f"X must hold a value of each series, got none in series {row}: leave it out")
+            raise ValueError(
+                f"X must hold at least one value in each series, got none in series {row}: leave that series out"
+            )
     return series

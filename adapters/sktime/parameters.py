@@ -25,10 +25,10 @@ def checked_device(name: str) -> str:
     try:
         kind = torch.device(name).type
     except RuntimeError as error:
-        raise ValueError(f"device must be one that torch knows, as 'cpu' or 'cuda', got {name!r}") from error
+        raise ValueError(f"device must be a name that torch knows, such as 'cpu' or 'cuda', got {name!r}") from error
     seen = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not seen.get(kind, True):
-        raise ValueError(f"device is {name!r}, but torch sees no such device here: take device='cpu'")
+        raise ValueError(f"device is {name!r}, but torch finds no such device on this machine: set device='cpu'")
     return name
 
 
@@ -38,7 +38,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     from mvpa_ts.forecasting.quantiles import checked_levels
 
     if parameters["phase_weights"] and parameters["sp"] is None:
-        raise ValueError("phase_weights needs sp, the steps of the cycle")
+        raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
     rows, channels = max(len(part.values) for part in series), series[0].values.shape[1]
     lookback = parameters["input_size"]
     if lookback is None:

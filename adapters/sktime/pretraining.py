@@ -59,7 +59,9 @@ class Pretraining:
             X is given, fh is not, or fh counts from no step.
         """
         if X is not None:
-            raise ValueError("X must be left out of pretrain: sktime cannot hand on X of a panel; fit takes X")
+            raise ValueError(
+                "X must be left out of pretrain, because sktime cannot pass on X of a panel; give X to fit"
+            )
         return super().pretrain(y, fh=fh)  # type: ignore[misc]
 
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
@@ -67,7 +69,7 @@ class Pretraining:
         if X is not None and self.pretrained is not None:
             warnings.warn(
                 f"X is not used with pretrained={str(self.pretrained)!r}, which forecasts from y alone; to use X, "
-                "leave pretrained away and train",
+                "leave pretrained out and train",
                 stacklevel=2,
             )
         return super().fit(y, X=X, fh=fh)  # type: ignore[misc]
@@ -120,7 +122,7 @@ class Pretraining:
             return X
         _check_pretrained(start, horizon, y, X)
         if self.bounded != (start.config.bounded_channels is not None):
-            raise ValueError(f"bounded ({self.bounded}) must be that of pretrain")
+            raise ValueError(f"bounded ({self.bounded}) must be the same as in pretrain")
         if X is not None and start.feature_names is not None:
             return columns_of(X, list(start.feature_names))
         return X
@@ -131,7 +133,7 @@ class Pretraining:
         """
         fitted: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         if fitted is None:
-            raise NotFittedError("to_files needs a forecaster after fit or pretrain")
+            raise NotFittedError("to_files needs a trained forecaster: call fit or pretrain first")
         positions = checked_positions(self.channel_positions)
         columns = {
             "channel_order": checked_order(self.channel_order),

@@ -98,10 +98,10 @@ def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any])
     for name, value in parameters.items():
         if name not in USED and value != defaults[name]:
             raise ValueError(
-                f"{name} must be left away with pretrained={parameters['pretrained']!r}, whose network is made and "
-                f"trained already, got {value!r}; to train one with {name}, leave pretrained away"
+                f"{name} must be left out with pretrained={parameters['pretrained']!r}, whose network exists and is "
+                f"trained already, got {value!r}; to train a network with {name}, leave pretrained out"
             )
     if parameters["device"] != "cpu":
         raise ValueError(
-            f"device must be 'cpu' with pretrained, a network of half a megabyte, got {parameters['device']!r}"
+            f"device must be 'cpu' with pretrained, whose network has half a megabyte, got {parameters['device']!r}"
         )

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
 
     size = options.size
     if size not in ("s", "m") and not Path(size).is_file():
-        raise CommandError(f"--size must be s, m or a config.json, got {size}, which is no file")
+        raise CommandError(f"--size must be s, m or the path of a config.json, got {size}: there is no such file")
     config = size if size in ("s", "m") else MVPFormerConfig.from_dict(read_config(Path(size)))
     model, conversion = convert_released(
         options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha, progress=True

@@ -222,7 +222,10 @@ def _outputs(path: Path, files: Iterable[Path], output: Path) -> Iterator[tuple[
     files = [*files]
     if output.suffix == ".tsv":
         if len(files) > 1:
-            raise CommandError(f"--output {output} takes the events of one recording, {path} holds {len(files)}")
+            raise CommandError(
+                f"--output {output} is a file for the events of one recording, but {path} holds {len(files)}: name a "
+                "folder"
+            )
         yield files[0], output
         return
     root = path if path.is_dir() and files != [path] else path.parent
@@ -245,7 +248,7 @@ def preprocessing_changes(text: str | None) -> dict[str, object] | None:
     except (json.JSONDecodeError, RecursionError) as error:
         raise _no_changes(text, str(error)) from None
     if not isinstance(changes, dict):
-        raise _no_changes(text, "it must be an object")
+        raise _no_changes(text, "it must be a JSON object")
     return changes
 
 

@@ -98,8 +98,8 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:
         warnings.warn(
-            f"the model was trained on subjects of {len(seen)} of {len(folders)} recordings, by their names, such as "
-            f"{seen[0]}: what is measured on them is measured on training data",
+            f"by their names, the model was trained on subjects of {len(seen)} of {len(folders)} recordings, such as "
+            f"{seen[0]}: their scores are scores on training data",
             stacklevel=3,
         )
 
@@ -150,7 +150,7 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
         if texts and unannotated == "seizure-free":
             warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
     if unannotated == "error":
-        raise CommandError(f"{missing}; or say --unannotated seizure-free")
+        raise CommandError(f"{missing}; or pass --unannotated seizure-free")
     return read_result(folder, [])
 
 

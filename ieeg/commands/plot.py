@@ -79,7 +79,7 @@ def _traces(options: Any) -> Figure:
     end = min(end, segments.recording.duration)
     if not 0 <= options.onset < end:
         raise CommandError(
-            f"the recording lasts {segments.recording.duration:.1f} s, asked for {options.onset} to {end} s"
+            f"the recording lasts {segments.recording.duration:.1f} s, but --onset asks for {options.onset} to {end} s"
         )
     events = read_detection(options.detection).events if options.detection else []
     return plot_traces(segments, options.onset, end, events, segments.recording.seizures)
@@ -98,7 +98,7 @@ def _connectivity(options: Any) -> Figure:
     from mvpa_ts.ieeg.model.component_maps import plot_component_maps
 
     if options.model is None:
-        raise CommandError("connectivity needs --model")
+        raise CommandError("the figure connectivity needs a model: pass --model")
     for model in (options.model, options.before):
         check_model(model)
     after = _maps(options, options.model)

@@ -63,9 +63,11 @@ def main(arguments: list[str]) -> None:
     options = command_line().parse_args(arguments)
     check_model(options.model)
     if options.name is None and options.source_id is None:
-        raise CommandError("say which stream: --name or --source_id")
+        raise CommandError("the stream must be named: pass --name or --source_id")
     if options.output is not None and options.output.exists():
-        raise CommandError(f"--output {options.output} exists: decisions are not added to those of another stream")
+        raise CommandError(
+            f"--output {options.output} exists already, and two streams must not share a file: choose another name"
+        )
     from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
@@ -157,7 +159,9 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
         It has no rate, no electrodes, no channel of a name, or no unit where none is given.
     """
     if not info.sfreq > 0:
-        raise CommandError(f"the stream {info.name} has no rate: samples of irregular times cannot be scored")
+        raise CommandError(
+            f"the stream {info.name} must have a fixed sampling rate: samples at irregular times cannot be scored"
+        )
     names = [str(name) for name in info.get_channel_names() or (f"C{n + 1}" for n in range(info.n_channels))]
     types = info.get_channel_types() or [None] * len(names)
     if channels == "all":
@@ -178,7 +182,9 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
         stated = info.get_channel_units() or [None] * len(names)
         units = {UNITS.get(str(stated[row]).strip().lower(), str(stated[row])) for row in rows}
         if len(units) > 1 or units == {"None"}:
-            raise CommandError(f"the stream states no single unit ({', '.join(sorted(units))}): give --unit")
+            raise CommandError(
+                f"the stream must state the same unit for all channels, got {', '.join(sorted(units))}: pass --unit"
+            )
         (unit,) = units
     return Source(float(info.sfreq), tuple(names[row] for row in rows), rows, unit)
 

@@ -30,7 +30,7 @@ class Split:
     ----------
     train, validation, test : tuple of str
     leaked : tuple of (str, str)
-        Pairs of the same person in two parts; empty unless they were allowed.
+        Pairs of names of one person in two parts; empty unless they were allowed.
     """
 
     train: tuple[str, ...]
@@ -40,12 +40,12 @@ class Split:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Test subjects that are in neither other part under any name."""
+        """Test subjects that are not in another part under any name."""
         seen = {identity(subject) for subject in (*self.train, *self.validation)}
         return tuple(subject for subject in self.test if identity(subject) not in seen)
 
     def part(self, recordings: Iterable[Recording], name: str) -> list[Recording]:
-        """The recordings of a part, "train", "validation" or "test"."""
+        """Pick the recordings of a part, "train", "validation" or "test"."""
         if name not in ("train", "validation", "test"):
             raise ValueError(f'name must be "train", "validation" or "test", got {name!r}')
         return [recording for recording in recordings if recording.subject in getattr(self, name)]
@@ -54,15 +54,15 @@ class Split:
 def split_subjects(
     train: Sequence[str], test: Sequence[str], validation: Sequence[str] = (), *, allow_duplicates: bool = False
 ) -> Split:
-    """A split, refused where a person is in two parts under one name or two.
+    """Make a split; refuse it if a person is in two parts, under the same name or under two names.
 
     Parameters
     ----------
     train, test, validation : sequence of str
-        Names of subjects; those of SWEC folders are compared by the map of duplicates.
+        Names of subjects. Names of SWEC folders are compared with the list of people who appear twice.
     allow_duplicates : bool
-        Make the split anyway, with a warning and the pairs in `Split.leaked`, to repeat published numbers. The
-        same name in two parts is refused even so.
+        Make the split anyway, with a warning and with the pairs in `Split.leaked`, to repeat published numbers. The
+        same name in two parts is always refused.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def split_subjects(
     parts = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
     for name in ("train", "test"):
         if not parts[name]:
-            raise ValueError(f"{name} holds no subject")
+            raise ValueError(f"{name} must hold at least one subject, got none")
     leaked = []
     seen: dict[str, tuple[str, str]] = {}
     for part, subjects in parts.items():
@@ -87,7 +87,7 @@ def split_subjects(
             if where == part:
                 continue
             if other == subject:
-                raise ValueError(f"{subject} is in {where} and in {part}")
+                raise ValueError(f"{subject} is in {where} and in {part}: name each subject once")
             if not allow_duplicates:
                 raise ValueError(
                     f"{subject} ({part}) is the same recording as {other} ({where}); pass allow_duplicates=True to "
@@ -96,20 +96,20 @@ def split_subjects(
             leaked.append((other, subject))
     if leaked:
         warnings.warn(
-            f"{len(leaked)} subjects are in two parts under two names, such as {leaked[0]}: what is measured on them "
-            "is measured on training data",
+            f"{len(leaked)} subjects are in two parts under two names, such as {leaked[0]}: their scores are scores "
+            "on training data",
             stacklevel=2,
         )
     return Split(parts["train"], parts["validation"], parts["test"], tuple(leaked))
 
 
 def paper_split(allow_duplicates: bool = False) -> Split:
-    """The paper's split: ID01 to ID18 against ID19 to ID68, or against the 32 unseen among them.
+    """Make the paper's split: train on ID01 to ID18, and test on ID19 to ID68 or on the 32 unseen people among them.
 
     Parameters
     ----------
     allow_duplicates : bool
-        Off, the test subjects are `UNSEEN32`. On, they are all 50 with 18 of them leaked; report the 32 beside them.
+        False: the test subjects are `UNSEEN32`. True: they are all 50, and 18 of them also train; report the 32 too.
 
     Examples
     --------
@@ -120,12 +120,12 @@ def paper_split(allow_duplicates: bool = False) -> Split:
 
 
 def subject_folds(subjects: Iterable[str], count: int, seed: int = 0) -> list[Split]:
-    """Cross-validation in which every subject is tested once and all names of a person are in one fold.
+    """Make folds of a cross-validation: each subject is tested once, and all names of a person are in the same fold.
 
     Raises
     ------
     ValueError
-        There are fewer persons than folds, or fewer than two folds.
+        There are fewer people than folds, or fewer than two folds.
     """
     names = sorted(set(subjects))
     persons = sorted({identity(name) for name in names})
@@ -140,15 +140,15 @@ def subject_folds(subjects: Iterable[str], count: int, seed: int = 0) -> list[Sp
 
 
 def cohort_table(folder: str | os.PathLike[str], subjects: Iterable[str] = ()) -> list[dict[str, object]]:
-    """Subject, channels, rate, hours and events of every SWEC recording below a folder, read from the files.
+    """Tabulate subject, channels, rate, hours and events of every SWEC recording below a folder, read from the files.
 
-    A warning names what differs from the published table; see `swec_differences`.
+    A warning names all differences from the published table; see `swec_differences`.
 
     Parameters
     ----------
     folder : path
     subjects : iterable of str
-        Who must be there, such as `PAPER_TEST`; the warning names those who are missing.
+        Subjects that must be there, such as `PAPER_TEST`; the warning names missing ones.
     """
     paths = [path for path in find_recordings(folder) if path.is_dir() or path.suffix.lower() in (".h5", ".hdf5")]
     recordings = [read_swec(path) for path in paths]

@@ -44,12 +44,12 @@ class NejedlySegment:
 
     @property
     def pathological(self) -> bool:
-        """The positive class."""
+        """Whether the segment is of the positive class."""
         return self.category == "pathology"
 
 
 def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
-    """The table of a data set.
+    """Read the table of a data set.
 
     Parameters
     ----------
@@ -66,12 +66,14 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
     FileNotFoundError
         There is no table.
     ValueError
-        A column or a value is missing, no row is pathology, or a segment's id leads out of the folder.
+        A column or a value is missing, no row is pathology, or the id of a segment leads out of the folder.
     """
     folder = Path(folder)
     table = folder / "segments.csv"
     if not table.is_file():
-        raise FileNotFoundError(f"no {table}: a data set is one of the folders {' and '.join(DATA_SETS)}")
+        raise FileNotFoundError(
+            f"there is no {table}: folder must be one of the data sets' folders, {' or '.join(DATA_SETS)}"
+        )
     with damage_is_an_error(table):
         rows = csv.DictReader(io.StringIO(read_text_bytes(table).decode("utf-8-sig"), newline=""))
         if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or [])]:
@@ -96,14 +98,16 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
                 )
             )
     if not any(segment.pathological for segment in segments):
-        raise ValueError(f"{table} has no row of category_name pathology: {sorted({s.category for s in segments})}")
+        raise ValueError(
+            f"{table} must have rows with category_name pathology, got only {sorted({s.category for s in segments})}"
+        )
     return segments
 
 
 def first_patients(
     segments: Sequence[NejedlySegment], count: int = 4
 ) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
-    """Segments of the first `count` patients by number, to finetune on, and those of all others, to test on."""
+    """Split segments into those of the first `count` patients by number, to finetune, and all others, to test."""
     patients = sorted({segment.patient for segment in segments}, key=_by_number)
     if not 0 < count < len(patients):
         raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
@@ -112,10 +116,10 @@ def first_patients(
 
 
 def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = None) -> Signal:
-    """The signal of a segment as the model's encoder takes it.
+    """Read the signal of a segment in the form that the encoder of the model takes.
 
-    It is filtered and resampled like any recording, which gives 1536 samples at 512 Hz, and then mirrored at both ends
-    to the 2560 samples of a model segment, 512 on either side.
+    It is filtered and resampled like any recording. This gives 1536 samples at 512 Hz. Then 512 mirrored samples are
+    added at each end, which makes the 2560 samples of a model segment.
 
     Returns
     -------
@@ -150,7 +154,7 @@ def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = 
 
 
 def pad_symmetrically(signal: Signal, samples: int) -> Signal:
-    """Mirror [C, n] at both ends, as often as it takes, to [C, samples]; an odd rest goes to the end.
+    """Mirror [C, n] at both ends, several times if needed, to [C, samples]; an odd sample goes to the end.
 
     Examples
     --------
@@ -164,7 +168,7 @@ def pad_symmetrically(signal: Signal, samples: int) -> Signal:
 
 
 class NejedlyDataset(Dataset[dict[str, Any]]):
-    """Segments as items that `collate` takes: one channel, one model segment, "ictal" meaning pathology."""
+    """Segments as items for `collate`: one channel, one model segment; "ictal" means pathology here."""
 
     def __init__(self, segments: Sequence[NejedlySegment], preprocessing: Preprocessing | None = None) -> None:
         self.segments = list(segments)

@@ -1,9 +1,9 @@
-"""The 68 subjects of the SWEC iEEG data set: what the published table says of each, and who is in it twice.
+"""The 68 subjects of the SWEC iEEG data set: the published table of them, and the people who appear twice.
 
-``swec_subjects.csv`` is the paper's table (channels, rate, hours and events of each folder, 9328.1 h and 704 events in
-all, duplicates counted twice), and the folder that holds the same recording. The authors' published loader lists the
-same numbers of channels (github.com/IBM/multi-variate-parallel-transformer, ``eeg_datasets/longterm.py``). The 18 pairs
-agree in channels, rate, hours and events.
+``swec_subjects.csv`` is the table of the paper: channels, rate, hours and events of each folder (9328.1 h and 704
+events in all, duplicates counted twice). A further column names the folder with the same recording. The published
+loader of the authors lists the same numbers of channels (github.com/IBM/multi-variate-parallel-transformer,
+``eeg_datasets/longterm.py``). The 18 pairs agree in channels, rate, hours and events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOURS_OFF = 0.01
 
 @dataclass(frozen=True)
 class SwecSubject:
-    """A folder of the data set, as the paper's table states it.
+    """A folder of the data set, as stated in the table of the paper.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class SwecSubject:
 
 @lru_cache(maxsize=1)
 def swec_subjects() -> tuple[SwecSubject, ...]:
-    """The 68 subjects in order.
+    """Return the 68 subjects in order.
 
     Examples
     --------
@@ -82,7 +82,7 @@ SWEC_DUPLICATES: Mapping[str, str] = MappingProxyType(
 
 
 def identity(subject: str) -> str:
-    """One name for a subject however its folder is called.
+    """Return one name for a person: the same for both folders of a person who appears twice in SWEC.
 
     Examples
     --------
@@ -93,22 +93,22 @@ def identity(subject: str) -> str:
 
 
 def swec_differences(recordings: Iterable[Recording], subjects: Iterable[str] = ()) -> list[str]:
-    """Where downloaded SWEC recordings differ from the published table, in words.
+    """Describe how downloaded SWEC recordings differ from the published table.
 
-    A download that broke off leaves a folder that reads well and is short; nothing else would say so.
+    A download that stopped early leaves a folder that can be read but is too short. No other check finds that.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        Those of other sources, or of subjects that the data set does not have, are passed over.
+        Recordings from other sources, or of subjects that are not in the data set, are ignored.
     subjects : iterable of str
-        Who must be there; a subject without a recording is named.
+        Subjects that must be there; each one without a recording is named.
 
     Returns
     -------
     list of str
-        A sentence for each difference in channels, rate, hours (by more than 1 %) and events, and for each subject that
-        is missing.
+        A sentence for each difference in channels, rate, hours (by more than 1 %) and events, and for each missing
+        subject.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def swec_differences(recordings: Iterable[Recording], subjects: Iterable[str] = 
 
 
 def warn_of_swec_differences(recordings: Iterable[Recording], subjects: Iterable[str] = ()) -> None:
-    """One warning that names all of `swec_differences`, if there are any."""
+    """Warn once of all `swec_differences`, if there are any."""
     if differences := swec_differences(recordings, subjects):
         warnings.warn(
             f"SWEC recordings differ from the data set's published table: {'; '.join(differences)}. Was the download "

@@ -32,7 +32,7 @@ _MARKS = str.maketrans("", "", "*#_")
 
 
 def clean_label(label: str) -> str:
-    """An electrode's label without the marks that some files add.
+    """Remove from an electrode's label the marks that some files add.
 
     Examples
     --------
@@ -43,13 +43,13 @@ def clean_label(label: str) -> str:
 
 
 def electrode_labels(root: str | os.PathLike[str], subject: int) -> list[str]:
-    """Clean labels in the order of ``electrode_{i}``, nothing left out."""
+    """Read the clean labels of all electrodes, in the order of ``electrode_{i}``."""
     path = Path(root) / "electrode_labels" / f"sub_{subject}" / "electrode_labels.json"
     return _labels(path, _json(path))
 
 
 def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
-    """Clean labels of a subject in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys are subject1 or sub_1.
+    """Read the clean labels of a subject in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys: subject1, sub_1.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
 
 
 def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Both neighbours on the same wire of each electrode that has two.
+    """Find the two neighbours on the same wire, for each electrode that has two.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 class TreebankSource:
-    """Electrodes of an HDF5 file, each minus the mean of two others where told; every process opens its own handle."""
+    """Electrodes of an HDF5 file, some minus the mean of two others; each process opens the file by itself."""
 
     def __init__(self, path: Path, electrodes: Sequence[int], neighbours: Sequence[tuple[int, int] | None]) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class TreebankSource:
         return x
 
     def close(self) -> None:
-        """Close the file; the next reading opens it again."""
+        """Close the file; the next `read` opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -130,7 +130,7 @@ class TreebankSource:
 def read_treebank(
     root: str | os.PathLike[str], subject: int, trial: int, *, laplacian: bool = True, keep_corrupted: bool = False
 ) -> Recording:
-    """A trial as a recording.
+    """Read a trial as a recording.
 
     Parameters
     ----------
@@ -138,10 +138,10 @@ def read_treebank(
     subject, trial : int
         Files are ``sub_1_trial000.h5`` and so on.
     laplacian : bool
-        Each electrode minus the mean of its two neighbours on the same wire; electrodes without two neighbours, and
-        those that ``clean_laplacian.json`` leaves out, are dropped.
+        Subtract from each electrode the mean of its two neighbours on the same wire. Electrodes without two neighbours
+        and electrodes that ``clean_laplacian.json`` does not list are dropped.
     keep_corrupted : bool
-        Keep electrodes that ``corrupted_elec.json`` names.
+        Keep the electrodes that ``corrupted_elec.json`` lists.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def read_treebank(
     FileNotFoundError
         A file is missing.
     ValueError
-        An electrode of the labels is not in the file, the file is damaged, or nothing is left.
+        The labels name an electrode that is not in the file, the file is damaged, or no electrode is left.
     """
     root = Path(root)
     path = root / f"sub_{subject}_trial{trial:03d}.h5"
@@ -201,7 +201,7 @@ def read_treebank(
 def trigger_samples(
     times: NDArray[np.float64], movie_time: NDArray[np.float64], index: NDArray[Any]
 ) -> NDArray[np.int64]:
-    """Samples of film times: that of the nearest trigger, and 2048 a second from there.
+    """Convert times of the film to samples: the sample of the nearest trigger, plus 2048 for each second from there.
 
     Parameters
     ----------
@@ -225,10 +225,10 @@ def trigger_samples(
 
 
 def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]) -> pd.DataFrame:
-    """Words of a film's ``features.csv`` with their samples in a trial, ``est_idx`` and ``est_end_idx``.
+    """Read the words of ``features.csv`` of a film, with their samples in a trial, ``est_idx`` and ``est_end_idx``.
 
     Words without a start or end are left out. `timings` needs the columns ``movie_time`` and ``index``, `features` the
-    columns ``start`` and ``end``; what else it has (``text``, ``is_onset``, ``rms``, ``pitch``) stays.
+    columns ``start`` and ``end``. Other columns (``text``, ``is_onset``, ``rms``, ``pitch``) are kept.
     """
     words, triggers = _table(features), _table(timings)
     for name, frame, columns in ((features, words, ("start", "end")), (timings, triggers, ("movie_time", "index"))):
@@ -255,7 +255,7 @@ def _json(path: Path) -> Any:
 
 
 def _labels(path: Path, labels: Any) -> list[str]:
-    """Clean labels; a ValueError where these are no list of texts."""
+    """Clean labels; raise a ValueError if they are not a list of texts."""
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{path} must hold a list of labels")
     return [clean_label(label) for label in labels]
@@ -269,7 +269,7 @@ def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> NDArray[np.float64]:
-    """A column as numbers; a ValueError names the file where a value is not a finite number."""
+    """Return a column as numbers; raise a ValueError that names the file if a value is not a finite number."""
     import pandas as pd
 
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)

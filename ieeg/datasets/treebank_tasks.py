@@ -47,7 +47,7 @@ class Examples:
         return len(self.starts)
 
     def select(self, indices: NDArray[np.intp]) -> Examples:
-        """Some of the windows."""
+        """Pick some of the windows."""
         return Examples(self.starts[indices], self.samples, self.labels[indices])
 
 
@@ -61,7 +61,7 @@ def treebank_examples(
     balance: bool = True,
     seed: int = 0,
 ) -> Examples:
-    """Windows and labels of a task.
+    """Make the windows and labels of a task.
 
     ==========  =============================================  ==========================================
     task        positive                                       negative
@@ -72,22 +72,22 @@ def treebank_examples(
     speech      words                                          windows without speech
     ==========  =============================================  ==========================================
 
-    High and low are the top and bottom quartile in "popt" and "neuroprobe", and what lies outside the mean ± one
-    standard deviation in "brainbert". Windows are 5 s with the word's onset, or the middle of the window without
-    speech, in the centre; in "neuroprobe" 1 s from the onset on.
+    High and low are the top and the bottom quarter in "popt" and "neuroprobe"; in "brainbert" they are values more than
+    one standard deviation above or below the mean. Windows are 5 s long, centred on the onset of the word or on the
+    middle of the window without speech. In "neuroprobe" they are 1 s long and begin at the onset.
 
     Parameters
     ----------
     words : DataFrame
-        ``est_idx`` and what the task needs; see `read_words`, or the published word tables.
+        ``est_idx`` and the columns of the task; see `read_words`, or the published word tables.
     nonverbal : DataFrame or None
         ``est_idx`` and ``est_end_idx`` of windows without speech; needed for onset and speech.
     task : {"volume", "pitch", "onset", "speech"}
     protocol : {"popt", "brainbert", "neuroprobe"}
     num_samples : int, optional
-        Of the recording; windows that leave it are left out.
+        Length of the recording; windows that reach past its ends are left out.
     balance : bool
-        Draw as many of the more frequent class as there are of the other, from `seed`.
+        Draw from the more frequent class as many windows as the other class has, by `seed`.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def treebank_examples(
     else:
         _need(words, ("est_idx", *(["is_onset"] if task == "onset" else [])), "words")
         if nonverbal is None:
-            raise ValueError(f"task {task} needs the table of windows without speech")
+            raise ValueError(f"task {task} needs nonverbal, the table of windows without speech, got None")
         _need(nonverbal, ("est_idx", "est_end_idx"), "nonverbal")
         chosen = words[words["is_onset"].astype(float) > 0] if task == "onset" else words
         positive = chosen["est_idx"].to_numpy(float)
@@ -130,7 +130,10 @@ def treebank_examples(
             inside &= starts + length <= num_samples
         groups.append(np.sort(starts[inside]))
     if not len(groups[0]) or not len(groups[1]):
-        raise ValueError(f"task {task} has {len(groups[0])} positive and {len(groups[1])} negative windows")
+        raise ValueError(
+            f"task {task} needs windows of both classes, got {len(groups[0])} positive and {len(groups[1])} negative "
+            "ones"
+        )
     if balance:
         rng, size = np.random.default_rng(seed), min(len(groups[0]), len(groups[1]))
         groups = [np.sort(rng.choice(group, size, replace=False)) for group in groups]
@@ -142,7 +145,7 @@ def treebank_examples(
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """Indices into examples; `removed` windows overlap another part and are in none."""
+    """Indices of the examples of each part; windows in `removed` overlap another part and are in no part."""
 
     train: NDArray[np.intp]
     validation: NDArray[np.intp]
@@ -150,7 +153,7 @@ class ExampleSplit:
     removed: NDArray[np.intp]
 
     def check_classes(self, labels: NDArray[Any]) -> None:
-        """Raise a ValueError where a part lacks windows of one of the two classes: nothing can be fitted or scored."""
+        """Raise a ValueError if a part has no windows of one class: nothing could be fitted or scored on it."""
         for part in ("train", "validation", "test"):
             held = np.asarray(labels)[getattr(self, part)].astype(bool)
             for label in (0, 1):
@@ -164,28 +167,28 @@ class ExampleSplit:
 def split_examples(
     examples: Examples, how: Literal["random", "blocked"] = "blocked", *, blocks: int = 10, seed: int = 0
 ) -> ExampleSplit:
-    """80 % to train, 10 % to validate, 10 % to test.
+    """Split examples: 80 % to train, 10 % to validate, 10 % to test.
 
     Parameters
     ----------
     examples : Examples
     how : {"random", "blocked"}
-        "random" is the published way, in which a test window overlaps training windows, so it leaks. "blocked" cuts the
-        trial into `blocks` stretches of equally many windows and gives whole stretches to a part; windows for training
-        that overlap one for validation or testing are removed, and those for validation that overlap one for testing.
+        "random" is the published way. It leaks, because test windows overlap training windows. "blocked" cuts the trial
+        into `blocks` stretches with the same number of windows and gives whole stretches to a part. Training windows
+        that overlap a validation or test window are removed, and validation windows that overlap a test window.
     blocks : int
         A multiple of ten.
     seed : int
-        Which windows or stretches go where.
+        Decides which windows or stretches go to which part.
 
     Raises
     ------
     ValueError
-        An option is out of its range, or a part lacks one of the two classes, as where a film is silent for long.
+        An option is out of its range, or a part has only one class, for example where a film is silent for long.
     """
     rng, count = np.random.default_rng(seed), len(examples)
     if count < 10:
-        raise ValueError(f"there are {count} windows, a split needs 10 or more")
+        raise ValueError(f"a split needs at least 10 windows, got {count}")
     if how == "random":
         train, validation, test = np.split(rng.permutation(count), [round(0.8 * count), round(0.9 * count)])
         split = ExampleSplit(np.sort(train), np.sort(validation), np.sort(test), np.zeros(0, np.intp))
@@ -208,7 +211,7 @@ def split_examples(
 
 
 def _overlaps(examples: Examples, these: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which of `these` windows share a sample with one of the `others`."""
+    """Mark those of `these` windows that share a sample with one of the `others`."""
     starts = np.sort(examples.starts[others])
     first = np.searchsorted(starts, examples.starts[these] - examples.samples, "right")
     last = np.searchsorted(starts, examples.starts[these] + examples.samples, "left")
@@ -218,15 +221,15 @@ def _overlaps(examples: Examples, these: NDArray[np.intp], others: NDArray[np.in
 def read_examples(
     recording: Recording, examples: Examples, preprocessing: Preprocessing | None = None
 ) -> Iterator[tuple[Signal, bool]]:
-    """Signal [C, 2560] at 512 Hz and label of each window by rising start; windows of 1 s are mirrored to 5 s.
+    """Yield the signal [C, 2560] at 512 Hz and the label of each window, by start; windows of 1 s are mirrored to 5 s.
 
     Parameters
     ----------
     recording : Recording
-        Of `read_treebank`.
+        From `read_treebank`.
     examples : Examples
     preprocessing : Preprocessing, optional
-        By default band-pass and automatic notch, no other reference than the recording's.
+        Default: band-pass and automatic notch, and no new reference.
     """
     stream = PreprocessedSignal(recording, Preprocessing(reference=None) if preprocessing is None else preprocessing)
     rate = stream.preprocessing.sfreq

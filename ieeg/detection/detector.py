@@ -93,8 +93,8 @@ class Detector:
             model = MVPFormer.from_pretrained(os.fspath(model))
         if model.config.num_classes != 2:
             raise ValueError(
-                f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune it "
-                "first"
+                f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "
+                "finetune it first"
             )
         if isinstance(channels, str) and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
@@ -265,7 +265,7 @@ def _changed(default: Preprocessing, preprocessing: Preprocessing | Mapping[str,
         return preprocessing
     names = [field.name for field in dataclasses.fields(Preprocessing)]
     if unknown := sorted(set(preprocessing) - {*names}):
-        raise ValueError(f"preprocessing has no {', '.join(unknown)}; its fields are {', '.join(names)}")
+        raise ValueError(f"preprocessing has no field {', '.join(unknown)}; its fields are {', '.join(names)}")
     try:
         return dataclasses.replace(default, **preprocessing)
     except TypeError as error:

@@ -78,7 +78,9 @@ class ProbabilityStore:
         """Add the rows that follow those stored, and bring them to the disk."""
         values = [float(value) for value in probabilities]
         if len(self) + len(values) > len(self.starts):
-            raise ValueError(f"{self.path} has {len(self)} of {len(self.starts)} rows, {len(values)} more do not fit")
+            raise ValueError(
+                f"{self.path} has {len(self)} of {len(self.starts)} rows; {len(values)} more rows are too many"
+            )
         first = len(self)
         lines = [_line(first + i, self.starts[first + i], value) for i, value in enumerate(values)]
         try:

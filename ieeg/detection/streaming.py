@@ -114,9 +114,15 @@ class StreamingDetector:
 
             model = MVPFormer.from_pretrained(os.fspath(model))
         if model.config.num_classes != 2:
-            raise ValueError(f"model must have a classification head of two classes, it has {model.config.num_classes}")
+            raise ValueError(
+                f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune "
+                "it first"
+            )
         if preprocessing.notch == "auto":
-            raise ValueError("preprocessing.notch must be a frequency or None in a stream: 'auto' reads ahead")
+            raise ValueError(
+                "preprocessing.notch must be a frequency or None in a stream, got 'auto', which needs the whole "
+                "recording"
+            )
         check_rate(preprocessing.sfreq)
         if lookahead is not None and not lookahead >= 0:
             raise ValueError(f"lookahead must not be negative, got {lookahead}")
@@ -291,5 +297,5 @@ class _Buffer:
     def read(self, start: int, stop: int, channels: npt.NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
         if start < self._first:
-            raise ValueError(f"sample {start} is gone, the buffer begins with {self._first}")
+            raise ValueError(f"sample {start} is no longer in the buffer, which begins with sample {self._first}")
         return self._values[channels, start - self._first : stop - self._first]

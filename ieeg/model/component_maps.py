@@ -113,7 +113,7 @@ def component_maps(
             handle.remove()
     kept = [total for total in sums if total is not None]
     if queries is None or not kept:
-        raise ValueError("signals hold no window")
+        raise ValueError("signals must hold at least one window, got none")
     channel, time = (
         (torch.stack([pair[i] for pair in kept]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
         for i in (0, 1)
@@ -122,7 +122,7 @@ def component_maps(
     time[..., future] = np.nan
     names = tuple(channel_names) if channel_names is not None else tuple(map(str, range(channel.shape[-1])))
     if len(names) != channel.shape[-1]:
-        raise ValueError(f"channel_names ({len(names)}) must be as many as channels ({channel.shape[-1]})")
+        raise ValueError(f"channel_names must be {channel.shape[-1]} names, one for each channel, got {len(names)}")
     return ComponentMaps(channel, time, names)
 
 
@@ -190,7 +190,7 @@ def plot_component_maps(
         earlier = getattr(before, term)
         if earlier.shape[:2] != after.shape[:2]:
             raise ValueError(
-                "before must have the layers and heads of the model it is compared with, got "
+                "before must have as many layers and heads as the model it is compared with, got "
                 f"{earlier.shape[0]} × {earlier.shape[1]} and {after.shape[0]} × {after.shape[1]}"
             )
         stages.insert(0, ("before training", earlier))

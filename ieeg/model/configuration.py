@@ -108,7 +108,9 @@ class MVPFormerConfig:
         if self.context > self.time_rows:
             raise ValueError(f"context ({self.context}) must not exceed time_rows ({self.time_rows})")
         if (self.pooling == "concatenate") != (self.num_channels is not None):
-            raise ValueError("num_channels must be given for pooling='concatenate', and for that only")
+            raise ValueError(
+                "num_channels must be given with pooling='concatenate', and must be None with any other pooling"
+            )
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
 

@@ -100,7 +100,7 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if not 1 <= context <= model.config.time_rows:
-        raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
+        raise ValueError(f"context must be from 1 to time_rows ({model.config.time_rows}), got {context}")
     lengths = embeddings.norm(dim=-1).masked_fill(~valid, torch.nan).nanmedian(dim=0).values  # [C]
     embeddings, valid = embeddings[-context:], valid[-context:]
     real = valid[-1]
@@ -194,7 +194,7 @@ def generate(
     count = segments.num_samples // segments.segment_samples
     if past < 2 or count < 2:
         raise ValueError(
-            f"generation needs a past of two segments (10 s): past is {past}, and {recording.name} holds {count}"
+            f"generation needs at least two past segments (10 s): past is {past}, and {recording.name} holds {count}"
         )
     length = min(past, count)
     embeddings, valid, _ = encoded_past(model, segments, count, length, batch_size=8)

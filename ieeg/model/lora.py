@@ -90,9 +90,9 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if model.head is None:
-        raise ValueError("the model has no classification head: give it one by with_head")
+        raise ValueError("the model has no classification head: add one with with_head")
     if model.prediction_head is not None:
-        raise ValueError("the model has a prediction head: put the classification head in its place by with_head")
+        raise ValueError("the model has a prediction head: replace it by a classification head with with_head")
     if method == "lora":
         from peft import get_peft_model
 
@@ -241,7 +241,7 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
         raise FileNotFoundError(f"{ADAPTER_WEIGHTS_NAME} is not in {adapter}; other formats are not read")
     if not (adapter / BASE_NAME).is_file():
         raise FileNotFoundError(
-            f"{BASE_NAME} is not in {adapter}, so nothing says on which weights the adapter was trained: load the "
+            f"{BASE_NAME} is not in {adapter}, so it is not known on which weights the adapter was trained: load the "
             "model beside it, or finetune again"
         )
     if base is None:

@@ -50,7 +50,7 @@ def sliding_features(
     """
     context = model.config.context if context is None else context
     if not 1 <= context <= model.config.time_rows:
-        raise ValueError(f"context must be in 1 … time_rows ({model.config.time_rows}), got {context}")
+        raise ValueError(f"context must be from 1 to time_rows ({model.config.time_rows}), got {context}")
     embeddings, valid, past = encoded_past(model, segments, first, context - 1, batch_size)
     for batch in _batches(first, segments.num_segments, batch_size):
         new_embeddings, new_valid, past = _encoded(model, segments, batch, past)

@@ -54,13 +54,15 @@ class StreamingMVPFormer(SampleFeed):
         config = model.config
         context = config.context if context is None else context
         if config.attention != "mvpa":
-            raise ValueError("a stream needs attention='mvpa': rotary positions on the Cantor pairing move with time")
+            raise ValueError(
+                "a stream needs attention='mvpa': the rotary positions of other attention change as the stream goes on"
+            )
         for name, value, rows in (
             ("context", context, config.time_rows),
             ("num_channels", num_channels, config.channel_rows),
         ):
             if not 1 <= value <= rows:
-                raise ValueError(f"{name} must be in 1 … {rows}, the codebook's rows, got {value}")
+                raise ValueError(f"{name} must be from 1 to {rows}, the rows of the codebook, got {value}")
         self.model = model.eval()
         self.num_channels = num_channels
         self.context = context

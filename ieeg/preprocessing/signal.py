@@ -62,7 +62,7 @@ class PreprocessedSignal:
         else:
             chosen = np.arange(len(names))
         if not len(names):
-            raise ValueError(f"{recording.name}: channels is empty")
+            raise ValueError(f"{recording.name}: channels must name at least one channel, got none")
         self.channel_names = names
         if settings.reference == "median":  # every channel is needed; `_chosen` picks at the end
             self._chosen: NDArray[np.intp] | None = chosen

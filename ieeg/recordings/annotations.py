@@ -272,7 +272,7 @@ def write_events(
         Date and time at which the recording begins, for the column dateTime.
     """
     if confidences is not None and len(confidences) != len(events):
-        raise ValueError(f"confidences ({len(confidences)}) must be as many as events ({len(events)})")
+        raise ValueError(f"confidences must be {len(events)} numbers, one for each event, got {len(confidences)}")
     rows = []
     for index, (onset, offset) in enumerate(events):
         confidence = "n/a" if confidences is None else f"{confidences[index]:.4f}"

@@ -97,7 +97,7 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     if unused or unknown:
         warnings.warn(
             f"{where} and the file do not name the same channels: only the table has {unused}, only the file has "
-            f"{unknown}; these are read as if the table said nothing of them",
+            f"{unknown}; channels of the file alone are read without what the table says",
             stacklevel=4,
         )
     return matched

@@ -47,7 +47,7 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
         total += block.sum(1)
         squares += (block**2).sum(1)
     if not count.any():
-        raise ValueError(f"{recording.name}: no channel has a sample that is a number, so {snr:g} dB are of nothing")
+        raise ValueError(f"{recording.name}: every sample is missing, so noise of {snr:g} dB has no signal to refer to")
     count = np.maximum(count, 1)
     variance = np.maximum(squares / count - (total / count) ** 2, 0.0)
     deviation = np.sqrt(variance * 10 ** (-snr / 10))

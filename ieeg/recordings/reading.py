@@ -158,7 +158,7 @@ def _check_header(path: Path, truncated: str) -> None:
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
         warnings.warn(
-            f"{path} has {len(repeated)} channel names more than once: {examples}. Which is which cannot be told",
+            f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart",
             stacklevel=3,
         )
 
@@ -210,7 +210,7 @@ def as_recording(recording: AnyRecording) -> Recording:
         return recording_from_raw(recording)
     raise TypeError(
         f"a recording must be a Recording, an MNE Raw, a path, or (samples, sfreq) with samples [C, n] in µV, got "
-        f"{type(recording).__name__}: for samples alone say their rate, or use Recording.from_array"
+        f"{type(recording).__name__}: pass samples together with their rate, or use Recording.from_array"
     )
 
 

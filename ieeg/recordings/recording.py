@@ -113,7 +113,7 @@ class Recording:
         if not MIN_RATE <= sfreq <= MAX_RATE:
             raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq}")
         if num_samples < 1:
-            raise ValueError(f"{name}: the recording holds no sample")
+            raise ValueError(f"{name}: a recording must have at least one sample, got none")
         if not self.channel_names:
             raise ValueError(f"{name}: no channel" + (f"; dropped: {dict(dropped)}" if dropped else ""))
         if len(set(self.channel_names)) < len(self.channel_names):
@@ -295,7 +295,7 @@ def microvolts(unit: str) -> float:
     """
     scale = UNITS.get(unit.strip().lower().replace("μ", "µ"))
     if scale is None:
-        raise ValueError(f"unit must be one of V, mV, µV, uV or nV, got {unit!r}: say what the samples are in")
+        raise ValueError(f"unit must be one of V, mV, µV, uV or nV, got {unit!r}: name the unit of the samples")
     return scale
 
 

@@ -225,13 +225,15 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
     folder = path if path.is_dir() else path.parent
     totals = [path] if path.is_file() else sorted(folder.glob("*_total.h5"))
     if len(totals) > 1:
-        raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: name one")
+        raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: pass the path of one")
     parts = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
     if totals:
         prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
         parts = [(match, file) for match, file in parts if match[1] == prefix]
     elif len({match[1] for match, _ in parts}) > 1:
-        raise ValueError(f"{folder} holds parts of several subjects")
+        raise ValueError(
+            f"{folder} must hold the parts of one subject, got several: keep each subject in a separate folder"
+        )
     numbered = sorted((int(match[2]), file) for match, file in parts)
     missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
     if missing:

@@ -1,4 +1,4 @@
-"""Detections against references, and decoding: scores, kappa, cohorts."""
+"""Scores of detections against references, of decoding, and of whole cohorts."""
 
 from mvpa_ts._moved import hand_on
 

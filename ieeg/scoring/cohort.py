@@ -1,4 +1,4 @@
-"""Scores of a cohort: one row a subject, means, pooled values and bootstrap intervals for groups of subjects."""
+"""Scores of a cohort: one row for each subject; means, pooled values and bootstrap intervals for groups."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ class CohortReport:
     Attributes
     ----------
     subjects : DataFrame
-        One row a subject. `kappa_stratified` is kappa at `prevalence_stratified`, which for sparse subjects is far
-        above `prevalence`, the share of seizure segments: then it is not comparable with `kappa_whole`.
+        One row for each subject. `prevalence` is the share of seizure segments. `kappa_stratified` is kappa at
+        `prevalence_stratified`. If seizures are rare, that is far above `prevalence`; do not compare with `kappa_whole`
+        then.
     summary : DataFrame
-        One row a group and measure: mean over subjects, pooled value, and their bootstrap intervals.
+        One row for each group and measure: mean over subjects, pooled value, and their bootstrap intervals.
     groups : DataFrame
-        One row a group: number of subjects, shares under 0.05 false detections an hour and at expert agreement. The
-        shares are of the subjects of whom anything was scored.
+        One row for each group: number of subjects, share of them with less than 0.05 false detections an hour, and
+        share at expert agreement. Subjects of whom nothing was scored do not count in the shares.
     regression : DataFrame
-        One row a group, outcome (kappa on raw or post-processed decisions) and regressor: length, number and rate of
-        seizures one by one, and "joint", all three at once, which has an R² and a p of its F-test and no single slope.
+        One row for each group, outcome (kappa on raw or on post-processed decisions) and regressor: length, number and
+        rate of seizures. The regressor "joint" is all three at once; it has R² and p of the F-test, but no slope.
     kappas, kappas_episodic : mapping
         Draws of each subject, on raw and on post-processed decisions.
     members : mapping
@@ -102,9 +103,9 @@ def cohort_report(
     ----------
     results : sequence of SubjectResult
     groups : mapping of name to subjects, optional
-        For SWEC ``all50`` beside ``unseen32``; see `mvpa_ts.ieeg.datasets.cohort`. Default: everybody as "all".
+        For SWEC ``all50`` and ``unseen32``; see `mvpa_ts.ieeg.datasets.cohort`. Default: all subjects, as "all".
     segments, draws
-        Of `sampled_kappa`.
+        As in `sampled_kappa`.
     resamples : int, default 2000
         Bootstrap samples, drawn over subjects, because segments of one subject are not independent.
     confidence : float, default 0.95
@@ -113,7 +114,7 @@ def cohort_report(
     Raises
     ------
     ValueError
-        There is no subject, one comes twice, or a group names a subject without result.
+        There is no subject, a subject appears twice, or a group names a subject without a result.
     """
     import pandas as pd
 
@@ -156,9 +157,9 @@ def cohort_report(
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
-    """The paper's test subjects as group ``all50`` and those whose recordings nobody trained on as ``unseen32``.
+    """Return the paper's test subjects as group ``all50``, and those who were not trained on as ``unseen32``.
 
-    None where no subject is one of SWEC's 50. Groups hold the subjects that are there; the report states how many.
+    None if no subject is one of SWEC's 50. The groups hold only the given subjects; the report states how many.
 
     Examples
     --------
@@ -181,7 +182,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
+    """Return the percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
 
     `statistic` receives row numbers [count]. Samples in which it is NaN are left out.
     """
@@ -198,7 +199,7 @@ def bootstrap_interval(
 
 
 def markdown_table(frame: pd.DataFrame) -> str:
-    """A frame as a Markdown table, numbers to three decimals, NaN as a dash."""
+    """Write a frame as a Markdown table, numbers with three decimals, NaN as a dash."""
 
     def cell(value: object) -> str:
         if isinstance(value, float):
@@ -215,7 +216,7 @@ def _row(
 ) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
     if not result.hours_scored:
-        seconds = replace(seconds, true_negatives=None)  # silence where nobody looked is no specificity
+        seconds = replace(seconds, true_negatives=None)  # skipped time must not count as true negatives
     return {
         "subject": result.subject,
         "recordings": len(result.recordings),
@@ -256,7 +257,7 @@ def _row(
 
 
 def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
-    """For each measure, its value over some of the people taken as one recording."""
+    """Compute each measure over some subjects, as if all their recordings were one."""
 
     def score(part: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
         scores = [getattr(person, part) for person in people]

@@ -1,7 +1,7 @@
-"""Decoding of short trials, such as what a person hears, from frozen features: linear probe and channel sweep.
+"""Decoding of short trials, such as sounds that a person hears, from frozen features: linear probe and channel sweep.
 
-Scores are ROC-AUC and balanced accuracy. Both are always given, because published tables mix them: the paper prints
-its baselines' AUCs in a column of accuracies.
+Scores are ROC-AUC and balanced accuracy. Both are always reported, because published tables mix them: the paper prints
+AUCs of its baselines in a column of accuracies.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ class DecodingScores:
 def trial_features(
     model: MVPFormer, signals: npt.ArrayLike, *, batch_size: int = 16, device: str | torch.device | None = None
 ) -> npt.NDArray[np.float32]:
-    """Features of trials, each a window of its own.
+    """Compute the features of trials; each trial is one window.
 
     Parameters
     ----------
     model : MVPFormer
-        Used without dropout; its mode and device stay what they were.
+        Used without dropout. Its mode and device are the same afterwards.
     signals : array, shape (n, C, T·2560)
-        µV at 512 Hz, as `mvpa_ts.ieeg.datasets.treebank_tasks.read_examples` gives them.
+        µV at 512 Hz, as `mvpa_ts.ieeg.datasets.treebank_tasks.read_examples` yields them.
     batch_size : int, default 16
     device : str, optional
-        Where to compute; default the model's own device.
+        Where to compute; default: the device of the model.
 
     Returns
     -------
     array of float32, shape (n, C, D)
-        Of the last segment, after the final norm.
+        Features of the last segment, after the final norm.
 
     Raises
     ------
     ValueError
-        `signals` is empty or not of three axes.
+        `signals` is empty or does not have three axes.
     """
     values = np.asarray(signals)
     if values.ndim != 3 or 0 in values.shape:
@@ -81,7 +81,7 @@ def trial_features(
         model.to(target).eval()
         for first in range(0, len(values), batch_size):
             batch = torch.from_numpy(values[first : first + batch_size].astype(np.float32)).to(target)
-            with torch.inference_mode():  # not around the moves, after which nothing could be trained
+            with torch.inference_mode():  # not around `to`: weights that move in it cannot be trained
                 parts.append(model(batch)[:, -1].float().cpu().numpy())
     finally:
         model.to(original).train(training)
@@ -96,8 +96,8 @@ def decode(
 ) -> DecodingScores:
     """Fit a linear probe on the concatenated features of the channels and score it on the test rows.
 
-    Logistic regression with balanced classes on standardised features; the validation rows choose the penalty, and the
-    test rows are looked at once.
+    The probe is a logistic regression with balanced classes on standardised features. The validation rows choose the
+    penalty; the test rows are used once, for the scores.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def decode(
     labels : array of {0, 1}, shape (n,)
     split : ExampleSplit
     channels : sequence of int, optional
-        All by default.
+        Default: all.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def decode(
 
 
 def _probe(penalty: float) -> Any:
-    """Logistic regression with balanced classes on standardised features."""
+    """Fit a logistic regression with balanced classes on standardised features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -146,7 +146,7 @@ def _probe(penalty: float) -> Any:
 
 
 def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, split: ExampleSplit) -> list[int]:
-    """Channels by how well each of them alone decodes the validation rows, best first; test rows are not used."""
+    """Rank channels by how well each one alone decodes the validation rows, best first; test rows are not used."""
     from sklearn.metrics import roc_auc_score
 
     classes = np.asarray(labels).astype(int)
@@ -165,9 +165,9 @@ def channel_sweep(
     split: ExampleSplit,
     counts: Sequence[int] = CHANNEL_COUNTS,
 ) -> list[DecodingScores]:
-    """Scores with the best 10, 20, … channels, in the recording's order; larger counts than channels are left out.
+    """Score the best 10, 20, … channels, in the order of the recording, as far as there are so many channels.
 
-    With fewer channels than the smallest count, all of them are used once.
+    If there are fewer channels than the smallest count, all of them are scored once.
     """
     ranking = rank_by_decoding(features, labels, split)
     possible = [count for count in counts if count <= len(ranking)] or [len(ranking)]

@@ -1,4 +1,4 @@
-"""Cohen's kappa between a detector and an annotator: over a whole recording, and over random draws as in the paper."""
+"""Cohen's kappa between a detector and an annotator: over a whole recording, or over random draws as in the paper."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EXPERT_KAPPA = 0.53
 """Agreement between human experts, the paper's bar for expert level."""
 
 Scheme = Literal["uniform", "stratified"]
-# Upper end of each band (Landis & Koch 1977, table of section 3); below 0 is poor.
+# Upper end of each band (Landis & Koch 1977, table in section 3); below 0 is poor.
 _BANDS = ((0.2, "slight"), (0.4, "fair"), (0.6, "moderate"), (0.8, "substantial"), (math.inf, "almost perfect"))
 
 
 def cohen_kappa(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Cohen's kappa of two binary sequences; NaN where both are the same class throughout.
+    """Compute Cohen's kappa of two binary sequences; NaN if both hold only one class, the same.
 
     Examples
     --------
@@ -33,10 +33,10 @@ def cohen_kappa(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 def kappa_interval(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Kappa of a whole recording and its interval by the large-sample standard error (Fleiss, Cohen & Everitt 1969).
+    """Compute kappa of a whole recording, and its interval from the standard error of Fleiss, Cohen & Everitt (1969).
 
-    The error treats segments as independent. Neighbouring segments are not, so the interval is too narrow rather than
-    too wide; between subjects use the bootstrap of the cohort report.
+    The standard error assumes independent segments. Neighbouring segments are alike, so the true interval is wider.
+    For an interval over subjects use the bootstrap of the cohort report.
 
     Returns
     -------
@@ -76,10 +76,10 @@ class KappaEstimate:
     values : array, shape (draws,)
         Kappa of each draw; NaN where it is undefined.
     prevalence : float
-        Share of seizure segments in a draw, mean over the draws. Kappa depends on it, so an estimate compares with the
-        recording's kappa only where it is near the recording's own.
+        Share of seizure segments in a draw, mean over the draws. Kappa depends on it: compare the estimate with the
+        kappa of the recording only if both have about the same share of seizure segments.
     undefined : int
-        Draws in which neither labels nor predictions held a seizure (or nothing else).
+        Draws in which labels and predictions hold only one class, the same.
     scheme : str
     low, high : float
         Percentile interval of the draws.
@@ -99,13 +99,13 @@ class KappaEstimate:
 
     @property
     def mean(self) -> float:
-        """Mean over the draws in which kappa is defined."""
+        """Mean of kappa over the draws in which it is defined."""
         defined = self.values[~np.isnan(self.values)]
         return float(defined.mean()) if defined.size else math.nan
 
     @property
     def label(self) -> str:
-        """Landis and Koch's word for the mean."""
+        """Word of Landis and Koch for the mean."""
         return landis_koch(self.mean)
 
 
@@ -119,21 +119,22 @@ def sampled_kappa(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> KappaEstimate:
-    """Kappa over random draws of segments, without repetition within a draw.
+    """Compute kappa over random draws of segments, without repetition within a draw.
 
-    Draws in which kappa is 0/0, because labels and predictions are of one class throughout, are counted and left out.
+    Kappa is 0/0 in a draw in which labels and predictions hold only one class. Such draws are counted and left out.
 
     Parameters
     ----------
     labels, predictions : bool array, shape (n,)
-        One entry a segment.
+        One entry for each segment.
     segments, draws : int
-        300 and 250 in the paper. A recording of fewer segments is taken whole in every draw.
+        Segments in a draw, and number of draws: 300 and 250 in the paper. If a recording has fewer segments, every draw
+        takes all of them.
     scheme : {"uniform", "stratified"}, default "uniform"
-        "uniform" as in the paper: where seizures are rare most draws hold none. "stratified" draws seizure and other
-        segments in the recording's own ratio, but at least one of each kind that it holds. Where fewer than one segment
-        in `segments` is seizure, that one makes seizures more frequent than they are, and kappa higher: it says how
-        well the detector does at the `prevalence` of the estimate, and is not comparable with the recording's kappa.
+        "uniform" is the scheme of the paper: if seizures are rare, most draws hold none. "stratified" draws seizure and
+        other segments in the ratio of the recording, but at least one of each kind that it holds. If less than one in
+        `segments` is a seizure segment, this makes seizures more frequent than they are, and kappa higher. Such a kappa
+        holds for the `prevalence` of the estimate; do not compare it with the kappa of the recording.
     confidence : float, default 0.95
     seed : int, default 0
 
@@ -175,7 +176,7 @@ def sampled_kappa(
 
 
 def landis_koch(kappa: float) -> str:
-    """Landis and Koch's word for an agreement.
+    """Return the word of Landis and Koch for an agreement.
 
     Examples
     --------
@@ -188,7 +189,7 @@ def landis_koch(kappa: float) -> str:
 
 
 def convergence(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Running mean over the draws and half the width of its 95 % interval, [draws, 2]; undefined draws are left out.
+    """Compute the running mean over draws and half the width of its 95 % interval, [draws, 2], without undefined draws.
 
     Examples
     --------
@@ -215,7 +216,7 @@ def _strata(truth: npt.NDArray[np.bool_], size: int) -> list[tuple[npt.NDArray[n
 
 
 def _kappa(truth: npt.NDArray[np.bool_], positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Kappa of each row, [draws, n] to [draws]."""
+    """Compute kappa of each row, [draws, n] to [draws]."""
     # Counts stay exact, so that chance agreement is 0 and not 1e-16.
     both, neither = (truth & positive).sum(1), (~truth & ~positive).sum(1)
     missed, false = (truth & ~positive).sum(1), (~truth & positive).sum(1)
@@ -226,7 +227,7 @@ def _kappa(truth: npt.NDArray[np.bool_], positive: npt.NDArray[np.bool_]) -> npt
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     truth, positive = np.asarray(labels, dtype=bool), np.asarray(predictions, dtype=bool)
     if truth.ndim != 1 or truth.shape != positive.shape:
-        raise ValueError(f"labels and predictions must be [n] alike, got {truth.shape} and {positive.shape}")
+        raise ValueError(f"labels and predictions must both have shape (n,), got {truth.shape} and {positive.shape}")
     if not len(truth):
-        raise ValueError("labels hold no segment")
+        raise ValueError("labels must hold at least one segment, got none")
     return truth, positive

@@ -29,10 +29,10 @@ Rounding to whole segments alone makes them 4/3 times as frequent at most.
 
 @styled
 def plot_kappas(report: CohortReport) -> Figure:
-    """Kappa of every subject with the interval of its draws, uniform, stratified and whole, and the expert's level.
+    """Plot kappa of every subject: uniform and stratified draws, whole recording, intervals, and the expert's level.
 
-    Each stratified draw holds a seizure segment. Where that makes seizures more frequent than they are, the circle is
-    open: its kappa is not comparable with the others.
+    Each stratified draw holds a seizure segment. If that makes seizures more frequent than they are, the circle is
+    open: do not compare its kappa with the others.
     """
     table = report.subjects.sort_values("kappa_whole", ascending=False, na_position="last")
     figure, axis = plt.subplots(figsize=(max(6.0, 0.28 * len(table) + 2), 4), layout="constrained")
@@ -60,7 +60,7 @@ def plot_kappas(report: CohortReport) -> Figure:
 
 @styled
 def plot_false_positives(report: CohortReport) -> Figure:
-    """Sensitivity to events against false detections an hour, one point a subject."""
+    """Plot sensitivity to events against false detections an hour, one point for each subject."""
     table = report.subjects
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     axis.scatter(table["false_positives_per_hour"], table["event_sensitivity"], s=18)
@@ -73,7 +73,7 @@ def plot_false_positives(report: CohortReport) -> Figure:
 
 @styled
 def plot_regression(report: CohortReport) -> Figure:
-    """Kappa against length, number and rate of seizures: the subjects of the first group and the line through them."""
+    """Plot kappa against length, number and rate of seizures: subjects of the first group, with a regression line."""
     group = report.groups["group"].iloc[0]
     rows = report.regression[(report.regression["group"] == group) & (report.regression["outcome"] == "kappa")]
     lines = rows.set_index("regressor")
@@ -97,7 +97,7 @@ def plot_regression(report: CohortReport) -> Figure:
 
 @styled
 def plot_convergence(report: CohortReport) -> Figure:
-    """Running mean of kappa over the draws, one line a subject: whether 250 draws are enough."""
+    """Plot the running mean of kappa over the draws, one line for each subject, to see if 250 draws are enough."""
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     for estimate in report.kappas.values():
         curve = convergence(estimate.values)
@@ -111,7 +111,7 @@ def plot_convergence(report: CohortReport) -> Figure:
 
 @styled
 def plot_scores(report: CohortReport) -> Figure:
-    """Spread over subjects of the event scores and of the raw segment scores."""
+    """Plot how event scores and raw segment scores spread over subjects."""
     columns = {
         "event_sensitivity": "sensitivity\n(events)",
         "event_precision": "precision\n(events)",
@@ -143,7 +143,7 @@ COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
 
 
 def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write every figure as PNG; returns the files."""
+    """Write every figure as PNG; return the files."""
     paths = []
     for name, draw in COHORT_PLOTS.items():
         figure = draw(report)

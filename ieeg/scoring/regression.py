@@ -1,4 +1,4 @@
-"""Regression of kappa on length, number and rate of seizures of the subjects, one by one and all three at once."""
+"""Regression of kappa on length, number and rate of the seizures of subjects: each alone, and all three together."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ COLUMNS = ("group", "outcome", "regressor", "subjects", "slope", "slope_error", 
 
 
 def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Rows of the table of regressions for one group.
+    """Compute the rows of one group for the table of regressions.
 
     Parameters
     ----------
     group : str
     table : DataFrame
-        Of the group's subjects, with the columns of `OUTCOMES` and `REGRESSORS`; rows without a number are left out.
+        Subjects of the group, with the columns of `OUTCOMES` and `REGRESSORS`; rows with NaN are left out.
 
     Returns
     -------
     list of tuple
-        Values of `COLUMNS`: a row for each outcome and regressor, and one for all regressors at once (`JOINT`). NaN
-        where fewer than three subjects, or one value alone, leave no line.
+        Values of `COLUMNS`: a row for each outcome and regressor, and one for all regressors together (`JOINT`). NaN if
+        no line can be fitted: fewer than three subjects, or all with the same value.
     """
     from scipy.stats import linregress
 
@@ -56,7 +56,7 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
 
 
 def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple[float, float]:
-    """R² of the least squares of an outcome on several regressors and a constant, and p of its F-test.
+    """Regress an outcome on several regressors and a constant; return R² and p of the F-test.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple
     Returns
     -------
     r_squared, p : float
-        NaN where there are no more subjects than coefficients, or all have one outcome.
+        NaN if there are not more subjects than coefficients, or if all outcomes are equal.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a detector said of the recordings of a subject, and what is true of them."""
+"""Results of a detector on the recordings of a subject, beside the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_second
 
 @dataclass(frozen=True)
 class RecordingResult:
-    """What a detector said of one recording, and what is true of it.
+    """Result of a detector on one recording, beside the reference.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class RecordingResult:
 
     @property
     def labels(self) -> npt.NDArray[np.bool_]:
-        """Label of each segment: seizure where it overlaps one."""
+        """Label of each segment: True if it overlaps a seizure."""
         return segment_labels(self.starts, self.reference)
 
     @property
@@ -57,7 +57,7 @@ class RecordingResult:
 
     @property
     def episodic(self) -> npt.NDArray[np.bool_]:
-        """Decision of each segment after post-processing: whether it overlaps a detected event."""
+        """Decision of each segment after post-processing: True if it overlaps a detected event."""
         return segment_labels(self.starts, self.detected)
 
     @property
@@ -72,29 +72,29 @@ class RecordingResult:
 
     @property
     def hours_skipped(self) -> float:
-        """Length of what was skipped."""
+        """Skipped time (h)."""
         return sum(offset - onset for onset, offset in self.skipped) / 3600
 
     @property
     def seizures_skipped(self) -> int:
-        """Reference seizures that lie in skipped stretches from beginning to end: nothing could find them."""
+        """Reference seizures that lie completely in skipped stretches, so that they could not be found."""
         return sum(
             any(start <= onset and offset <= stop for start, stop in self.skipped)
             for onset, offset in clip_events(self.reference, self.duration)
         )
 
     def events(self, mode: Mode) -> Scores:
-        """Episodic scores; rates are per scored hour, and a seizure that was skipped is missed."""
+        """Score events; rates are per scored hour, and a skipped seizure counts as missed."""
         scores = score_events(self.reference, self.detected, self.duration, mode)
         # timescoring counts to 0.1 s, so a difference would leave a rest where nothing was scored.
         hours = scores.hours - self.hours_skipped if self.scored.any() else 0.0
         return replace(scores, hours=hours)
 
     def online(self, rule: OnlineRule) -> OnlineScores:
-        """What a running system would have done: the delay of each seizure's first alarm, and false alarms.
+        """Score the alarms of a running system: the delay of the first alarm of each seizure, and false alarms.
 
-        An alarm is a stretch of segments in which the rule stays on. It is false where none of them overlaps a seizure;
-        alarms in the last `n` segments of a seizure may stay on after it and are its own.
+        An alarm is a stretch of segments in which the rule stays on. It is false if none of them overlaps a seizure.
+        An alarm in the last `n` segments of a seizure may go on after it; it still belongs to that seizure.
         """
         on = rule.alarms(self.probabilities, self.threshold)
         delays = rule.delays(self.probabilities, self.starts, self.reference, self.threshold)
@@ -108,15 +108,15 @@ class RecordingResult:
 
 @dataclass(frozen=True)
 class OnlineScores:
-    """Alarms of a recording or, added up, of several.
+    """Alarms of one recording, or the sum over several.
 
     Attributes
     ----------
     delays : tuple of float
-        Seconds from the onset of each seizure to its first alarm; NaN where there was none.
+        Seconds from the onset of each seizure to its first alarm; NaN without an alarm.
     false_alarms : int
     hours : float
-        What was scored.
+        Scored time.
     """
 
     delays: tuple[float, ...] = ()
@@ -141,7 +141,7 @@ class OnlineScores:
 
     @property
     def false_alarms_per_hour(self) -> float:
-        """NaN where nothing was scored."""
+        """False alarms in an hour; NaN if nothing was scored."""
         return self.false_alarms / self.hours if self.hours else math.nan
 
 
@@ -154,11 +154,11 @@ class SubjectResult:
     subject : str
     recordings : sequence of RecordingResult
     mode : {"szcore", "paper"}
-        Of the event scores.
+        How events are merged, see `score_events`.
     similarities : mapping
         Further numbers for the table, such as the three reference similarities of pretraining.
     alarm : OnlineRule
-        Of the scores of a running system.
+        Rule for alarms of a running system.
 
     Raises
     ------
@@ -174,16 +174,16 @@ class SubjectResult:
 
     def __post_init__(self) -> None:
         if not self.recordings:
-            raise ValueError(f"subject {self.subject} has no recording")
+            raise ValueError(f"recordings of subject {self.subject} must hold at least one recording, got none")
 
     @cached_property
     def labels(self) -> npt.NDArray[np.bool_]:
-        """Labels of all scored segments, one recording after the other."""
+        """Labels of all scored segments, one recording after another."""
         return np.concatenate([recording.labels[recording.scored] for recording in self.recordings])
 
     @cached_property
     def predictions(self) -> npt.NDArray[np.bool_]:
-        """Raw decisions of all scored segments, one recording after the other."""
+        """Raw decisions of all scored segments, one recording after another."""
         return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
 
     @cached_property
@@ -193,61 +193,61 @@ class SubjectResult:
 
     @cached_property
     def online(self) -> OnlineScores:
-        """Alarms of all recordings; see `RecordingResult.online`."""
+        """Add up the alarms of all recordings; see `RecordingResult.online`."""
         return sum((recording.online(self.alarm) for recording in self.recordings), OnlineScores())
 
     @cached_property
     def events(self) -> Scores:
-        """Episodic scores; see `RecordingResult.events`."""
+        """Add up the event scores of all recordings; see `RecordingResult.events`."""
         return Scores.pooled(recording.events(self.mode) for recording in self.recordings)
 
     @cached_property
     def seconds(self) -> Scores:
-        """Scores of every second after post-processing, as SzCORE has them: a skipped second is one without seizure."""
+        """Score every second after post-processing, as SzCORE does: a skipped second counts as one without seizure."""
         return Scores.pooled(score_seconds(r.reference, r.detected, r.duration) for r in self.recordings)
 
     @cached_property
     def segments(self) -> Scores:
-        """Raw scores of every scored segment before post-processing."""
+        """Score the raw decisions of all scored segments, before post-processing."""
         return score_segments(self.labels, self.predictions)
 
     @property
     def hours(self) -> float:
-        """Length of all recordings."""
+        """Length of all recordings (h)."""
         return sum(recording.duration for recording in self.recordings) / 3600
 
     @property
     def hours_scored(self) -> float:
-        """Length of what the detector gave a probability for."""
+        """Time for which there is a probability (h)."""
         return self.events.hours
 
     @property
     def hours_skipped(self) -> float:
-        """Length of what it skipped."""
+        """Time that was skipped (h)."""
         return sum(recording.hours_skipped for recording in self.recordings)
 
     @property
     def num_seizures(self) -> int:
-        """Reference seizures inside the recordings, as annotated."""
+        """Number of reference seizures inside the recordings, as annotated."""
         return sum(len(clip_events(recording.reference, recording.duration)) for recording in self.recordings)
 
     @property
     def seizures_skipped(self) -> int:
-        """How many of them were skipped from beginning to end."""
+        """Number of reference seizures that were skipped completely."""
         return sum(recording.seizures_skipped for recording in self.recordings)
 
 
 def read_result(
     folder: str | os.PathLike[str], reference: SeizureEvents | str | os.PathLike[str] | None = None
 ) -> RecordingResult:
-    """A saved detection, for scoring.
+    """Read a saved detection, for scoring.
 
     Parameters
     ----------
     folder : path
-        What `save_detection` wrote.
+        Folder that `save_detection` wrote.
     reference : list of (onset, offset) or path, optional
-        Seconds, or an events.tsv; by default the folder's ``reference_events.tsv``.
+        Seconds, or an events.tsv; default: ``reference_events.tsv`` in the folder.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def read_result(
     if reference is None:
         if not (Path(folder) / REFERENCE).is_file():
             raise FileNotFoundError(
-                f"{folder} has no {REFERENCE}, as the recording states no seizures: give the reference events"
+                f"{folder} has no {REFERENCE}, because the recording states no seizures: pass the events as reference"
             )
         reference = Path(folder) / REFERENCE
     if isinstance(reference, (str, os.PathLike)):

@@ -1,6 +1,6 @@
-"""Detected against reference seizures: event, second and segment scores.
+"""Scores of detected against reference seizures: by event, by second and by segment.
 
-Event and second ("sample") scores are those of `timescoring`, the library of the SzCORE framework (Dan 2024).
+Scores by event and by second ("sample") are computed by `timescoring`, the library of the SzCORE framework (Dan 2024).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Mode = Literal["szcore", "paper"]
 
 @dataclass(frozen=True)
 class Scores:
-    """Counts of one recording, subject or cohort, and what follows from them.
+    """Counts of one recording, subject or cohort, and the scores that follow from them.
 
     Attributes
     ----------
     reference : int
-        Reference events (or samples) that are seizure.
+        Number of seizures (or seizure samples) in the reference.
     true_positives : int
         Reference events (or samples) that were detected.
     false_positives : int
-        Detected events (or samples) without a reference.
+        Detected events (or samples) that are not in the reference.
     hours : float
-        Length of what was scored.
+        Scored time.
     true_negatives : int, optional
-        Samples only: how many events did not happen is not defined.
+        For samples only: events that did not happen cannot be counted.
 
     Examples
     --------
@@ -52,46 +52,46 @@ class Scores:
 
     @property
     def sensitivity(self) -> float:
-        """Detected share of the reference; NaN without reference."""
+        """Share of the reference that was detected; NaN without any reference seizure."""
         return _ratio(self.true_positives, self.reference)
 
     @property
     def precision(self) -> float:
-        """True share of the detections; NaN without detections."""
+        """Share of the detections that are true; NaN without detections."""
         return _ratio(self.true_positives, self.true_positives + self.false_positives)
 
     @property
     def f1(self) -> float:
-        """2 TP / (2 TP + FP + FN); NaN where there is neither a reference nor a false detection."""
+        """2 TP / (2 TP + FP + FN); NaN without any reference seizure and without any detection."""
         return _ratio(2 * self.true_positives, self.true_positives + self.false_positives + self.reference)
 
     @property
     def specificity(self) -> float:
-        """Share of the seizure-free samples that were left alone; NaN for events."""
+        """Share of the seizure-free samples without a detection; NaN for events."""
         if self.true_negatives is None:
             return math.nan
         return _ratio(self.true_negatives, self.true_negatives + self.false_positives)
 
     @property
     def prevalence(self) -> float:
-        """Share of the samples that are seizure; NaN for events."""
+        """Share of seizure samples; NaN for events."""
         if self.true_negatives is None:
             return math.nan
         return _ratio(self.reference, self.reference + self.false_positives + self.true_negatives)
 
     @property
     def false_positives_per_hour(self) -> float:
-        """False detections an hour, the paper's unit."""
+        """False detections in an hour, the unit of the paper."""
         return _ratio(self.false_positives, self.hours)
 
     @property
     def false_positives_per_day(self) -> float:
-        """False detections in 24 hours, SzCORE's unit."""
+        """False detections in 24 hours, the unit of SzCORE."""
         return 24.0 * self.false_positives_per_hour
 
     @staticmethod
     def pooled(scores: Iterable[Scores]) -> Scores:
-        """Scores of several recordings as if they were one: counts and hours added up."""
+        """Score several recordings as if they were one: add up their counts and hours."""
         parts = list(scores)
         negatives = [part.true_negatives for part in parts if part.true_negatives is not None]
         return Scores(
@@ -109,20 +109,20 @@ def score_events(
     duration: float,
     mode: Mode = "szcore",
 ) -> Scores:
-    """Episodic scores: how many seizures were found, and how many detections were false.
+    """Score events: count the seizures that were found, and the false detections.
 
-    A seizure is found where a detection overlaps it, from 30 s before it to 60 s after it, however little.
+    A seizure is found if any detection overlaps the time from 30 s before it to 60 s after it.
 
     Parameters
     ----------
     reference, detected : sequence of (onset, offset)
-        Seconds; what lies outside [0, duration) is cut off.
+        Seconds; parts outside [0, duration) are cut off.
     duration : float
         Length of the recording (s).
     mode : {"szcore", "paper"}, default "szcore"
-        "szcore": events under 90 s apart are merged, those over 5 min split. "paper": reference seizures under 1 min
-        apart and detections under 5 min apart are merged, nothing is split; the tolerances stay SzCORE's, because the
-        paper states none.
+        "szcore": events less than 90 s apart are merged, events longer than 5 min are split. "paper": reference
+        seizures less than 1 min apart are merged, and so are detections less than 5 min apart; nothing is split. The
+        tolerances are those of SzCORE, because the paper states none.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def score_events(
 def score_seconds(
     reference: Sequence[tuple[float, float]], detected: Sequence[tuple[float, float]], duration: float
 ) -> Scores:
-    """SzCORE's sample scores: every second of the recording is right or wrong.
+    """Score every second of the recording as right or wrong: the sample scores of SzCORE.
 
     Parameters are those of `score_events`.
     """
@@ -169,13 +169,13 @@ def score_seconds(
 
 
 def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment: float = SEGMENT_SECONDS) -> Scores:
-    """Raw scores: every segment's decision before post-processing against its label.
+    """Score the decision of every segment, before post-processing, against its label.
 
     Parameters
     ----------
     labels, predictions : bool array, shape (n,)
     segment : float, default 5
-        Seconds of a segment.
+        Length of a segment (s).
 
     Examples
     --------
@@ -184,7 +184,7 @@ def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment
     """
     truth, positive = np.asarray(labels, dtype=bool), np.asarray(predictions, dtype=bool)
     if truth.ndim != 1 or truth.shape != positive.shape:
-        raise ValueError(f"labels and predictions must be [n] alike, got {truth.shape} and {positive.shape}")
+        raise ValueError(f"labels and predictions must both have shape (n,), got {truth.shape} and {positive.shape}")
     return Scores(
         reference=int(truth.sum()),
         true_positives=int((truth & positive).sum()),

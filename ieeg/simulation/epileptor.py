@@ -136,5 +136,5 @@ def discharges(activity: NDArray[np.float32]) -> tuple[int, int]:
         onsets.append(onset)
         offsets.append(onset + int(fast[-1]) + 1 if len(fast) else fall)
     if not onsets:
-        raise ValueError("no node seizes: raise x0, or integrate for longer")
+        raise ValueError("no node had a seizure: raise x0, or integrate for longer")
     return min(onsets), max(offsets)

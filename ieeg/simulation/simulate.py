@@ -70,7 +70,7 @@ def simulate_recording(
         )
     count = max(round(duration / 3600), 1) if num_seizures is None else num_seizures
     if count < 0 or duration < 30.0 * count:
-        raise ValueError(f"num_seizures ({count}) must be 0 or more and fit into {duration:g} s, 30 s each")
+        raise ValueError(f"num_seizures ({count}) must be at least 0, and each needs 30 s of the {duration:g} s")
     source = SimulatedSource(
         subject, seed, num_channels, duration, sfreq, count, session, difficulty if difficulty else Difficulty()
     )

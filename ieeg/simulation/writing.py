@@ -160,7 +160,7 @@ def write_edf(recording: Recording, path: str | os.PathLike[str]) -> Path:
     if path.suffix.lower() != ".edf":
         raise ValueError(f"path must end in .edf, got {path.name}")
     if recording.sfreq != round(recording.sfreq):
-        raise ValueError(f"EDF needs a whole number of samples per second here, {recording.name} has {recording.sfreq}")
+        raise ValueError(f"sfreq must be a whole number of Hz to write EDF, {recording.name} has {recording.sfreq} Hz")
     per_second = round(recording.sfreq)
     x = np.nan_to_num(recording.read(0, recording.num_samples), nan=0.0, posinf=0.0, neginf=0.0)
     # Whole records of one second: the last one is filled up by the last value, as a stopped amplifier does.

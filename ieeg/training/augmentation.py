@@ -1,4 +1,4 @@
-"""Changes of a batch that keep its labels, so that a small training does not learn recordings by heart."""
+"""Changes of a batch that keep its labels, so that a training on little data does not learn recordings by heart."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ FLUCTUATION_MEMORY = (0.3, 0.95)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How far spans are changed; the defaults change nothing.
+    """How strongly spans are changed; the defaults change nothing.
 
-    Each span is changed on its own, and all of its channels alike but for `channels` and `polarity`.
+    Every span is changed by different random numbers. All of its channels change alike, except by `channels` and
+    `polarity`.
 
     Attributes
     ----------
     gain : float, default 1
-        Highest factor of the amplitude, and the inverse of the lowest; drawn evenly in its logarithm.
+        Largest factor of the amplitude; the smallest is 1 / gain. The logarithm of the factor is drawn evenly.
     tilt : float, default 0
-        Highest change of log power at the ends of the spectrum, 1 and 256 Hz, in opposite directions.
+        Largest change of log power at the ends of the spectrum, 1 and 256 Hz, in opposite directions.
     channels : float, default 0
-        Highest share of channels that are dropped; one is always left.
+        Largest share of channels that are dropped; one channel is always kept.
     polarity : bool, default False
-        Turn channels upside down, each with a chance of one half: what an electrode is referenced to is chance.
+        Turn each channel upside down with a chance of one half, because the reference of an electrode is arbitrary.
     shift : bool, default False
-        Move the borders of the segments. The first segment of a span and those at a border of a seizure, whose label
-        would no longer be certain, are then no targets.
+        Move the borders of the segments. Then the first segment of a span, and segments at a border of a seizure, whose
+        label is no longer certain, are no targets.
     background : float, default 0
-        Highest factor of a stretch without seizure, of another span of the batch, that is added.
+        Add a stretch without seizure from another span of the batch, multiplied by a factor up to this one.
     start : float, default 0
-        Share of the spans that become the start of a recording: what lies before a random segment is masked, so that
-        no running level is there. A file that begins within a seizure is scored so.
+        Share of the spans that are made to look like the start of a recording: everything before a random segment is
+        masked, so there is no running level. A file that begins inside a seizure is like this.
     fluctuation : float, default 0
-        Highest standard deviation of a slow random change of log power, from segment to segment and from octave to
-        octave. A brain at rest is not as steady as simulated noise: a detector trained on steady backgrounds takes
+        Largest standard deviation of a slow random change of log power, from segment to segment and from octave to
+        octave. Real background is less steady than simulated noise: a detector trained on steady background takes
         every change of power for a seizure.
 
     Notes
@@ -81,7 +82,7 @@ class Augmentation:
 
 
 def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Generator) -> dict[str, Any]:
-    """A changed copy of a batch of spans, from `generator` alone.
+    """Return a changed copy of a batch of spans; all random numbers come from `generator`.
 
     Parameters
     ----------
@@ -89,13 +90,13 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
         As `collate` makes it, with ``target``.
     settings : Augmentation
     generator : torch.Generator
-        On the batch's device.
+        On the device of the batch.
 
     Returns
     -------
     dict
-        With other ``signal``, ``token_mask``, ``target`` and ``past``. The past is changed as the signal is, by band;
-        its borders do not shift.
+        The batch with changed ``signal``, ``token_mask``, ``target`` and ``past``. The past changes like the signal, by
+        band; its borders do not shift.
     """
     signal, past = batch["signal"], batch.get("past")
     device, (B, C, samples) = signal.device, signal.shape
@@ -197,7 +198,7 @@ def _fluctuating(
 def _with_background(
     signal: Tensor, past: Tensor | None, real: Tensor, quiet: Tensor, most: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor | None]:
-    """Half of the spans with another one's stretch added, channel by channel where both have a signal."""
+    """Add a stretch of another span to half of the spans, in the channels in which both have a signal."""
     B, device = len(signal), signal.device
     other = quiet[torch.randint(len(quiet), (B,), generator=generator, device=device)]
     factor = most * torch.rand(B, generator=generator, device=device)

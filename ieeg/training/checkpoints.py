@@ -1,4 +1,4 @@
-"""Training checkpoints that are whole or not there: written beside their place, then renamed."""
+"""Training checkpoints that are never left half written: they are written to a temporary file, then renamed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PARTIAL = ".part"
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Checkpoints on a local disk: the previous one stays until the next is complete, and no pickle is ever run.
 
-    Lightning's own writes to the system's folder for temporary files first, builds the whole file in memory, and reads
-    with whatever ``weights_only`` it is told. Remote paths (``s3://…``) are left to Lightning's, but for reading.
+    Lightning's class writes to the temporary folder of the system first, builds the whole file in memory, and lets the
+    caller turn ``weights_only`` off. Remote paths (``s3://…``) are written by Lightning's class.
 
     Raises
     ------
     OSError
-        Writing: the disk is full or not writable; the message says that the previous checkpoint is untouched.
+        While writing: the disk is full or not writable. The previous checkpoint is untouched, as the message says.
     ValueError
-        Writing: weights are NaN or infinite; the previous checkpoint stays. Reading: the file is damaged, or holds more
-        than tensors and plain values.
+        While writing: weights are NaN or infinite; the previous checkpoint stays. While reading: the file is damaged,
+        or holds more than tensors and plain values.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -55,7 +55,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
-        """Read tensors and plain values; `weights_only` is True whatever is asked."""
+        """Read tensors and plain values; `weights_only` is ignored and always True."""
         try:
             check_sums(Path(path))
             checkpoint = super().load_checkpoint(path, map_location, weights_only=True)
@@ -76,9 +76,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def check_sums(path: Path) -> None:
-    """Compare the checksum that a checkpoint of one file holds for each of its parts, which torch does not.
+    """Check the checksums of the parts of a checkpoint in one file; torch does not check them.
 
-    Raises a ValueError that names the damaged part. Files that are no ZIP archives have no checksums.
+    Raises a ValueError that names the damaged part. Files that are not ZIP archives have no checksums.
     """
     if not path.is_file() or not zipfile.is_zipfile(path):
         return
@@ -94,7 +94,7 @@ def check_sums(path: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that began it all: torch reports a full disk as a mismatch of positions."""
+    """Return the first line of the first error: torch reports a full disk as a mismatch of positions."""
     while error.__context__ is not None and not isinstance(error, OSError):
         error = error.__context__
     return (str(error).strip() or type(error).__name__).splitlines()[0]

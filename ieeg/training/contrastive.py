@@ -1,8 +1,8 @@
 """The pretraining objective: InfoNCE between a prediction and the embedding of the next segment.
 
-Legend: B spans of S consecutive segments, C channels, D model width; T segments make a window's context, so that a
-span holds W = S − T windows, window w being segments w … w+T−1 with targets w+1 … w+T. A anchors (predictions that have
-a real target), n negatives each, P spans in the pool of N segments and channels that negatives come from.
+Legend: B spans of S consecutive segments, C channels, D model width. A window has T segments, so a span holds W = S − T
+windows: window w has segments w … w+T−1 and targets w+1 … w+T. There are A anchors (predictions with a real target) and
+n negatives for each. Negatives come from a pool of N pairs of segment and channel, from P spans.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GATHERED_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the spans of a batch lie, so that segments of one and the same stretch are known as such.
+    """Recordings and times of the spans of a batch, to know which spans share segments.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Spans:
 
     @classmethod
     def of(cls, recordings: Sequence[str], start: Tensor, num_segments: int) -> Spans:
-        """Spans of `num_segments` segments that begin at `start` [B] seconds of the recordings so named."""
+        """Make spans of `num_segments` segments that begin at `start` [B] seconds of the named recordings."""
         numbers = [
             int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
             for name in recordings
@@ -54,21 +54,21 @@ class Spans:
         return cls(recording, start, start + num_segments * SEGMENT_SECONDS)
 
     def overlap(self, other: Spans) -> Tensor:
-        """True where two spans share some time of a recording; bool [B, P]."""
+        """Mark pairs of spans that share some time of a recording; bool [B, P]."""
         same = self.recording[:, None] == other.recording
         return same & (self.start[:, None] < other.stop) & (other.start < self.stop[:, None])
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Where negatives come from: every real segment and channel of the spans once, in however many windows it is.
+    """Segments to draw negatives from: every real segment and channel of the spans once, even if in many windows.
 
     Attributes
     ----------
     embeddings : Tensor, shape (N, D)
         Detached; ordered by span, segment and channel.
     counts : int64 Tensor, shape (P,)
-        Real segment–channel pairs of each span; their sum is N.
+        Number of real pairs of segment and channel in each span; the sum is N.
     spans : Spans
     """
 
@@ -78,11 +78,11 @@ class Pool:
 
     @classmethod
     def of(cls, embeddings: Tensor, real: Tensor, spans: Spans) -> Pool:
-        """The pool of one batch: embeddings [B, S, C, D], real [B, S, C]."""
+        """Make the pool of one batch: embeddings [B, S, C, D], real [B, S, C]."""
         return cls(embeddings.detach()[real], real.flatten(1).sum(1), spans)
 
     def sample(self, size: int, generator: torch.Generator | None = None) -> Pool:
-        """A uniform sample of `size` rows, without replacement; all of them where there are no more."""
+        """Draw `size` rows evenly, without replacement; all rows if there are not more."""
         total = len(self.embeddings)
         if size >= total:
             return self
@@ -92,7 +92,7 @@ class Pool:
         return Pool(self.embeddings[rows], torch.bincount(span, minlength=len(self.counts)), self.spans)
 
     def gathered(self) -> Pool:
-        """The pools of all ranks as one, in the order of ranks; this pool where there is one process."""
+        """Join the pools of all ranks, in their order; with one process, return this pool."""
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self
         spans = Spans(*(_gather(x) for x in (self.spans.recording, self.spans.start, self.spans.stop)))
@@ -110,51 +110,51 @@ def info_nce(
     temperature: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""InfoNCE of next-segment predictions, the positive in the denominator.
+    r"""Compute InfoNCE of next-segment predictions, with the positive in the denominator.
 
     .. math:: -\log \frac{\exp s_+}{\exp s_+ + \sum_{k=1}^{n} \exp s_k}, \quad
         s_+ = \cos(o_t, e_{t+1}) / τ, \quad s_k = \cos(o_t, e_k) / τ
 
-    averaged over all windows, segments and channels whose own segment and target are real. Negatives are drawn
-    uniformly and with replacement from the real segments (of any channel) of *other windows*: of spans that share no
-    time of a recording with the anchor's span. Windows cut from one span share segments, so they count as one window
-    here, as do spans of one recording that overlap; a negative therefore never is the positive nor any other segment
-    of the anchor's window. A segment is as likely whether it lies in one window or in a hundred.
+    averaged over all windows, segments and channels whose segment and target are real. Negatives are drawn uniformly
+    and with replacement from the real segments (of any channel) of *other windows*. These are the windows of spans that
+    share no time of a recording with the anchor's span. So windows cut from one span, which share segments, count as
+    one window here; so do overlapping spans of one recording. A negative is therefore never the positive, nor another
+    segment of the anchor's window. A segment in many windows is no more likely than a segment in one.
 
-    Where the batch holds no such span (a batch of one), negatives are other times of the anchor's window, any channel,
-    and a warning says so. Negatives that equal the positive bit by bit (stretches of zeros, a recording present twice)
-    are masked. The gradient reaches the positive, never a negative. The paper names an "auxiliary loss" that neither
-    its text nor its code defines: there is none here.
+    If the batch holds no such span (a batch of one), negatives are other times of the anchor's window, in any channel,
+    and a warning says so. Negatives that equal the positive bit by bit (stretches of zeros, a recording that is there
+    twice) are masked. The gradient reaches the positive, but no negative. The paper mentions an "auxiliary loss", which
+    neither its text nor its code defines; there is none here.
 
     Parameters
     ----------
     prediction : Tensor, shape (B, W, T, C, D)
-        Prediction made at segment t of window w of a span.
+        Prediction made at segment t of window w.
     embeddings : Tensor, shape (B, W + T, C, D)
         Embeddings of the span's segments; the target of (w, t) is segment w + t + 1.
     real : bool Tensor, shape (B, W + T, C), optional
-        False for missing segments and channels: neither anchor, target nor negative.
+        False for missing segments and channels. They are no anchors, targets or negatives.
     spans : Spans, optional
-        Where the spans lie; by default no two of them overlap.
+        Recordings and times of the spans; by default no two spans overlap.
     pool : Pool, optional
-        Where negatives come from, the batch itself unless given; ``Pool.of(...).gathered()`` is all ranks' batches,
+        Source of negatives; default: the batch. ``Pool.of(...).gathered()`` holds the batches of all ranks,
         ``Pool.of(...).sample(2048).gathered()`` 2048 segments of each.
     num_negatives : int, default 30
         n of the paper.
     temperature : float, default 0.1
         τ of the paper.
     generator : torch.Generator, optional
-        Source of the draws; on the device of `embeddings`.
+        Source of random numbers, on the device of `embeddings`.
 
     Returns
     -------
     Tensor, shape ()
-        Nats; log(1 + n) where the prediction knows nothing. Zero, with a graph, where nothing is real.
+        In nats; log(1 + n) if the prediction is no better than chance. Zero, with a graph, if nothing is real.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, or an option out of range.
+        Shapes do not fit, or an option is out of range.
 
     References
     ----------
@@ -183,7 +183,7 @@ def info_nce(
 
 
 def mean_loss(logits: Tensor, prediction: Tensor) -> Tensor:
-    """Mean over anchors of the first logit's cross-entropy; zero, with the prediction's graph, without anchors."""
+    """Average the cross-entropy of the first logit over anchors; zero, with `prediction`'s graph, without anchors."""
     if len(logits) == 0:
         return prediction[..., :0].sum()
     return F.cross_entropy(logits, logits.new_zeros(len(logits), dtype=torch.long))
@@ -200,7 +200,7 @@ def contrastive_logits(
     temperature: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Cosines over τ, the positive first, of the anchors of `info_nce`; float32 [A, 1 + n], −∞ where masked."""
+    """Compute cosines / τ for the anchors of `info_nce`, positive first; float32 [A, 1 + n], −∞ where masked."""
     B, S, C, _ = _check_shapes(prediction, embeddings, real)
     if num_negatives < 1:
         raise ValueError(f"num_negatives must be at least 1, got {num_negatives}")
@@ -233,7 +233,7 @@ def contrastive_logits(
 
 
 def find_anchors(real: Tensor, T: int) -> Tensor:
-    """Predictions whose own segment and target are real, as rows (b, w, t, c); int64 [A, 4]."""
+    """Find predictions whose segment and target are real, as rows (b, w, t, c); int64 [A, 4]."""
     now = real[:, :-1].unfold(1, T, 1)  # [B, W, C, T]
     following = real[:, 1:].unfold(1, T, 1)
     return (now & following).transpose(2, 3).nonzero()
@@ -248,10 +248,10 @@ def draw_negatives(
     num_negatives: int,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Rows of `pool` for the anchors [A, 4] of `find_anchors`; int64 [A, n].
+    """Draw rows of `pool` for the anchors [A, 4] of `find_anchors`; int64 [A, n].
 
-    Where a span finds no other in the pool, rows from ``len(pool.embeddings)`` on stand for the batch's own real tokens
-    in their order, and a bool [A] says which anchors have any negative; else this is None.
+    If the pool holds no other span for an anchor, rows from ``len(pool.embeddings)`` on stand for the real tokens of
+    the batch, in order. Then the second result, bool [A], marks the anchors with any negative; otherwise it is None.
     """
     counts = pool.counts * ~spans.overlap(pool.spans)  # [B, P]
     total = counts.sum(1)[anchors[:, 0]]  # [A]
@@ -262,8 +262,8 @@ def draw_negatives(
         return others, None
 
     warnings.warn(
-        "a batch without another window to draw negatives from: they come from other times of the same window. "
-        "Use batches of at least two spans that do not overlap",
+        "the batch has no other window to draw negatives from, so they come from other times of the same window: "
+        "use batches of at least two spans that do not overlap",
         stacklevel=4,
     )
     rows, has_any = _among_own_window(draw, anchors, real, T)
@@ -271,7 +271,7 @@ def draw_negatives(
 
 
 def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) -> Tensor:
-    """The drawn-th rows [A, n] of the pool, counted in the spans that `counts` [B, P] leaves to the anchor's span."""
+    """Turn draws [A, n] into rows of the pool, counting only spans that `counts` [B, P] allows for an anchor's span."""
     ends = counts.cumsum(1)
     # One sorted list for all rows, each lifted above the one before: a row for each anchor would be [A, P].
     lift = torch.arange(len(ends), device=ends.device) * (len(pool.embeddings) + 1)
@@ -282,7 +282,7 @@ def _among_other_spans(drawn: Tensor, span: Tensor, counts: Tensor, pool: Pool) 
 
 
 def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int) -> tuple[Tensor, Tensor]:
-    """Real tokens of the anchor's window, target segment left out, and whether there are any; [A, n] and [A]."""
+    """Draw real tokens of the anchor's window without the target segment; say if there are any; [A, n] and [A]."""
     b, w, t, _ = anchors.unbind(1)
     ends = F.pad(real.sum(2).cumsum(1), (1, 0))  # [B, S + 1], real channels before each segment
     first, last = ends[b, w], ends[b, w + T + 1]
@@ -296,7 +296,7 @@ def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int) -> tu
 
 
 class _GatheredProducts(torch.autograd.Function):
-    """Rows [A, D] times table rows [N, D] by index [A, n]; what is gathered is gathered again in the backward pass."""
+    """Products of rows [A, D] with table rows [N, D] by index [A, n]; the backward pass gathers the rows again."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -316,7 +316,7 @@ class _GatheredProducts(torch.autograd.Function):
 
 
 def _row_codes(rows: Tensor) -> Tensor:
-    """A 64-bit code of each row [N, D], equal for equal rows and for hardly any others (one in 2⁶⁴)."""
+    """Compute a 64-bit code of each row [N, D]: equal for equal rows, and by chance for one in 2⁶⁴ others."""
     rows = rows.float() + 0.0  # −0 becomes 0
     generator = torch.Generator().manual_seed(0x5E9)
     odd = torch.randint(-(2**62), 2**62, (rows.shape[-1],), generator=generator) * 2 + 1

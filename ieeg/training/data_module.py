@@ -24,17 +24,17 @@ from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
 @dataclass(frozen=True)
 class Simulation:
-    """Subjects to simulate in place of recordings, see `mvpa_ts.ieeg.simulate_cohort`.
+    """Simulated subjects instead of recordings, see `mvpa_ts.ieeg.simulate_cohort`.
 
     Attributes
     ----------
     subjects : int
     channels : list of int
-        Of the subjects in turn.
+        Numbers of channels; the subjects take them in turn.
     hours : float
-        Of each subject.
+        Length of each subject's recording.
     seizures : int, optional
-        Of each subject; one an hour by default.
+        For each subject; default: one in an hour.
     seed : int
     """
 
@@ -45,7 +45,7 @@ class Simulation:
     seed: int = 0
 
     def recordings(self) -> list[Recording]:
-        """One recording a subject, named S01, S02, …"""
+        """Simulate one recording for each subject, named S01, S02, …"""
         from mvpa_ts.ieeg.simulation.simulate import simulate_cohort
 
         return simulate_cohort(
@@ -60,48 +60,47 @@ class Simulation:
 class RecordingDataModule(pl.LightningDataModule):
     """Training and validation spans of different subjects.
 
-    Spans of `context` + `windows` segments are read once and hold `windows` overlapping windows, each with the segment
-    after it. Which spans a batch holds follows from the seed and the number of the batch alone, so that training
-    resumes where it stopped, with any number of workers.
+    A span has `context` + `windows` segments and is read once. It holds `windows` overlapping windows, each with the
+    segment after it. The seed and the number of a batch decide which spans it holds. So training can resume where it
+    stopped, with any number of workers.
 
     Parameters
     ----------
     recordings : list of path, optional
         Recordings, or files and folders, see `mvpa_ts.ieeg.recordings.reading.find_recordings`.
     simulation : Simulation, optional
-        Simulated subjects in place of `recordings`.
+        Simulated subjects instead of `recordings`.
     validation_subjects : list of str
-        Subjects kept for validation; all others train. A person of SWEC on both sides under two names is refused.
+        Subjects for validation; all others train. A person who is on both sides under two names of SWEC is refused.
     validation_recordings : list of path, optional
-        Recordings kept for validation, instead of subjects: for a detector of one patient. A file in both lists is
-        refused.
+        Recordings for validation, instead of subjects: for a detector of one patient. A file in both lists is refused.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
-        Windows of a span.
+        Windows in a span.
     batch_size : int, default 8
         Spans in a batch of one process.
     balance : {"subject", "none", "ictal"}, default "subject"
-        "subject" draws every subject as often, "none" every span once an epoch, "ictal" half of the spans with a
-        seizure. A person of SWEC under two names counts as one subject.
+        "subject" draws all subjects equally often. "none" takes every span once in an epoch. "ictal" draws spans with a
+        seizure half of the time. A person with two names in SWEC counts as one subject.
     channels : int or "all", default "all"
-        Most channels of a recording. If it has more, the automatic selection takes this many.
+        Largest number of channels. If a recording has more, this many are selected automatically.
     in_memory : bool, default False
-        Read and preprocess all recordings once and keep them; for sets that fit.
+        Read and preprocess all recordings once and keep them in memory; for sets that fit.
     workers : int, default 0
-        Processes that read; 0: the training process.
+        Processes that read; 0: the training process reads.
     allow_duplicates : bool, default False
-        Accept a person on both sides, with a warning; also a validation subject that the base of a finetuning has seen.
+        Only warn of a person on both sides, and of a validation subject that the base of a finetuning was trained on.
     subjects : path, optional
-        Table of who was recorded in which file, see `mvpa_ts.ieeg.recordings.subjects.read_subjects`. Without it, a
-        file outside BIDS is a subject of its own.
+        Table of subjects and their files, see `mvpa_ts.ieeg.recordings.subjects.read_subjects`. Without it, each file
+        outside BIDS counts as a separate subject.
     seed : int, default 0
 
     Raises
     ------
     ValueError
-        There are no recordings, or none for training or validation; a validation subject is unknown; one person or one
-        file is on both sides; recordings are too short for one span; or a table of subjects names other files.
+        There are no recordings, or none for training or for validation; a validation subject is unknown; a person or a
+        file is on both sides; recordings are too short for one span; or the table of subjects names other files.
     """
 
     def __init__(
@@ -123,12 +122,14 @@ class RecordingDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         if (recordings is None) == (simulation is None):
-            raise ValueError("give either recordings or simulation, and not both")
+            raise ValueError("either recordings or simulation must be given, not both and not neither")
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
-            raise ValueError("subjects is a table of files, so recordings must be files and folders")
+            raise ValueError(
+                "subjects is a table of files, so recordings must be paths of files or folders, got other objects"
+            )
         if validation_recordings is not None and (validation_subjects or recordings is None):
             raise ValueError(
-                "validation_recordings take the place of validation_subjects, beside recordings: set "
+                "validation_recordings replaces validation_subjects and needs recordings: set "
                 "validation_subjects to [] and simulation to null"
             )
         for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
@@ -155,7 +156,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self._state: dict[str, Any] | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the recordings and split them by subject, or as they are listed."""
+        """Open the recordings and split them by subject, or by `validation_recordings`."""
         if self.training is not None:
             return
         train, held_out = self._divided()
@@ -166,7 +167,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
-        """Recordings that train and that validate."""
+        """Split the recordings into those that train and those that validate."""
         if self.simulation is not None:
             return self._divided_by_subject(self.simulation.recordings())
         sources, held_out = _found(self.sources or ()), _found(self.validation_sources or ())
@@ -180,7 +181,8 @@ class RecordingDataModule(pl.LightningDataModule):
         if not sources or not held_out:
             missing = "training" if not sources else "validation"
             raise ValueError(
-                f"no recording is left for {missing}: name some in recordings, others in validation_recordings"
+                f"no recording is left for {missing}: list some files in recordings, and others in "
+                "validation_recordings"
             )
         return recordings[: len(sources)], recordings[len(sources) :]
 
@@ -194,7 +196,9 @@ class RecordingDataModule(pl.LightningDataModule):
         train = [item for item in recordings if _subject(item) not in self.validation_subjects]
         if not train or not held_out:
             missing = "training" if not train else "validation"
-            raise ValueError(f"no subject is left for {missing}: of {sorted(subjects)} validate some and train others")
+            raise ValueError(
+                f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects"
+            )
         split_subjects(
             sorted({_subject(item) for item in train}),
             sorted({_subject(item) for item in held_out}),
@@ -203,15 +207,15 @@ class RecordingDataModule(pl.LightningDataModule):
         return train, held_out
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
-        """Spans of the recordings that are long enough."""
-        # Where validation predicts, references reach two minutes past the window; each segment is predicted once.
+        """Cut the recordings that are long enough into spans."""
+        # In validation, references reach two minutes past the window, and each segment is predicted once.
         span, shared = self.context + self.windows, self.context + 1
         if use == "validation":
             span, shared = self.context + TWO_MINUTES, TWO_MINUTES + 1
         return SpanDataset(_long(segments, span, use), span, window=shared, past=self.past)
 
     def _padded(self) -> int:
-        """Length that a span is padded to in validation, so that a batch's other spans do not matter to a short one."""
+        """Length of padded spans in validation, so that a short span does not depend on the others in its batch."""
         return self.context + TWO_MINUTES
 
     def _read(self, items: Sequence[Path | Recording]) -> list[Recording]:
@@ -234,7 +238,7 @@ class RecordingDataModule(pl.LightningDataModule):
         return HeldSegments(segments) if self.in_memory else segments
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        """Batches without end; training stops at a number of steps."""
+        """Yield batches without end; training stops at a number of steps."""
         assert self.training is not None
         sampler = self._sampler(self.training)
         if self._state is not None:
@@ -242,7 +246,7 @@ class RecordingDataModule(pl.LightningDataModule):
         return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
-        """Spans of the validation subjects in an order that is always the same."""
+        """Yield spans of the validation subjects, always in the same order."""
         assert self.validation is not None
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
@@ -280,7 +284,7 @@ class RecordingDataModule(pl.LightningDataModule):
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def state_dict(self) -> dict[str, Any]:
-        """What decides the order of the data, and the number of batches that training is done with."""
+        """Return everything that decides the order of the data, and the number of finished training batches."""
         assert self.trainer is not None
         assert self.training is not None
         return {
@@ -290,7 +294,7 @@ class RecordingDataModule(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on after the batches of a checkpoint; a ValueError where training would go on with other data."""
+        """Go on after the batches of a checkpoint; raise a ValueError if the data is not the same."""
         ours, theirs = self._settings(), state_dict["settings"]
         different = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
         if different and (self.trainer is None or self.trainer.training):
@@ -319,10 +323,10 @@ class RecordingDataModule(pl.LightningDataModule):
 
 
 class SeizureDataModule(RecordingDataModule):
-    """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 before them.
+    """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 segments before them.
 
-    As `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once, also the first ones,
-    whose windows are padded as `Detector` pads them, and a last one that overlaps the one before it.
+    Works like `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once. The windows of
+    the first segments are padded as in `Detector`. The last segment may overlap the one before it.
     """
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
@@ -333,7 +337,7 @@ class SeizureDataModule(RecordingDataModule):
 
 
 def _found(sources: Sequence[str | Path | Recording]) -> list[Path | Recording]:
-    """Recordings and files, each once though a folder may be listed and a file in it as well."""
+    """List recordings and files, each once, even if a folder and a file in it are both named."""
     from mvpa_ts.ieeg.recordings.reading import as_recording, find_recordings
 
     items: dict[Path | int, Path | Recording] = {}
@@ -355,7 +359,7 @@ def _subject(recording: Recording) -> str:
 
 
 def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
-    """The recordings long enough for one span; a warning names the others, a ValueError says that none is."""
+    """Return the recordings that are long enough for one span; warn of the others; raise a ValueError if none is."""
     short = [item for item in segments if item.num_segments < span]
     if short:
         names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])

@@ -29,11 +29,11 @@ from mvpa_ts.ieeg.training.spans import collate, real_tokens, unfold_windows
 
 
 class FinetuningModule(TrainingModule):
-    """Cross-entropy of the last segment's label in all windows of a batch's spans.
+    """Training of the label of the last segment, by cross-entropy in all windows of a batch of spans.
 
-    Each segment is encoded once and windows are cut from the embeddings. The targets are the segments that the batch's
-    ``target`` names; their windows are padded on the left as in detection. Without it they are those that end a whole
-    window. Segments without a signal in any channel are left out.
+    Each segment is encoded once, and windows are cut from the embeddings. ``target`` in the batch marks the segments to
+    label; their windows are padded on the left as in detection. Without it, every segment that ends a whole window is a
+    target. Segments without a signal in any channel are left out.
 
     Parameters
     ----------
@@ -41,23 +41,25 @@ class FinetuningModule(TrainingModule):
         Pretrained model to start from. If it has a head of two classes, that head is trained further. None: train from
         scratch, with `architecture` and method "full".
     architecture : MVPFormerConfig, optional
-        Of a model from scratch.
+        Sizes of a model that is trained from scratch.
     method : {"lora", "head", "amplitude", "blocks", "full"}, default "lora"
-        What is trained, see `mvpa_ts.ieeg.model.lora.prepared`.
+        Weights that are trained, see `mvpa_ts.ieeg.model.lora.prepared`.
     rank, alpha : int
-        Of LoRA; the paper's.
+        Rank and scale of LoRA; the defaults are those of the paper.
     learning_rate, weight_decay, schedule, warmup_steps, final_rate
-        See `TrainingModule`. The paper's rate of 1e-4 is for its sizes; small models learn at some 1e-3.
+        See `TrainingModule`. The paper's rate of 1e-4 suits its large models; small models need about 1e-3.
     class_weights : {"balanced"} or None, default None
-        "balanced": ictal and other windows of a batch weigh the same. Less needed with ``balance="ictal"``.
+        "balanced": windows with and without seizure have the same weight in a batch. Less needed with
+        ``balance="ictal"``.
     augmentation : Augmentation, optional
         Changes of the training batches that keep their labels.
     keep : {"last", "best"}, default "last"
-        Which weights are exported: those of the last step, or those of the validation with the lowest loss.
+        Weights that are exported: those of the last step, or those with the lowest validation loss.
     calibrate : bool, default False
-        At the end choose the threshold that the model brings along, `MVPFormerConfig.threshold`, on the training and
-        validation recordings as they are: halfway, in logits, from the highest segment without seizure to the seizure
-        whose highest segment is lowest. Where these overlap it stays 0.5, and a line says so.
+        At the end, choose `MVPFormerConfig.threshold`, which is saved with the model, from the training and validation
+        recordings. Take the logit of the highest segment without seizure. Take the highest logit of each seizure, and
+        of these the lowest. The threshold is halfway between the two. If seizures are not above the other segments, it
+        stays 0.5, and a line says so.
     gradient_checkpointing : bool, default False
     seed : int, default 0
 
@@ -95,11 +97,13 @@ class FinetuningModule(TrainingModule):
     ) -> None:
         super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         if (base is None) == (architecture is None):
-            raise ValueError("give either base, a pretrained model's folder, or architecture, and not both")
+            raise ValueError(
+                "either base, the folder of a pretrained model, or architecture must be given, not both and not neither"
+            )
         if architecture is not None and method in ("lora", "head", "amplitude"):
             raise ValueError(
-                f"method={method!r} leaves the weights under it as they are, which are random without base: train all "
-                "of them by method='full', or give a pretrained model as base"
+                f"method={method!r} trains only some weights, and without base the others are random: use "
+                "method='full' to train all, or give a pretrained model as base"
             )
         if class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
@@ -144,7 +148,7 @@ class FinetuningModule(TrainingModule):
 
     @property
     def core(self) -> MVPFormer:
-        """The MVPFormer that is trained, without peft's wrapper."""
+        """The trained MVPFormer, without the wrapper of peft."""
         return core_of(self.model)
 
     @property
@@ -153,7 +157,7 @@ class FinetuningModule(TrainingModule):
         return self.core.amplitude is not None
 
     def on_fit_start(self) -> None:
-        """Say what share of the weights is trained."""
+        """Print the share of the weights that is trained."""
         trained, total, share = trainable_share(self.model)
         head = self.core.head
         assert head is not None
@@ -161,7 +165,7 @@ class FinetuningModule(TrainingModule):
         _print(f"{self.method}: {trained:,} of {total:,} weights are trained ({share:.2%}), and {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Logits [n, 2] and labels [n] of the targets with a signal, each with the segments before it."""
+        """Compute logits [n, 2] and labels [n] of the targets that have a signal."""
         T = self.core.config.context
         real = real_tokens(batch)
         target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
@@ -177,7 +181,7 @@ class FinetuningModule(TrainingModule):
         return self.core.classify(features, masks[:, -1])[scored[chosen]], labels.long()
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
-        """Loss of a batch; logs ``train/loss`` and the share of ictal windows."""
+        """Compute the loss of a batch; log ``train/loss`` and the share of ictal windows."""
         if self.augmentation is not None:
             generator = self.generator("augmentation", self.batches_done, self.global_rank)
             batch = augment(dict(batch), self.augmentation, generator)
@@ -192,7 +196,7 @@ class FinetuningModule(TrainingModule):
         return self.checked(loss)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
-        """Loss, and metrics of the windows of all validation subjects together."""
+        """Compute the loss, and metrics over the windows of all validation subjects."""
         logits, labels = self.logits_and_labels(batch)
         if len(labels) == 0:
             return
@@ -202,7 +206,7 @@ class FinetuningModule(TrainingModule):
         self.log_dict(self.metrics)
 
     def on_validation_end(self) -> None:
-        """Keep the weights of the lowest validation loss."""
+        """Keep the weights with the lowest validation loss."""
         loss = self.trainer.callback_metrics.get("validation/loss")
         if self.keep != "best" or loss is None or self.trainer.sanity_checking or self.trainer.state.fn != "fit":
             return
@@ -217,7 +221,7 @@ class FinetuningModule(TrainingModule):
             checkpoint["best"] = self.best
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the best weights of the run that goes on."""
+        """Take over the best weights of the run that is continued."""
         super().on_load_checkpoint(checkpoint)
         self.best = checkpoint.get("best")
 
@@ -280,7 +284,7 @@ class FinetuningModule(TrainingModule):
 
 
 def _ends_of_whole_windows(batch: Mapping[str, Any], real: Tensor, length: int) -> Tensor:
-    """Segments [B, S] with `length` − 1 segments of the span before them."""
+    """Mark segments [B, S] that have `length` − 1 segments of their span before them."""
     segments = batch.get("segment_mask", torch.ones_like(real[..., 0]))
     return F.pad(segments, (length - 1, 0))[:, : real.shape[1]]
 

@@ -14,10 +14,10 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 @contextmanager
 def interrupt_afterwards() -> Iterator[None]:
-    """Hold a Ctrl-C back until the block has ended.
+    """Delay a Ctrl-C until the block has ended.
 
-    In Python it may come between any two steps, so also where a lock of another thread's queue is half taken; whoever
-    waits for that thread then waits for ever.
+    Python may handle a Ctrl-C between any two steps, also while a lock of another thread's queue is half taken. Then
+    the program waits for that thread for ever.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def interrupt_afterwards() -> Iterator[None]:
 
 @contextmanager
 def writing_errors_once() -> Iterator[None]:
-    """Keep quiet what a thread that writes prints when the disk is full: the main thread raises the same error."""
+    """Hide the error that a writing thread prints when the disk is full: the main thread raises the same error."""
     usual = threading.excepthook
 
     def unless_raised_again(error: threading.ExceptHookArgs) -> None:
@@ -64,10 +64,10 @@ def writing_errors_once() -> Iterator[None]:
 
 
 class InterruptibleTensorBoard(TensorBoardLogger):
-    """TensorBoard's logger, whose writing thread a Ctrl-C leaves in order.
+    """TensorBoard's logger, made safe against Ctrl-C.
 
-    Without this, one interrupted run of a few on a busy machine hung at its end, for up to two minutes: TensorBoard's
-    queue had lost the signal to its thread.
+    Without this, some interrupted runs on a busy machine hung at their end for up to two minutes: the queue of
+    TensorBoard had lost the signal to its thread.
     """
 
     def log_hyperparams(self, *arguments: Any, **options: Any) -> None:

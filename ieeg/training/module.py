@@ -1,4 +1,4 @@
-"""What pretraining and finetuning share: optimizer, schedule, random streams, checkpoints that know their run."""
+"""The base of pretraining and finetuning: optimizer, schedule, random streams, checkpoints that know their run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ RECORD = "mvpformer"
 class TrainingModule(pl.LightningModule):
     """A training that continues after a stop as if there had been none.
 
-    What is random in a batch is drawn from (`seed`, number of the batch, rank) alone, not from the state of a generator
-    that runs through the training.
+    The random numbers of a batch follow from (`seed`, number of the batch, rank), not from a generator whose state
+    changes during the training.
 
     Parameters
     ----------
     learning_rate : float
-        Of AdamW, at its highest.
+        Highest learning rate of AdamW.
     weight_decay : float
-        Of matrices; gains, biases and codebooks are not decayed.
+        For matrices; gains, biases and codebooks are not decayed.
     schedule : {"cosine", "constant"}
-        After the warm-up: down to `final_rate` over the trainer's steps, or the same to the end.
+        Learning rate after the warm-up: "cosine" falls to `final_rate` over the steps of the trainer, "constant" stays.
     warmup_steps : int
-        Steps of a linear rise from zero.
+        Steps in which the learning rate rises linearly from zero.
     final_rate : float
         Share of the learning rate at which "cosine" ends.
     seed : int
@@ -73,7 +73,7 @@ class TrainingModule(pl.LightningModule):
     @property
     @abstractmethod
     def with_amplitude(self) -> bool:
-        """Whether the model's embedding has amplitude, which needs the segments before a span."""
+        """Whether the embedding of the model has amplitude, which needs the segments before a span."""
 
     def setup(self, stage: str) -> None:
         """Refuse validation subjects and recordings that the base of the model was trained on."""
@@ -84,13 +84,13 @@ class TrainingModule(pl.LightningModule):
                 refuse_seen_recordings((item.recording for item in data.validation.segments), self.base_recordings)
 
     def training_subjects(self) -> frozenset[str]:
-        """Hashes of the subjects that the weights have seen: of this training, and of the base's."""
+        """Hashes of the subjects that the weights have seen, in this training and in that of the base."""
         data = self.trainer.datamodule
         trained = data.training.subjects if isinstance(data, RecordingDataModule) and data.training is not None else ()
         return self.base_subjects | {subject_hash(subject) for subject in trained}
 
     def training_recordings(self) -> frozenset[str] | None:
-        """Hashes of the recordings that the weights have seen; None where the base does not tell."""
+        """Hashes of the recordings that the weights have seen; None if those of the base are unknown."""
         data = self.trainer.datamodule
         if self.base_recordings is None or not isinstance(data, RecordingDataModule) or data.training is None:
             return None
@@ -102,24 +102,24 @@ class TrainingModule(pl.LightningModule):
 
     @abstractmethod
     def export(self, folder: Path) -> None:
-        """Write what the run was for into its folder, as safetensors."""
+        """Write the trained model into the folder, as safetensors."""
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed dropout by the number of the batch."""
         torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
 
     def checked(self, loss: Tensor) -> Tensor:
-        """The loss of a training step, or a ValueError that names the step where it is NaN or infinite."""
+        """Return the loss of a training step; raise a ValueError that names the step if it is NaN or infinite."""
         if not bool(loss.detach().isfinite().all()):
             raise ValueError(
-                f"the loss of step {self.global_step + 1} is {loss.item():g}: training diverged and ends here, what "
-                f"was saved before stays; begin again with a learning_rate below {self.learning_rate:g} or more "
+                f"the loss of step {self.global_step + 1} is {loss.item():g}: training diverged and ends here; saved "
+                f"checkpoints stay. Begin again with a learning_rate below {self.learning_rate:g} or more "
                 "warmup_steps, or continue from the last checkpoint with them"
             )
         return loss
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """AdamW, fused where the device has it, and the schedule by steps."""
+        """Make AdamW, fused if the device has it, and the schedule by steps."""
         decayed = {id(module.weight) for module in self.modules() if isinstance(module, nn.Linear)}
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         groups = [
@@ -145,7 +145,7 @@ class TrainingModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip by the whole norm also where a model is divided (FSDP), which Lightning leaves to the root module."""
+        """Clip by the norm of all gradients, also if the model is divided (FSDP), which Lightning does not do."""
         divided = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
         if divided is not None and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
             divided(gradient_clip_val)
@@ -153,7 +153,7 @@ class TrainingModule(pl.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what a resumed run needs and must agree with."""
+        """Add the state and the settings that a resumed run needs."""
         checkpoint[RECORD] = self._settings() | {"task": self.task, "batches_done": self.batches_done}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -169,17 +169,17 @@ class TrainingModule(pl.LightningModule):
             raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
 
     def _settings(self) -> dict[str, Any]:
-        """The module's record, and the trainer's settings that decide what a step does."""
+        """The record of the module, and the settings of the trainer that decide what a step does."""
         names = ("accumulate_grad_batches", "gradient_clip_val", "precision")
         return self.record() | {f"trainer.{name}": getattr(self.trainer, name) for name in names}
 
     def generator(self, *stream: object) -> torch.Generator:
-        """Random numbers of one named stream, such as ("negatives", batch, rank)."""
+        """Make a generator for one named stream, such as ("negatives", batch, rank)."""
         return torch.Generator(self.device).manual_seed(stream_seed(self.seed, *stream))
 
 
 def learning_rate_scale(schedule: str, warmup_steps: int, final_rate: float, steps: float) -> Any:
-    """The factor of the learning rate as a function of the step: linear rise, then cosine or constant.
+    """Make the factor of the learning rate as a function of the step: linear rise, then cosine or constant.
 
     >>> scale = learning_rate_scale("cosine", warmup_steps=10, final_rate=0.1, steps=110)
     >>> [round(scale(step), 2) for step in (0, 9, 10, 60, 110, 500)]

@@ -1,8 +1,8 @@
-"""MVPFormer over several processes by torch.distributed alone: sharded weights (FSDP2) and divided heads.
+"""MVPFormer over several processes, with plain torch.distributed: sharded weights (FSDP2) and divided heads.
 
-Processes form a mesh with the axes "data" and "tensor". Those of one "tensor" group read the same batch and share the
-work on it: each has some of the heads and a part of every gated MLP, and the results are summed, twice in a block.
-Along "data" batches differ, and each process keeps a part of the weights, gathered block by block when needed.
+Processes form a mesh with the axes "data" and "tensor". The processes of a "tensor" group read the same batch and share
+the work: each has some of the heads and a part of every gated MLP. Their results are summed, twice in a block. Along
+"data" every process has another batch and keeps a part of the weights, which are gathered block by block when needed.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
     Parameters
     ----------
     model : MVPFormer
-        The same in all processes; the first one's weights count for what is divided by heads.
+        The same in all processes. Weights that are divided by heads are taken from the first process.
     mesh : DeviceMesh
         With an axis "data", or "tensor", or both in this order.
     precision : MixedPrecisionPolicy, optional
-        Of the sharded weights, such as ``MixedPrecisionPolicy(torch.bfloat16, torch.float32,
-        cast_forward_inputs=False)``: signals stay float32 until they are embedded.
+        For the sharded weights, for example ``MixedPrecisionPolicy(torch.bfloat16, torch.float32,
+        cast_forward_inputs=False)``, which keeps signals in float32 until they are embedded.
 
     Returns
     -------
     MVPFormer
-        The model. Its parameters are DTensors where they are divided;
+        The model. Divided parameters are DTensors;
         ``torch.distributed.checkpoint.state_dict.get_model_state_dict`` joins them.
 
     Raises
@@ -77,10 +77,12 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
 
 
 def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
-    """Give each process of a mesh with one axis its heads and its part of the MLP, in every block."""
+    """Give each process of a mesh with one axis some heads and a part of the MLP, in every block."""
     config, size = model.config, mesh.size()
     if config.attention != "mvpa":
-        raise ValueError(f"only MVPA's heads can be divided, the model has attention={config.attention!r}")
+        raise ValueError(
+            f"model must have attention='mvpa' for its heads to be divided, got attention={config.attention!r}"
+        )
     for name in ("num_kv_heads", "mlp_dim"):
         if getattr(config, name) % size:
             raise ValueError(
@@ -96,7 +98,7 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
-    """Scale gradients so that the norm of all of them, over all processes, is at most `largest`; return that norm."""
+    """Scale gradients so that their norm over all processes is at most `largest`; return the norm before."""
     of_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = defaultdict(list)
     for parameter in parameters:
         if parameter.grad is not None:

@@ -35,33 +35,33 @@ _TINY = mvpformer_tiny()
 class PretrainingModule(TrainingModule):
     """Next-segment prediction by InfoNCE, see `mvpa_ts.ieeg.training.contrastive.info_nce`.
 
-    A batch holds spans of S consecutive segments; each is encoded once and its W = S − T windows are cut from the
-    embeddings, T being ``architecture.context``. Prediction t of a window is compared with segment t + 1, the last one
-    with the segment after the window.
+    A batch holds spans of S consecutive segments. Each segment is encoded once, and the W = S − T windows of a span are
+    cut from the embeddings; T is ``architecture.context``. Prediction t of a window is compared with segment t + 1, and
+    the last prediction with the segment after the window.
 
-    Dropout and negatives are drawn from (`seed`, batch, rank) alone, not from the state of a generator that runs
-    through the training: a run continued from a checkpoint is the same run.
+    The random numbers of dropout and negatives follow from (`seed`, batch, rank), not from a generator whose state
+    changes during the training. So a run that continues from a checkpoint is the same run.
 
     Parameters
     ----------
     architecture : MVPFormerConfig
     learning_rate : float, default 1e-4
-        Of AdamW, at its highest. The paper's.
+        Highest learning rate of AdamW, as in the paper.
     weight_decay : float, default 0.1
-        Of matrices; gains, biases and codebooks are not decayed. The paper's; the released code has 0.01.
+        For matrices; gains, biases and codebooks are not decayed. As in the paper; the released code has 0.01.
     schedule : {"cosine", "constant"}, default "cosine"
-        After the warm-up: down to `final_rate` over the trainer's steps, or the same to the end.
+        Learning rate after the warm-up: "cosine" falls to `final_rate` over the steps of the trainer, "constant" stays.
     warmup_steps : int, default 1000
-        Steps of a linear rise from zero.
+        Steps in which the learning rate rises linearly from zero.
     final_rate : float, default 0.1
         Share of the learning rate at which "cosine" ends.
     num_negatives : int, default 30
     temperature : float, default 0.1
     shared_negatives : int, default 0
-        Segments of each process's batch, at random, that make a pool for all processes, so that variety grows with
-        their number; 0: each process draws from its own batch. A step receives 4·D bytes for each of them.
+        Each process gives this many random segments of its batch to a pool, from which all processes draw negatives. So
+        more processes mean more variety. 0: each process draws from its batch. A step receives 4·D bytes for each.
     gradient_checkpointing : bool, default False
-        Recompute each block in the backward pass: memory for some 30 % more time.
+        Compute each block again in the backward pass: less memory, about 30 % more time.
     seed : int, default 0
 
     Examples
@@ -109,7 +109,7 @@ class PretrainingModule(TrainingModule):
     def loss_and_accuracy(
         self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
+        """Compute InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
         windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
         return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
 
@@ -142,7 +142,7 @@ class PretrainingModule(TrainingModule):
         return mean_loss(logits, prediction), right.sum() / max(1, len(right))
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
-        """Loss of a batch; logs ``train/loss`` and ``train/accuracy``."""
+        """Compute the loss of a batch; log ``train/loss`` and ``train/accuracy``."""
         generator = self.generator("negatives", self.batches_done, self.global_rank)
         loss, accuracy = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
         size = batch["signal"].shape[0]
@@ -153,11 +153,11 @@ class PretrainingModule(TrainingModule):
         return self.checked(loss)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the similarities of the validation before."""
+        """Forget the similarities of the previous validation."""
         self._rows = []
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
-        """Loss and three-reference similarity of the first window of each span."""
+        """Compute loss and three-reference similarity of the first window of each span."""
         embeddings, prediction, real = _predict_with_references(self.model, batch)
         generator = self.generator("validation", batch_idx, self.global_rank)
         loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
@@ -199,7 +199,7 @@ class PretrainingModule(TrainingModule):
 
 
 def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Predictions in the first windows of a batch of spans, each segment being encoded once.
+    """Predict in the first windows of a batch of spans; each segment is encoded once.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) ->
 
 
 def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> Similarity:
-    """Three-reference similarity of a model over batches such as those of `RecordingDataModule.val_dataloader`.
+    """Measure the three-reference similarity of a model over batches, as of `RecordingDataModule.val_dataloader`.
 
     With the same batches and seed, all models are compared with the same random references.
 
@@ -242,7 +242,7 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
 
 
 def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """As `predict_windows`, of the first window; two whole minutes follow each of its segments."""
+    """Predict like `predict_windows`, in the first window only; two whole minutes follow each of its segments."""
     needed = model.config.context + TWO_MINUTES
     if (S := batch["signal"].shape[2] // SEGMENT_SAMPLES) < needed:
         raise ValueError(
@@ -260,12 +260,12 @@ def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> R
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:
-    """The model in a training checkpoint of one file, to be saved by `save_pretrained`.
+    """Load the model from a training checkpoint of one file, for example to save it by `save_pretrained`.
 
     Raises
     ------
     ValueError
-        The file is damaged, no checkpoint of pretraining, or does not fit the architecture it names.
+        The file is damaged, is no checkpoint of pretraining, or does not fit the architecture that it names.
     """
     from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 
@@ -282,12 +282,12 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
 
 
 def _names(batch: Mapping[str, Any]) -> list[str]:
-    """The name of each span's recording; the subject's where the batch has no other."""
+    """Return the name of the recording of each span; the subject's name if the batch has no other."""
     return list(batch.get("recording", batch["subject"]))
 
 
 def _recordings(batch: Mapping[str, Any]) -> list[str]:
-    """What tells the recordings of a batch apart; the same for both folders of one that SWEC holds twice."""
+    """Return a code for the recording of each span; both SWEC folders of one recording have the same code."""
     recordings = []
     for subject, name in zip(batch["subject"], _names(batch), strict=True):
         person = identity(subject)

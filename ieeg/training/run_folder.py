@@ -1,4 +1,4 @@
-"""What a training run writes into its folder, and its progress bar."""
+"""The folder of a training run, and its progress bar."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LAST = "last"
 
 
 class TrainingFiles:
-    """The folder of a run: checkpoints/last.ckpt, csv/ and tensorboard/ by start of the run, and at the end model/.
+    """The folder of a run: checkpoints/last.ckpt; csv/ and tensorboard/ by start of the run; at the end model/.
 
     Parameters
     ----------
     folder : Path
     checkpoint_every : int
-        Steps from checkpoint to checkpoint; the last step always has one.
+        Steps between checkpoints; the last step always writes one.
     """
 
     def __init__(self, folder: Path, checkpoint_every: int) -> None:
@@ -42,18 +42,18 @@ class TrainingFiles:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the last checkpoint is."""
+        """Path of the last checkpoint."""
         return self.folder / "checkpoints" / f"{LAST}.ckpt"
 
     def check(self, subcommand: str, ckpt_path: str | None) -> None:
-        """Refuse to score weights that nobody trained, to continue from nothing, and to overwrite an earlier run.
+        """Refuse to score random weights, to continue without a checkpoint, and to overwrite an earlier run.
 
         Raises
         ------
         FileNotFoundError
-            The last checkpoint is asked for and is not there.
+            The last checkpoint is asked for but does not exist.
         ValueError
-            No checkpoint is asked for where one is needed, or would be overwritten.
+            A checkpoint is needed but none is named, or an earlier one would be overwritten.
         """
         # Lightning would begin with random weights, and only hint at it.
         if ckpt_path == LAST and not self.checkpoint.exists():
@@ -70,7 +70,7 @@ class TrainingFiles:
             )
 
     def resumption(self) -> str:
-        """From where a stopped run goes on, in words."""
+        """Describe the checkpoint from which a stopped run goes on."""
         if not self.checkpoint.exists():
             return f"{self.checkpoint} does not exist yet, start again (--checkpoint_every is {self.checkpoint_every})"
         step = ""
@@ -79,7 +79,7 @@ class TrainingFiles:
         return f"{self.checkpoint}{step}, go on with --ckpt_path {LAST}"
 
     def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
-        """Callbacks, loggers and plugins for the Trainer; `progress` for a progress bar."""
+        """Return callbacks, loggers and plugins for the Trainer, with a progress bar if `progress`."""
         # The name is the one that `ckpt_path="last"` looks for; overwritten in place, which is a rename.
         checkpoint = ModelCheckpoint(
             self.checkpoint.parent,
@@ -101,16 +101,16 @@ class TrainingFiles:
 
 
 class StepProgressBar(TQDMProgressBar):
-    """Counts the steps of the whole training, so that its remaining time is that of the training."""
+    """Progress bar over the steps of the whole training, so that it shows the remaining time of the training."""
 
     @property
     def total_train_batches(self) -> int | float:
-        """Batches to the last step."""
+        """Number of batches up to the last step."""
         steps = self.trainer.max_steps
         return steps * self.trainer.accumulate_grad_batches if steps > 0 else super().total_train_batches
 
     def on_train_start(self, trainer: Trainer, *arguments: Any) -> None:
-        """A continued run begins within an epoch, whose start is not announced again."""
+        """Begin the bar of a continued run: Lightning does not announce the epoch in which it starts."""
         super().on_train_start(trainer, *arguments)
         self._place(trainer)
 
@@ -120,7 +120,7 @@ class StepProgressBar(TQDMProgressBar):
         self._place(trainer)
 
     def _place(self, trainer: Trainer) -> None:
-        """At the step that a checkpoint was written at."""
+        """Set the bar to the step of the checkpoint."""
         bar: tqdm[Any] = self.train_progress_bar
         total = self.total_train_batches
         bar.total = None if total == float("inf") else total
@@ -136,7 +136,7 @@ class FinalFiles(Callback):
         self.checkpoint = checkpoint
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Table and plot of the three-reference similarity, see `mvpa_ts.ieeg.training.similarity`."""
+        """Write table and plot of the three-reference similarity, see `mvpa_ts.ieeg.training.similarity`."""
         similarity = getattr(module, "similarity", None)
         if trainer.sanity_checking or not trainer.is_global_zero or similarity is None or similarity.segments.empty:
             return
@@ -144,14 +144,14 @@ class FinalFiles(Callback):
         similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
 
     def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
-        """Last checkpoint, and the weights as safetensors."""
+        """Write the last checkpoint, and the weights as safetensors."""
         trainer.save_checkpoint(self.checkpoint)
         if not trainer.is_global_zero:
             return
         if self.checkpoint.is_dir():
             warnings.warn(
-                f"{self.checkpoint} is in parts, one a process, and no model/ is written: docs/scaling.md says how to "
-                "merge them",
+                f"{self.checkpoint} is in parts, one for each process, so no model/ is written: docs/scaling.md says "
+                "how to merge them",
                 stacklevel=2,
             )
             return

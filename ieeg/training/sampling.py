@@ -15,26 +15,27 @@ ICTAL_SHARE = 0.5
 
 
 class SpanSampler(Sampler[int]):
-    """Indices of spans in an order that follows from seed and epoch alone.
+    """Indices of spans, in an order that follows from seed and epoch.
 
-    The order is made once for all processes, which take every `world_size`-th index of it; so it does not depend on
-    workers, and changing their number changes nothing. It runs in the main process.
+    All processes share one order, and each takes every `world_size`-th index of it. The sampler runs in the main
+    process, so the number of workers changes nothing.
 
     Parameters
     ----------
     subjects : sequence of str
-        Of each span; `SpanDataset.subjects`.
+        Subject of each span; `SpanDataset.subjects`.
     ictal : array of bool, optional
         Whether each span holds a seizure; needed for balance "ictal".
     balance : {"none", "subject", "ictal"}
-        "none" shuffles: every span once an epoch. "subject" draws every subject equally often. "ictal" draws spans with
-        seizures in `ICTAL_SHARE` of the draws, and subjects equally often among those that have any, in both kinds.
-        Drawn spans come from shuffled rounds: none comes twice before all of its subject came once.
+        "none" shuffles all spans: every span once in an epoch. "subject" draws all subjects equally often. "ictal"
+        draws a span with a seizure in `ICTAL_SHARE` of the draws, and one without in the others; for each kind, all
+        subjects that have such spans are drawn equally often. No span comes twice before all others of its subject
+        and kind came once.
     num_samples : int, optional
-        Draws an epoch over all processes; the number of spans by default.
+        Draws in an epoch, over all processes; default: the number of spans.
     seed : int
     rank, world_size : int
-        Of this process.
+        Number of this process, and number of all processes.
 
     Raises
     ------
@@ -62,14 +63,14 @@ class SpanSampler(Sampler[int]):
         if balance not in ("none", "subject", "ictal"):
             raise ValueError(f'balance must be "none", "subject" or "ictal", got {balance!r}')
         if not len(subjects):
-            raise ValueError("there is no span to draw")
+            raise ValueError("subjects must hold at least one span, got none")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in [0, world_size = {world_size}), got {rank}")
         if balance == "ictal":
             if ictal is None:
-                raise ValueError("balance ictal needs the ictal flag of each span")
+                raise ValueError("balance='ictal' needs ictal, a flag for each span, got None")
             if not np.any(ictal) or np.all(ictal):
-                raise ValueError("balance ictal needs spans with and without seizures")
+                raise ValueError("balance='ictal' needs spans with seizures and spans without, got only one kind")
         if num_samples is not None and num_samples < 1:
             raise ValueError(f"num_samples must be positive, got {num_samples}")
         self.subjects = np.array(subjects)
@@ -81,12 +82,12 @@ class SpanSampler(Sampler[int]):
         self.epoch = self.position = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch, from its start, with another order."""
+        """Go to the start of an epoch, which has another order."""
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
     def order(self, epoch: int) -> NDArray[np.intp]:
-        """Indices of all processes in an epoch; a few come twice where their number is no multiple of the processes."""
+        """Return the indices of all processes in an epoch; a few come twice to make the shares of processes equal."""
         rng = np.random.default_rng([self.seed, epoch])
         everything = np.arange(len(self.subjects))
         if self.balance == "none":
@@ -101,12 +102,12 @@ class SpanSampler(Sampler[int]):
         return np.resize(drawn, -(-self.total // self.world_size) * self.world_size)
 
     def of_process(self, epoch: int) -> NDArray[np.intp]:
-        """Indices of this process in an epoch."""
+        """Return the indices of this process in an epoch."""
         return self.order(epoch)[self.rank :: self.world_size]
 
     def _by_subject(self, indices: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
         names = np.unique(self.subjects[indices])
-        # Who gets one draw more where the division leaves a rest is drawn too.
+        # If the draws do not divide evenly, the subjects with one draw more are drawn too.
         who = _rounds(np.arange(len(names)), count, rng)
         drawn = np.empty(count, np.intp)
         for i, name in enumerate(names):
@@ -115,11 +116,11 @@ class SpanSampler(Sampler[int]):
         return drawn
 
     def __len__(self) -> int:
-        """Indices of this process in a whole epoch."""
+        """Count the indices of this process in a whole epoch."""
         return -(-self.total // self.world_size)
 
     def __iter__(self) -> Iterator[int]:
-        """Indices of this process from the position on; at the end the position is the start again."""
+        """Yield the indices of this process from the current position; at the end go back to the start."""
         mine = self.of_process(self.epoch)
         while self.position < len(mine):
             self.position += 1
@@ -127,7 +128,7 @@ class SpanSampler(Sampler[int]):
         self.position = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands: the indices that this process was handed, which workers ask for ahead of training."""
+        """Return the position in the epoch: the indices handed out so far. Workers ask for them ahead of training."""
         return {
             "seed": self.seed,
             "balance": self.balance,
@@ -138,12 +139,12 @@ class SpanSampler(Sampler[int]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood.
+        """Go on from the position of `state_dict`.
 
         Raises
         ------
         ValueError
-            The state belongs to another order: seed, balance, number of draws or of processes differ.
+            The state belongs to another order: seed, balance, number of draws or number of processes differ.
         """
         current = self.state_dict()
         for key in ("seed", "balance", "total", "world_size"):
@@ -153,15 +154,15 @@ class SpanSampler(Sampler[int]):
 
 
 class EndlessBatches(Sampler[list[int]]):
-    """Batches of indices epoch after epoch, from batch number `done` on; the same whatever was drawn before.
+    """Batches of indices, epoch after epoch, from batch number `done` on; earlier draws do not change them.
 
     Parameters
     ----------
     sampler : SpanSampler
     batch_size : int
     done : int or function
-        Batches that training is done with. A function is asked whenever the batches are begun: `limit_train_batches`
-        begins them several times in a run, and workers draw ahead, so what was drawn does not tell.
+        Number of batches that training has finished. A function is called whenever iteration begins. This is needed if
+        `limit_train_batches` begins iteration several times in a run: workers draw ahead, so draws do not count.
     """
 
     def __init__(self, sampler: SpanSampler, batch_size: int, done: int | Callable[[], int] = 0) -> None:
@@ -170,7 +171,7 @@ class EndlessBatches(Sampler[list[int]]):
         self.done = done
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Lists of `batch_size` indices; a batch may reach into the next epoch."""
+        """Yield lists of `batch_size` indices; a batch may reach into the next epoch."""
         done = self.done if isinstance(self.done, int) else self.done()
         epoch, position = divmod(done * self.batch_size, len(self.sampler))
         batch: list[int] = []
@@ -185,24 +186,24 @@ class EndlessBatches(Sampler[list[int]]):
 
 
 class FixedBatches(Sampler[list[int]]):
-    """The batches of a sampler's first epoch, every time; the last may be smaller, and none is dropped."""
+    """The batches of a sampler's first epoch, each time; the last batch may be smaller, and none is dropped."""
 
     def __init__(self, sampler: SpanSampler, batch_size: int) -> None:
         self.sampler = sampler
         self.batch_size = batch_size
 
     def __len__(self) -> int:
-        """Batches of this process."""
+        """Count the batches of this process."""
         return -(-len(self.sampler) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Lists of at most `batch_size` indices."""
+        """Yield lists of at most `batch_size` indices."""
         self.sampler.epoch, self.sampler.position = 0, 0
         indices = list(self.sampler)
         yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
 
 
 def _rounds(values: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """`count` values from shuffled rounds over all of them."""
+    """Draw `count` values in rounds; each round shuffles all values."""
     rounds = [rng.permutation(values) for _ in range(-(-count // len(values)))]
     return np.concatenate([*rounds, values[:0]])[:count]

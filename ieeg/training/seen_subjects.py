@@ -1,4 +1,4 @@
-"""Subjects and recordings that a model was trained on: hashes beside its weights, as no name may go with them."""
+"""Subjects and recordings that a model was trained on, as hashes beside its weights: names must stay private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINING_NAME = "training.json"
 
 
 def subject_hash(subject: str) -> str:
-    """SHA-256 of a subject's name, the same for both names of a person whom SWEC holds twice.
+    """Compute the SHA-256 of a subject's name; both names of a person who appears twice in SWEC have the same hash.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def subject_hash(subject: str) -> str:
 
 
 def recording_hash(recording: Recording) -> str:
-    """SHA-256 of a recording's first second, length and rate, which stays when its file is renamed."""
+    """Compute the SHA-256 of a recording's first second, length and rate; renaming the file does not change it."""
     text = f"{recording.fingerprint()} {recording.num_samples} {recording.sfreq}"
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -42,9 +42,9 @@ def save_training_subjects(
     ----------
     folder : path
     hashes : iterable of str
-        Of the subjects, by `subject_hash`.
+        Hashes of the subjects, by `subject_hash`.
     recordings : iterable of str, optional
-        Of the recordings, by `recording_hash`; None where not all are known.
+        Hashes of the recordings, by `recording_hash`; None if some are unknown.
     """
     content = {"subjects_sha256": sorted(hashes)}
     if recordings is not None:
@@ -54,15 +54,15 @@ def save_training_subjects(
 
 
 def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | None:
-    """Hashes of the subjects that a model's folder says it was trained on; None where it says nothing.
+    """Read the hashes of the subjects that a model was trained on from its folder; None if they are not stated.
 
-    Raises ValueError where training.json is damaged.
+    Raises a ValueError if training.json is damaged.
     """
     return _hashes(Path(folder) / TRAINING_NAME, "subjects_sha256", needed=True)
 
 
 def read_training_recordings(folder: str | os.PathLike[str]) -> frozenset[str] | None:
-    """The same of the recordings; None also where only subjects are named, as in older folders."""
+    """Read the hashes of the recordings likewise; None also for older folders, which name only subjects."""
     return _hashes(Path(folder) / TRAINING_NAME, "recordings_sha256", needed=False)
 
 
@@ -78,9 +78,9 @@ def _hashes(path: Path, key: str, *, needed: bool) -> frozenset[str] | None:
 
 
 def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
-    """Whether a model was trained on a recording; None where its folder says nothing.
+    """Say whether a model was trained on a recording; None if its folder does not tell.
 
-    Where the folder names subjects alone, a recording of one of them counts.
+    If the folder names only subjects, all recordings of these subjects count.
     """
     recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
     if recordings is not None:
@@ -89,20 +89,20 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:
-    """A ValueError that names the subjects whose hash is among `seen`; a warning with `allow_duplicates`."""
+    """Raise a ValueError that names subjects whose hash is among `seen`; with `allow_duplicates`, only warn."""
     known = sorted({subject for subject in subjects if subject_hash(subject) in seen})
     if not known:
         return
     message = f"validation_subjects {known} are among those that base was trained on, by their names"
     if not allow_duplicates:
         raise ValueError(
-            f"{message}: choose others, or pass allow_duplicates=True to validate on them all the same, or where they "
-            "are other people of the same name"
+            f"{message}: choose other subjects. Pass allow_duplicates=True to validate on them anyway, or if they are "
+            "other people of the same name"
         )
-    warnings.warn(f"{message}: what is measured on them is measured on training data", stacklevel=2)
+    warnings.warn(f"{message}: their scores are scores on training data", stacklevel=2)
 
 
 def refuse_seen_recordings(recordings: Iterable[Recording], seen: frozenset[str]) -> None:
-    """A ValueError that names the recordings whose hash is among `seen`."""
+    """Raise a ValueError that names recordings whose hash is among `seen`."""
     if known := sorted(item.name for item in recordings if recording_hash(item) in seen):
-        raise ValueError(f"validation_recordings {known} are among those that base was trained on: choose others")
+        raise ValueError(f"validation_recordings {known} were used to train base: choose other recordings")

@@ -1,8 +1,8 @@
-"""How like the true next segment a prediction is: three references, by seizure state, per subject, with tests.
+"""Similarity of predictions to the true next segment and to two other references, by seizure state and subject.
 
 The prediction o[t] is compared with the embedding of the true next segment e[t+1], of the segment after it e[t+2]
-("two-step") and of a random later one within two minutes, always of the same channel. Above both others, the true
-similarity shows that the model predicts this segment and not merely this subject, channel or minute.
+("two-step"), and of a random later segment within two minutes, always in the same channel. If the first similarity is
+above both others, the model predicts this very segment, and not just this subject, channel or minute.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ TWO_MINUTES = 24
 def three_reference_similarity(
     prediction: Tensor, embeddings: Tensor, *, real: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Cosine similarity of predictions with the next segment, the one after it, and a random later one.
+    """Compute the cosine similarity of predictions with the next segment, the one after it, and a random later one.
 
     Parameters
     ----------
     prediction : Tensor, shape (B, W, T, C, D)
-        Made at segment w + t of a span, for segment w + t + 1.
+        Predictions made at segment w + t of a span, for segment w + t + 1.
     embeddings : Tensor, shape (B, S, C, D)
-        Embeddings of the span, S ≥ W + T; what lies beyond the windows serves as later references.
+        Embeddings of the span, S ≥ W + T; segments after the windows serve as later references.
     real : bool Tensor, shape (B, S, C), optional
         False for missing segments and channels.
     generator : torch.Generator, optional
-        Draws the random reference, uniformly from the real segments 3 to 24 ahead (two minutes); one for each segment
-        and channel, the same for all windows.
+        Draws the random reference evenly from the real segments 3 to 24 ahead (two minutes). Each segment and channel
+        has one such reference, the same in all windows.
 
     Returns
     -------
     Tensor, shape (B, W, T, C, 3)
-        In the order of `REFERENCES`; NaN in all three where the segment or any of the references is missing, so that
-        the three are means over the same predictions.
+        In the order of `REFERENCES`. All three are NaN if the segment or any reference is missing, so that means of the
+        three are over the same predictions.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def three_reference_similarity(
 
 
 class Rows(NamedTuple):
-    """Similarities of single segments, mean over windows and channels; what `Similarity` is made of."""
+    """Similarities of single segments, averaged over windows and channels; `Similarity` is made of them."""
 
     subject: list[str]
     recording: list[str]
@@ -104,14 +104,14 @@ class Rows(NamedTuple):
 
 
 def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording: Sequence[str], start: Tensor) -> Rows:
-    """Mean over windows and channels for each segment of a batch at which anything could be compared.
+    """Average over windows and channels, for each segment of a batch at which something could be compared.
 
     Parameters
     ----------
     similarity : Tensor, shape (B, W, T, C, 3)
         From `three_reference_similarity`.
     ictal : bool Tensor, shape (B, S)
-        A prediction is ictal where its segment and its target are, interictal where neither is, else at the boundary.
+        A prediction is ictal if both its segment and its target are, interictal if neither is, else at the boundary.
     subject, recording : sequences of str, length B
     start : Tensor, shape (B,)
         Seconds at which the spans begin.
@@ -184,14 +184,14 @@ class Similarity:
         self.segments: pd.DataFrame = frame
 
     def table(self) -> pd.DataFrame:
-        """Mean of each subject in each state: subject, state, segments, true, two_step, random."""
+        """Average over each subject in each state: subject, state, segments, true, two_step, random."""
         grouped = self.segments.groupby(["subject", "state"])[[*REFERENCES]]
         means = grouped.mean()
         means.insert(0, "segments", grouped.size())
         return means.reset_index()
 
     def overall(self) -> pd.DataFrame:
-        """Mean over subjects for each state, and for all segments of a subject together (state "all")."""
+        """Average over subjects for each state, and for all segments of a subject together (state "all")."""
         import pandas as pd
 
         each = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
@@ -202,10 +202,10 @@ class Similarity:
         return result.reindex([state for state in ("all", *STATES) if state in result.index]).reset_index()
 
     def ictal_test(self, reference: str = "true") -> SignedRank:
-        """Ictal against interictal similarity: subjects' means, paired, Wilcoxon's signed ranks, two-sided.
+        """Test ictal against interictal similarity: means of subjects, paired, Wilcoxon's signed ranks, two-sided.
 
-        Segments of a subject are not independent, subjects are: the test has one pair for each subject that has both
-        states. Ranks, because similarities are bounded and their spread differs between subjects.
+        The test has one pair for each subject with both states, because subjects are independent and their segments are
+        not. It uses ranks, because similarities are bounded and their spread differs between subjects.
         """
         means = self.table().pivot(index="subject", columns="state", values=reference)
         if not {"ictal", "interictal"} <= set(means):
@@ -214,12 +214,12 @@ class Similarity:
         return signed_rank(pairs["ictal"].tolist(), pairs["interictal"].tolist())
 
     def plot(self, path: str | Path, title: str = "") -> None:
-        """Bars of the three references by state, a dot for each subject; beside it the subjects one by one."""
+        """Plot bars of the three references by state with a dot for each subject, and beside them each subject."""
         plot_similarity(self, path, title)
 
 
 def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
-    """Wilcoxon's signed-rank test of first − second, two-sided; exact up to 50 pairs without ties."""
+    """Test first − second by Wilcoxon's signed ranks, two-sided; exact up to 50 pairs without ties."""
     import numpy as np
     from scipy import stats
 
@@ -235,12 +235,13 @@ def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
 
 
 def compare_models(models: Mapping[str, Similarity], against: str | None = None) -> pd.DataFrame:
-    """Pairs of models, paired by subject: the margin of the true over the random reference, signed ranks, Holm.
+    """Compare models in pairs by the margin of the true over the random reference, paired by subject.
 
-    All pairs, or those with the model named `against` alone, which are fewer tests.
+    All pairs are compared, or only those with the model named `against`, which are fewer tests. The test is that of
+    signed ranks; p-values are adjusted over the pairs by Holm.
 
-    Cosines of two models live in two embedding spaces, and an encoder that maps everything to nearly one direction
-    has high ones; the margin over the random reference is what can be compared. p-values are Holm's, over the pairs.
+    Cosines of two models cannot be compared directly, because they come from different embedding spaces. An encoder
+    that maps everything to nearly one direction has high cosines. The margin over the random reference can be compared.
 
     Returns
     -------
@@ -255,7 +256,7 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
     import pandas as pd
 
     if len(models) < 2:
-        raise ValueError(f"models must be two or more, as they are compared in pairs, got {[*models]}")
+        raise ValueError(f"models must hold at least two models, because they are compared in pairs, got {[*models]}")
     margins = {}
     for name, similarity in models.items():
         means = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
@@ -285,7 +286,7 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment; NaN stays and counts as no test."""
+    """Adjust p-values by Holm's step-down method; NaN stays NaN and does not count as a test."""
     order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted = [math.nan] * len(p_values)
     highest = 0.0

@@ -1,4 +1,4 @@
-"""Spans of segments, cut into overlapping windows after encoding, and batches of ragged spans by masks."""
+"""Spans of segments, which are cut into overlapping windows after encoding, and batches of spans of different sizes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Span:
 
 
 def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, int]]:
-    """Spans [first, last) of at most `length` segments with every window of `window` segments in exactly one of them.
+    """Cut segments into spans [first, last) of at most `length`, so that each window of `window` segments is in one.
 
-    Neighbouring spans share `window` − 1 segments, so ``length`` = 4 × ``window`` encodes a third of the segments
-    twice. A recording shorter than a window is one span.
+    Neighbouring spans share `window` − 1 segments, so with ``length`` = 4 × ``window`` a third of the segments is
+    encoded twice. A recording shorter than a window is one span.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, in
     [(0, 4), (4, 8), (8, 9)]
     """
     if not 1 <= window <= length:
-        raise ValueError(f"length ({length}) must be at least window ({window}), and that at least 1")
+        raise ValueError(f"length ({length}) must be at least window ({window}), and window at least 1")
     if num_segments <= window:
         return [(0, num_segments)]
     step = length - window + 1
@@ -55,12 +55,12 @@ def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, in
 
 
 def unfold_windows(embeddings: Tensor, window: int) -> Tensor:
-    """All windows at stride 1 of encoded spans, without copying.
+    """View encoded spans as all windows at stride 1, without copying.
 
     Parameters
     ----------
     embeddings : Tensor, shape (B, S, …)
-        One row a segment: embeddings [B, S, C, D] or a mask [B, S] or [B, S, C].
+        One row for each segment: embeddings [B, S, C, D] or a mask [B, S] or [B, S, C].
     window : int
         T segments.
 
@@ -80,7 +80,7 @@ def unfold_windows(embeddings: Tensor, window: int) -> Tensor:
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Tensor:
-    """Tokens [B, S, C] of a batch of spans that are real under all of its masks."""
+    """Mark the tokens [B, S, C] of a batch of spans that are real under all of its masks."""
     signal = batch["signal"]
     shape = signal.shape[0], signal.shape[2] // SEGMENT_SAMPLES, signal.shape[1]
     real = merged_mask(shape, batch.get("channel_mask"), batch.get("segment_mask"), batch.get("token_mask"))
@@ -88,36 +88,36 @@ def real_tokens(batch: Mapping[str, Any]) -> Tensor:
 
 
 class SpanDataset(Dataset[dict[str, Any]]):
-    """Spans of several recordings; each item is read once from its file and holds all windows within it.
+    """Spans of several recordings; each span is read once from its file and holds all windows inside it.
 
     Parameters
     ----------
     segments : sequence of Segments
-        One a recording.
+        One for each recording.
     length : int
         S, segments in a span.
     window : int
-        T, segments in a window; spans overlap so that no window is lost. 1 gives spans side by side.
+        T, segments in a window; spans overlap so that no window is lost. With 1, spans do not overlap.
     before : int, default 0
-        Segments read ahead of a span where the recording has them: the context of its first segments.
+        Segments to read before a span, as far as the recording has them: the context of its first segments.
     past : bool, default False
-        Give the log power of the segments before those that are read, see `mvpa_ts.ieeg.model.amplitude`.
+        Return the log power of the segments before those that are read, see `mvpa_ts.ieeg.model.amplitude`.
     tail : bool, default False
-        Keep the last segment where it overlaps the one before it, as detection does; else time is even.
+        Keep the last segment even if it overlaps the one before it, as detection does. False: times are evenly spaced.
 
     Attributes
     ----------
     spans : tuple of Span
-        Without what is read ahead.
+        Without the segments of `before`.
     subjects : tuple of str
-        Of each span.
+        Subject of each span.
     ictal : ndarray of bool, shape (len,)
         Whether a span holds an ictal segment.
 
     Notes
     -----
-    Files are opened in the process that reads, so workers never share a handle, and only `OPEN_RECORDINGS` recordings
-    are kept open.
+    Each process opens the files that it reads, so workers never share a handle. At most `OPEN_RECORDINGS` recordings
+    are open at a time.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class SpanDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Signal [C, S·2560], token_mask [S, C], ictal, target [S], subject, recording, start (s), segment_samples.
 
-        ``target`` tells the span's own segments from those read ahead; ``past`` [P, C, bands] is there if asked for.
-        Subject and recording together are one recording: of several with one name, such as files in folders by day,
+        ``target`` is False for the segments of `before`; ``past`` [P, C, bands] is there if asked for. Subject and
+        recording together identify a recording: if several have the same name, such as files in a folder for each day,
         the later ones are called "ieeg (2)", "ieeg (3)", ….
         """
         span = self.spans[index]
@@ -163,7 +163,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._used.move_to_end(span.recording)
         while len(self._used) > OPEN_RECORDINGS:
             self.segments[self._used.popitem(last=False)[0]].release()
-        # Drawn in order, spans of a recording share segments with the next one; in any other order nothing is kept.
+        # In order, a span shares segments with the next span of its recording; in another order nothing can be reused.
         repeated = self.before + self.window - 1 if index in (0, self._following) else 0
         self._following = index + 1
         first = max(span.first - self.before, 0)
@@ -185,7 +185,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
 
 
 class HeldSegments(Segments):
-    """Segments of a recording that are preprocessed once, when first read, and kept in memory."""
+    """Segments of a recording that are preprocessed when first read and then kept in memory."""
 
     def __init__(self, segments: Segments) -> None:
         self.__dict__.update(segments.__dict__)
@@ -201,7 +201,7 @@ class HeldSegments(Segments):
         return signal[:, first * size : last * size].copy(), valid[first:last].copy()
 
     def log_power(self, first: int, last: int) -> Tensor:
-        """Log power [n, C, bands] of segments [first, last), NaN where a channel has no signal; also kept."""
+        """Return log power [n, C, bands] of segments [first, last), NaN if a channel has no signal; it is kept too."""
         if self._held_power is None:
             starts = range(0, self.num_segments, BLOCK_SEGMENTS)
             blocks = [_log_power(self, start, min(start + BLOCK_SEGMENTS, self.num_segments)) for start in starts]
@@ -216,7 +216,7 @@ def _log_power(segments: Segments, first: int, last: int) -> Tensor:
 
 
 def _past(segments: Segments, stop: int) -> Tensor:
-    """Log power of the segments before `stop` that its running level is taken over."""
+    """Return the log power of the segments before `stop` over which its running level is computed."""
     first = max(stop - (LEVEL_SEGMENTS - 1), 0)
     if first == stop:
         return torch.empty(0, len(segments.channel_names), NUM_BANDS)
@@ -226,7 +226,7 @@ def _past(segments: Segments, stop: int) -> Tensor:
 
 
 def _distinct_names(segments: Sequence[Segments]) -> list[str]:
-    """Names of the recordings, numbered where a subject has several of one name."""
+    """Return the names of the recordings; number those of a subject with the same name."""
     names: list[str] = []
     taken: set[tuple[str, str]] = set()
     for item in segments:
@@ -240,24 +240,24 @@ def _distinct_names(segments: Sequence[Segments]) -> list[str]:
 
 
 def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any]:
-    """A batch of spans with different numbers of channels and segments.
+    """Make a batch of spans with different numbers of channels and segments.
 
-    Channels are padded at the end, segments at the start: windows end where their label is.
+    Channels are padded at the end. Segments are padded at the start, because the label of a window is at its end.
 
     Parameters
     ----------
     items : sequence of dict
         From `SpanDataset`.
     segments : int, default 1
-        Pad to at least so many segments, for what needs the same span whatever else is in the batch.
+        Pad to at least this many segments, so that the length does not depend on the other spans in the batch.
 
     Returns
     -------
     dict
         ``signal`` float32 [B, C, S·2560], ``channel_mask`` [B, C], ``token_mask`` [B, S, C], ``segment_mask`` [B, S]
         (True = real), ``ictal`` [B, S], ``subject`` and ``recording`` (lists of str), ``start`` float64 [B]: seconds
-        at which the first row begins, before the recording where it is padding. Where items have them, also
-        ``target`` [B, S], False in padding, and ``past`` [B, P, C, bands], NaN in padding.
+        at which the first row begins (if it is padding, that may be before the recording). If the items have them,
+        also ``target`` [B, S], False in padding, and ``past`` [B, P, C, bands], NaN in padding.
     """
     sizes = {item["segment_samples"] for item in items}
     if len(sizes) != 1:

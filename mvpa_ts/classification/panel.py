@@ -95,7 +95,7 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
         if np.isinf(one).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
         if np.isnan(one).all():
-            raise ValueError(f"series[{row}] holds no observed value")
+            raise ValueError(f"series[{row}] must hold at least one value, got only NaN: leave it out")
     return arrays
 
 

@@ -115,7 +115,9 @@ def fit_classifier(
     config = _checked_config(arrays, targets, config)
     training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
-        raise ValueError(f"class_weights must be {config.num_classes} numbers, got {len(training.class_weights)}")
+        raise ValueError(
+            f"class_weights must be {config.num_classes} numbers, one for each class, got {len(training.class_weights)}"
+        )
     scaler, networks = _fit(arrays, torch.as_tensor(targets.astype(np.int64)), targets, config, training, seed,
                             progress or _silent, device)  # fmt: skip
     return FittedClassifier(config, scaler, networks)
@@ -164,13 +166,16 @@ def fit_regressor(
     arrays, values = checked_series(series), np.asarray(targets)
     if values.shape != (len(arrays),) or values.dtype.kind not in "fiub" or not np.isfinite(values).all():
         raise ValueError(
-            f"targets must be {len(arrays)} finite numbers, one a series, got {values.dtype} {values.shape}"
+            f"targets must be {len(arrays)} finite numbers, one for each series, got {values.dtype} {values.shape}"
         )
     values = values.astype(np.float64)
     if config is None:
         config = ClassificationConfig(len(arrays[0]), 1, max(one.shape[1] for one in arrays))
     if config.num_channels != len(arrays[0]):
-        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(arrays[0])})")
+        raise ValueError(
+            f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
+            f"({len(arrays[0])})"
+        )
     if not config.regression:
         raise ValueError(f"config.num_classes must be 1 for a regression, got {config.num_classes}")
     if training is None:
@@ -203,7 +208,9 @@ def _checked_config(
     series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
 ) -> ClassificationConfig:
     if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels must be {len(series)} integers, one a series, got {labels.dtype} of {labels.shape}")
+        raise ValueError(
+            f"labels must be {len(series)} integers, one for each series, got {labels.dtype} of {labels.shape}"
+        )
     classes = np.unique(labels)
     if len(classes) < 2:
         raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
@@ -213,9 +220,14 @@ def _checked_config(
         length = max(one.shape[1] for one in series)
         return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
     if config.num_channels != len(series[0]):
-        raise ValueError(f"config.num_channels ({config.num_channels}) must be that of the series ({len(series[0])})")
+        raise ValueError(
+            f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
+            f"({len(series[0])})"
+        )
     if config.num_classes != len(classes):
-        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of the labels ({len(classes)})")
+        raise ValueError(
+            f"config.num_classes ({config.num_classes}) must be the number of classes in labels ({len(classes)})"
+        )
     return config
 
 

@@ -1,4 +1,4 @@
-"""Whether a file of the data folder is the one that was published: a copy that was cut short moves every border."""
+"""Checks that a file of the data folder is the published one: a file that was cut short would shift every split."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ SUMS = "SHA256SUMS"
 
 
 def noted_checksum(folder: Path, relative: str) -> str | None:
-    """The SHA-256 that ``SHA256SUMS`` in the data folder states for a file, None where it says nothing of it.
+    """Return the SHA-256 that ``SHA256SUMS`` in the data folder states for a file, or None.
 
-    The table is how a file that was changed on purpose is used: it says which content is meant. It has the form that
-    ``sha256sum weather/weather.csv >> SHA256SUMS`` writes.
+    List a file there if you changed it on purpose and want to use it. The command
+    ``sha256sum weather/weather.csv >> SHA256SUMS`` writes such a line.
 
     Parameters
     ----------
     folder : Path
         The folder that ``MVPA_TS_DATA`` names.
     relative : str
-        The file's path below it, with slashes.
+        Path of the file below `folder`, with slashes.
 
     Raises
     ------
     ValueError
-        A line is no checksum with a path.
+        A line does not hold a checksum and a path.
 
     Examples
     --------
@@ -43,14 +43,16 @@ def noted_checksum(folder: Path, relative: str) -> str | None:
         if not line.strip() or line.startswith("#"):
             continue
         if len(checksum) != 64 or not name:
-            raise ValueError(f"{table}, line {number}: a SHA-256 of 64 digits and a path are expected")
+            raise ValueError(
+                f"{table}, line {number}, must hold a SHA-256 of 64 digits and a path, got {line.strip()!r:.100}"
+            )
         if name == relative:
             return checksum.lower()
     return None
 
 
 def check_content(path: Path, folder: Path, relative: str, published: str) -> None:
-    """Raise a ValueError where a file is neither the published one nor the one that ``SHA256SUMS`` states.
+    """Raise a ValueError if a file is neither the published one nor the one that ``SHA256SUMS`` states.
 
     Parameters
     ----------
@@ -59,7 +61,7 @@ def check_content(path: Path, folder: Path, relative: str, published: str) -> No
     folder : Path
         The folder that ``MVPA_TS_DATA`` names.
     relative : str
-        The file's path below it.
+        Path of the file below `folder`.
     published : str
         SHA-256 of the published file.
     """
@@ -69,7 +71,9 @@ def check_content(path: Path, folder: Path, relative: str, published: str) -> No
     if content in (published, noted):
         return
     if noted is not None:
-        raise ValueError(f"{path} has another content than {folder / SUMS} states: it is damaged, or was changed since")
+        raise ValueError(
+            f"{path} does not have the SHA-256 that {folder / SUMS} states: it is damaged, or was changed later"
+        )
     raise ValueError(
         f"{path} is not the published file: it is damaged, cut short or changed. Remove it, so that it is downloaded. "
         f"If it was changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"

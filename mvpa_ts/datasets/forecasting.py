@@ -1,8 +1,8 @@
 """Public forecasting benchmarks with the borders and the scaling that published tables use.
 
-Files are looked for in the folder that the environment variable ``MVPA_TS_DATA`` names, then in the user's cache, then
-downloaded from their public address; a checksum decides whether a file is the right one. A file of ``MVPA_TS_DATA``
-that was changed on purpose is listed in ``SHA256SUMS`` there, see `check_content`.
+A file is looked for in the folder that the environment variable ``MVPA_TS_DATA`` names, then in the cache of the user.
+If it is in neither, it is downloaded from its public address. Its checksum must be right. If you changed a file of
+``MVPA_TS_DATA`` on purpose, list it in ``SHA256SUMS`` there, see `check_content`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _FILES = {
     "Weather": ("weather/weather.csv", _WEATHER, "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63"),
 }
 FORECASTING_DATASETS = tuple(_FILES)
-# What stands in a file for a value that was not measured; published tables take it as a value.
+# A file holds this number for a value that was not measured; published tables count it as a value.
 _MISSING_CODE = {"Weather": -9999.0}
 
 
 def dataset_path(name: str) -> Path:
-    """Where the file of a dataset lies, after a download if need be.
+    """Return the path of the file of a dataset; download it if needed.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def dataset_path(name: str) -> Path:
     ValueError
         The name is unknown, or the file in ``MVPA_TS_DATA`` is not the published one; see `check_content`.
     OSError
-        The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
+        The file is not on this machine and could not be downloaded, or its checksum is wrong.
     """
     if name not in _FILES:
         raise ValueError(f"name must be one of {FORECASTING_DATASETS}, got {name!r}")
@@ -79,9 +79,9 @@ def dataset_path(name: str) -> Path:
 
 
 def load_forecasting_frame(name: str) -> pd.DataFrame:
-    """The dataset as published: a `date` column and one column a channel, channels sorted by name.
+    """Load the dataset as published: a `date` column and one column for each channel, sorted by name.
 
-    Sorted, because MVPA depends on the order of channels and neuralforecast sorts series by name.
+    The channels are sorted because MVPA depends on their order, and neuralforecast sorts series by name.
     """
     import pandas as pd
 
@@ -91,7 +91,7 @@ def load_forecasting_frame(name: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Borders:
-    """Rows [start, stop) whose values are forecast in each part; every part may look back before its start."""
+    """Rows [start, stop) whose values are forecast in each part; a look-back may begin before its part."""
 
     train: tuple[int, int]
     validation: tuple[int, int]
@@ -99,9 +99,10 @@ class Borders:
 
     @classmethod
     def of(cls, name: str, rows: int) -> Borders:
-        """The borders of a dataset with that many rows.
+        """Return the borders of a dataset with that many rows.
 
-        ETT: 12, 4 and 4 months of 30 days, what follows is unused. Weather: 70 % train, 20 % test, the rest between.
+        ETT: 12, 4 and 4 months of 30 days; later rows are not used. Weather: the first 70 % train, the last 20 % test,
+        and the rows between them validate.
         """
         if name.startswith("ETTh"):
             month = 30 * 24
@@ -115,28 +116,28 @@ class Borders:
 def forecasting_windows(
     frame: pd.DataFrame, name: str, *, lookback: int, horizon: int, device: str = "cpu", clock: bool = False
 ) -> dict[str, Windows]:
-    """All scaled windows of the parts "train", "validation" and "test" at stride 1; none is dropped.
+    """Cut the parts "train", "validation" and "test" into all scaled windows at stride 1; none is dropped.
 
-    What was not measured is marked as not observed, but counts as a target, as in published tables. The scaler (mean
-    and population standard deviation of each channel) is fitted on the train rows.
+    Values that were not measured are marked as not observed, but count as targets, as in published tables. The scaler
+    (mean and population standard deviation of each channel) is fitted on the train rows.
 
     Parameters
     ----------
     frame : DataFrame
-        `date` and one column a channel, as `load_forecasting_frame` gives it.
+        `date` and one column for each channel, as `load_forecasting_frame` returns it.
     name : str
-        Sets the borders; see `Borders.of`.
+        Dataset whose borders are used; see `Borders.of`.
     lookback, horizon : int
         Steps.
     device : str
     clock : bool
-        Take the phase of a cycle from `date`, in steps of its most frequent difference, in place of the number of the
-        row. Weather repeats 06:00 on 12 May and skips 100 minutes on 29 May. False is what its table was run with.
+        Take the phase of a cycle from `date` instead of the row number; one step is the most frequent difference of
+        dates. Weather repeats 06:00 on 12 May and skips 100 minutes on 29 May. Its table was made with False.
 
     Raises
     ------
     ValueError
-        The frame is too short for the borders, or a part for look-back and horizon.
+        The frame is too short for the borders, or a part is too short for look-back and horizon.
     """
     values = frame.drop(columns="date").to_numpy(np.float64)
     borders = Borders.of(name, len(values))
@@ -157,7 +158,8 @@ def forecasting_windows(
         count = stop - lookback - horizon - first + 1
         if count < 1:
             raise ValueError(
-                f"lookback ({lookback}) + horizon ({horizon}) leave no {part} window in {stop - start} rows"
+                f"lookback ({lookback}) + horizon ({horizon}) must fit into the {part} part, got {stop - start} rows "
+                "there"
             )
         starts = torch.arange(first, first + count, device=device)
         windows[part] = Windows(tensor, starts, lookback, horizon, observed, positions=positions)
@@ -165,7 +167,7 @@ def forecasting_windows(
 
 
 def clock_positions(dates: pd.Series) -> np.ndarray:
-    """Steps from the first date to each, a step being the most frequent difference; rounded to whole ones."""
+    """Count the steps from the first date to each date, rounded; a step is the most frequent difference of dates."""
     passed = (dates - dates.iloc[0]).to_numpy()
     steps, counts = np.unique(np.diff(passed), return_counts=True)
     return np.rint(passed / steps[counts.argmax()]).astype(np.int64)

@@ -1,9 +1,9 @@
 """Classification sets of the UEA archive, with the archive's own training and test files.
 
-Files (``UEA/<name>/<name>_TRAIN.ts``) are looked for in the folder that the variable ``MVPA_TS_DATA`` names, then in
-the installed sktime, which brings JapaneseVowels and BasicMotions, then in the cache of the user; then they are
-downloaded from the Zenodo record of the set, whose checksum decides whether what came is the right file. Files of the
-data folder must hold as many series as the archive states, or be listed with their checksum in ``SHA256SUMS`` there.
+A file (``UEA/<name>/<name>_TRAIN.ts``) is looked for in the folder that the variable ``MVPA_TS_DATA`` names, then in
+the installed sktime, which brings JapaneseVowels and BasicMotions, then in the cache of the user. If it is in none of
+them, it is downloaded from the Zenodo record of the set, and must have the checksum that the record states. A file of
+the data folder must hold as many series as in the archive, or be listed with its checksum in ``SHA256SUMS`` there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from mvpa_ts.datasets.checksums import SUMS, check_content, noted_checksum
 
 MAX_CHANNELS = 100_000
-# Zenodo records of the archive (Bagnall et al. 2018), one a set.
+# Zenodo records of the archive (Bagnall et al. 2018), one for each set.
 _RECORDS = {
     "BasicMotions": 11206179,
     "EthanolConcentration": 11206212,
@@ -32,7 +32,7 @@ _RECORDS = {
     "SpokenArabicDigits": 18734026,
     "UWaveGestureLibrary": 11206282,
 }
-# Series for training and for testing, as the archive states them.
+# Numbers of series for training and for testing, as the archive states them.
 _SIZES = {
     "BasicMotions": (40, 40),
     "EthanolConcentration": (261, 263),
@@ -51,12 +51,12 @@ _SPLITS = ("train", "test")
 
 
 def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """One part of a set of the UEA archive.
+    """Load one part of a set of the UEA archive.
 
     Parameters
     ----------
     name : str
-        One of `UEA_DATASETS`; or any other, if its files lie in the data folder.
+        One of `UEA_DATASETS`, or another set whose files lie in the data folder.
     split : {"train", "test"}
 
     Returns
@@ -70,7 +70,7 @@ def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
     ValueError
         The split or the name is unknown, or a file is damaged or does not hold as many series as the archive states.
     OSError
-        The file is nowhere on this machine and could not be downloaded, or its checksum is wrong.
+        The file is not on this machine and could not be downloaded, or its checksum is wrong.
     """
     path = uea_path(name, split)
     series, labels = read_ts(path)
@@ -83,14 +83,15 @@ def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
         check_content(path, folder, relative, noted)
     elif len(series) != expected:
         raise ValueError(
-            f"{path} holds {len(series)} series, the archive's has {expected}: it is cut short or changed. If it was "
+            f"{path} holds {len(series)} series, in the archive it has {expected}: it is cut short or changed. If it "
+            "was "
             f"changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"
         )
     return series, labels
 
 
 def uea_path(name: str, split: str) -> Path:
-    """Where the file of a part lies, after a download if need be; errors as in `load_uea`."""
+    """Return the path of the file of a part; download it if needed. Errors are those of `load_uea`."""
     if split not in _SPLITS:
         raise ValueError(f"split must be one of {_SPLITS}, got {split!r}")
     if Path(name).name != name or name in ("", ".", ".."):
@@ -117,7 +118,7 @@ def uea_path(name: str, split: str) -> Path:
 
 
 def _cached(path: Path, record: int) -> Path:
-    """A file of the cache; downloaded, and its checksum written beside it, if it is not there or not whole."""
+    """Return a file of the cache; if it is missing or incomplete, download it and write its checksum beside it."""
     import pooch
 
     noted = path.with_suffix(".md5")
@@ -134,7 +135,7 @@ def _cached(path: Path, record: int) -> Path:
 
 
 def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
-    """Series [C, L_i] and labels of a `.ts` file of equally spaced, labelled series; "?" is a missing value.
+    """Read the series [C, L_i] and labels of a `.ts` file of equally spaced, labelled series; "?" is a missing value.
 
     Raises
     ------
@@ -177,13 +178,13 @@ def read_ts(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def _matrix(channels: list[str]) -> np.ndarray:
-    """Comma-separated values a channel to [C, L]; a channel that ends early is missing from there on."""
+    """Turn the comma-separated values of each channel into [C, L]; after its last value a channel is missing."""
     rows = [
         np.array([np.nan if value.strip() in ("", "?") else float(value) for value in channel.rstrip(", ").split(",")])
         for channel in channels
     ]
     if not rows:
-        raise ValueError("no channel before the label")
+        raise ValueError("there is no channel before the label")
     longest = max(map(len, rows))
     if len(rows) * longest > max(100 * sum(map(len, rows)), 1_000_000):
         raise ValueError(f"{len(rows)} channels of very different lengths, up to {longest}")

@@ -71,7 +71,7 @@ def least_squares_start(
     """
     config = network.config
     if config.location_outputs is not None:
-        raise ValueError("network must have location_outputs = None: not every output is a level")
+        raise ValueError("network must have location_outputs=None: with other values not every output is a level")
     if ridge < 0.0 or correction_ridge < 0.0:
         raise ValueError(f"ridge and correction_ridge must be at least 0, got {ridge} and {correction_ridge}")
     if config.phase_weights:
@@ -82,7 +82,7 @@ def least_squares_start(
     moments = _moments(network, batches())
     variance, covariance, total = moments.variance, moments.covariance, moments.total
     if not bool(total.sum() > 0.0):
-        raise ValueError("batches gave no window that varies")
+        raise ValueError("batches must hold at least one window whose values vary, got none")
     common = _ridge_solution(variance.sum(0), covariance.sum(0), total.sum(), ridge)
     outputs = config.num_outputs
     network.linear.weight.copy_(common.mT.repeat_interleave(outputs, 0))

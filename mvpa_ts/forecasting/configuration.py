@@ -145,15 +145,17 @@ class ForecastingConfig:
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
         for name in ("channel_vectors", "position_size"):
             if getattr(self, name) and not self.mixing_heads:
-                raise ValueError(f"{name} needs mixing_heads of at least 1: nothing else reads it")
+                raise ValueError(f"{name} needs mixing_heads of at least 1, got 0: nothing else reads it")
         if self.cycle_channels is not None and self.cycle_length is None:
-            raise ValueError("cycle_channels needs cycle_length")
+            raise ValueError("cycle_channels needs cycle_length, the number of steps in a cycle, got None")
         if self.phase_weights and self.cycle_length is None:
-            raise ValueError("phase_weights needs cycle_length")
+            raise ValueError("phase_weights needs cycle_length, the number of steps in a cycle, got None")
         if self.level_reversion and not self.normalise:
-            raise ValueError("level_reversion needs normalise: without it the forecast holds the level anyway")
+            raise ValueError("level_reversion needs normalise=True: without it the forecast keeps the level anyway")
         if self.bounded_channels is not None and self.location_outputs is not None:
-            raise ValueError("bounded_channels needs location_outputs = None: not every output is a level to bound")
+            raise ValueError(
+                "bounded_channels needs location_outputs=None: with other values not every output is a level to bound"
+            )
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
         if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):

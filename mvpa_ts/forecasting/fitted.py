@@ -211,7 +211,9 @@ def fit_forecaster(
     levels = checked_levels(levels)
     _check(series, config, levels)
     if start is not None and (start.config != config or start.levels != levels):
-        raise ValueError("start must have the same config and levels")
+        raise ValueError(
+            "start must have the same config and levels as the new fit: leave start out, or config and levels"
+        )
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
     feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
     windows = series_windows(
@@ -229,7 +231,10 @@ def fit_forecaster(
         windows[part] = replace(chosen, of_channels=of_channels or {})
         if trained and not len(chosen):
             rows = [len(one.values) for one in series]
-            raise ValueError(f"series ({rows} rows) leave no {_PARTS[part]} window with an observed target")
+            raise ValueError(
+                f"series ({rows} rows) hold no {_PARTS[part]} window with an observed target: give more rows, or "
+                "shorten horizon"
+            )
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         torch.manual_seed(seed)
         if start is None:
@@ -252,7 +257,7 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
         raise ValueError("series must hold at least one series, got none")
     channels = {one.values.shape[1] for one in series}
     if len(channels) > 1:
-        raise ValueError(f"series must have one number of channels, got {sorted(channels)}")
+        raise ValueError(f"series must all have the same number of channels, got {sorted(channels)}")
     sizes = {0 if one.features is None else one.features.shape[1] for one in series}
     if sizes != {config.future_size}:
         raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")

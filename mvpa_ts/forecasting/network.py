@@ -110,7 +110,7 @@ class ForecastingNetwork(nn.Module):
         (True, True)
         """
         if self.config.bounded_channels is None:
-            raise ValueError("set_bounds needs a network with bounded_channels, this one has none")
+            raise ValueError("set_bounds needs a network with bounded_channels; this network has none")
         expected = (self.config.bounded_channels,)
         lower, upper = torch.as_tensor(lower).to(self.lower), torch.as_tensor(upper).to(self.upper)
         if lower.shape != expected or upper.shape != expected or not bool((lower <= upper).all()):
@@ -265,7 +265,7 @@ class ForecastingNetwork(nn.Module):
         C, config = x.shape[2], self.config
         if series is not None:
             if config.channel_vectors is None:
-                raise ValueError("series needs a network with channel_vectors, this one has none")
+                raise ValueError("series needs a network with channel_vectors; this network has none: leave series out")
             if series.shape != (C,) or series.is_floating_point():
                 raise ValueError(
                     f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"
@@ -298,7 +298,7 @@ class ForecastingNetwork(nn.Module):
             )
         if config.cycle_length is not None:
             if phase is None:
-                raise ValueError(f"phase is needed: the network has a cycle of {config.cycle_length} steps")
+                raise ValueError(f"phase must be given, because the network has a cycle of {config.cycle_length} steps")
             shapes = (B,), (B, L + config.horizon)
             if phase.shape not in shapes or phase.is_floating_point():
                 raise ValueError(

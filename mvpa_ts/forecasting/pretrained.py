@@ -73,7 +73,7 @@ def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> No
     weights = {name: tensor.detach().cpu().half().contiguous() for name, tensor in network.state_dict().items()}
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
-            raise ValueError(f"{name} holds weights that are not finite in half precision: nothing was written")
+            raise ValueError(f"{name} holds weights that are not finite in half precision; nothing was written")
     write_bytes(folder / _WEIGHTS, save(weights))
     write_bytes(folder / _CONFIG, (json.dumps(asdict(network.config), indent=2) + "\n").encode())
     if card:
@@ -197,7 +197,7 @@ def finetuned(
     horizon = min(horizon, config.horizon)
     earliest, latest = min(LEAST_STEPS, len(values) - horizon), len(values) - horizon
     if earliest < 4:
-        raise ValueError(f"a panel of {len(values)} rows is too short to train on: {horizon + 4} are needed")
+        raise ValueError(f"a panel to train on must have at least {horizon + 4} rows, horizon + 4, got {len(values)}")
     generator = torch.Generator().manual_seed(seed)
     observed = ~values.isnan()
     filled = values.nan_to_num(0.0).float()

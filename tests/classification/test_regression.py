@@ -129,9 +129,9 @@ def test_files_hold_everything(tmp_path) -> None:
 def test_bad_targets_are_named() -> None:
     series, targets = panel(8)
     for wrong in (targets[:-1], np.append(targets[:-1], np.nan), targets.astype(str)):
-        with pytest.raises(ValueError, match="targets must be 8 finite numbers, one a series"):
+        with pytest.raises(ValueError, match="targets must be 8 finite numbers, one for each series"):
             fit_regressor(series, wrong, config=config())
     with pytest.raises(ValueError, match=r"config\.num_classes must be 1 for a regression, got 3"):
         fit_regressor(series, targets, config=replace(config(), num_classes=3))
-    with pytest.raises(ValueError, match=r"config\.num_channels \(3\) must be that of the series \(2\)"):
+    with pytest.raises(ValueError, match=r"num_channels \(3\) must be the number of channels of the series \(2\)"):
         fit_regressor(series, targets, config=replace(config(), num_channels=3))

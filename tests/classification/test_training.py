@@ -377,7 +377,7 @@ def test_hidden_channels_and_stretches() -> None:
         ([np.zeros((2, 5)), np.zeros(5)], [0, 1], r"series\[1\] must be a matrix"),
         ([np.zeros((2, 5)), np.zeros((2, 0))], [0, 1], "at least one step"),
         ([np.zeros((2, 5)), np.full((2, 5), np.inf)], [0, 1], r"series\[1\] holds infinite values"),
-        ([np.zeros((2, 5)), np.full((2, 5), np.nan)], [0, 1], r"series\[1\] holds no observed value"),
+        ([np.zeros((2, 5)), np.full((2, 5), np.nan)], [0, 1], r"series\[1\] must hold at least one value"),
     ],
 )
 def test_bad_panels(series: list[np.ndarray], labels: list[int], message: str) -> None:
@@ -387,7 +387,7 @@ def test_bad_panels(series: list[np.ndarray], labels: list[int], message: str) -
 
 def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
     series, labels = panel()
-    with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be that of the labels \(3\)"):
+    with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be the number of classes in labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
     with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels .* trained on, got 3"):
         fitted.predict_proba([np.zeros((3, 20))])

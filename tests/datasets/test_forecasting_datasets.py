@@ -202,10 +202,10 @@ def test_a_file_of_the_data_folder_that_is_not_the_published_one(server, cache, 
         )
         assert dataset_path("ETTh1") == path
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"has another content than .*SHA256SUMS states"):
+    with pytest.raises(ValueError, match=r"does not have the SHA-256 that .*SHA256SUMS states"):
         dataset_path("ETTh1")
     sums.write_text("12  ETT-small/ETTh1.csv\n")
-    with pytest.raises(ValueError, match=r"SHA256SUMS, line 1: a SHA-256 of 64 digits"):
+    with pytest.raises(ValueError, match=r"SHA256SUMS, line 1, must hold a SHA-256 of 64 digits"):
         dataset_path("ETTh1")
     assert not cache.exists()
 

@@ -55,7 +55,7 @@ def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path: Pat
         (HEADER.replace("@dimensions 2", "@dimensions"), "@dimensions must lie between 1 and 100000"),
         (HEADER.replace("@dimensions 2", "@dimensions two"), "@dimensions must lie between 1 and 100000"),
         (HEADER.replace("@dimensions 2", "@dimensions -2"), "@dimensions must lie between 1 and 100000"),
-        (HEADER.replace("@dimensions 2\n", "") + "a\n", "line 6: no channel before the label"),
+        (HEADER.replace("@dimensions 2\n", "") + "a\n", "line 6: there is no channel before the label"),
         (
             HEADER.replace("@dimensions 2\n", "") + "1:" * 20_000 + "1," * 2_000 + ":a\n",
             "line 6: 20001 channels of very different lengths, up to 2000",
@@ -195,11 +195,11 @@ def test_without_sktime_the_core_still_finds_files(monkeypatch: pytest.MonkeyPat
 def test_a_file_of_the_data_folder_with_other_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + 39 * "1:2:a\n")
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match=r"holds 39 series, the archive's has 40: it is cut short or changed\. If"):
+    with pytest.raises(ValueError, match=r"holds 39 series, in the archive it has 40: it is cut short or changed\. If"):
         load_uea("BasicMotions", "train")
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     (tmp_path / "SHA256SUMS").write_text(f"{content}  UEA/BasicMotions/BasicMotions_TRAIN.ts\n")
     assert len(load_uea("BasicMotions", "train")[0]) == 39
     write(path, HEADER + 38 * "1:2:a\n")
-    with pytest.raises(ValueError, match="has another content than"):
+    with pytest.raises(ValueError, match="does not have the SHA-256"):
         load_uea("BasicMotions", "train")

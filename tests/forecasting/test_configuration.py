@@ -40,7 +40,7 @@ from support.made_up_networks import make_config
         ({"location_outputs": (0, 1)}, r"location_outputs must be .* the 1 outputs .*got \(0, 1\)"),
         ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
         ({"bounded_channels": 0}, "bounded_channels must be at least 1, got 0"),
-        ({"bounded_channels": 2, "location_outputs": (0,)}, "bounded_channels needs location_outputs = None"),
+        ({"bounded_channels": 2, "location_outputs": (0,)}, "bounded_channels needs location_outputs=None"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
     ],

@@ -74,7 +74,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({}, {"x": torch.zeros(24, 5)}, r"x must be \[B, L, C\]"),
         ({}, {"mask": torch.ones(2, 24, 4, dtype=torch.bool)}, r"mask must be a bool tensor of shape \(2, 24, 5\)"),
         ({}, {"mask": torch.ones(2, 24, 5)}, r"mask must be a bool tensor .*got torch.float32"),
-        ({"cycle_length": 7}, {}, "phase is needed: the network has a cycle of 7 steps"),
+        ({"cycle_length": 7}, {}, "phase must be given, because the network has a cycle of 7 steps"),
         ({"cycle_length": 7}, {"phase": torch.zeros(2, 1)}, r"phase must be .* shape \(2,\) or \(2, \d+\)"),
         ({"future_size": 2}, {}, r"future must have shape \(2, 34, 5, 2\), got None"),
         ({"future_size": 2}, {"future": torch.zeros(2, 24, 5, 2)}, r"future must have shape .*got \(2, 24, 5, 2\)"),

@@ -181,7 +181,7 @@ class TestErrors:
     def test_what_does_not_fit_together(self):
         with pytest.raises(ValueError, match="at least one series"):
             fit_forecaster([], config(), ForecasterTraining())
-        with pytest.raises(ValueError, match=r"one number of channels, got \[1, 2\]"):
+        with pytest.raises(ValueError, match=r"the same number of channels, got \[1, 2\]"):
             fit([series(channels=1), series()])
         with pytest.raises(ValueError, match="future_size = 1 columns"):
             fit_forecaster([series()], config(future_size=1), ForecasterTraining())

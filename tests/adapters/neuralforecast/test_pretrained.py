@@ -87,9 +87,9 @@ def test_one_quantile():
 
 
 def test_what_does_not_fit():
-    with pytest.raises(ValueError, match="loss must be one of a point"):
+    with pytest.raises(ValueError, match="loss must be a point loss"):
         MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
-    with pytest.raises(ValueError, match="futr_exog_list is not for a pretrained forecaster"):
+    with pytest.raises(ValueError, match="futr_exog_list must be left out: a pretrained forecaster"):
         MVPA.from_pretrained("base", h=3, futr_exog_list=["price"])
     with pytest.raises(FileNotFoundError, match="there is no forecaster large"):
         MVPA.from_pretrained("large", h=3)

@@ -161,7 +161,7 @@ class TestBadInput:
     def test_a_series_without_a_value(self):
         X, y = waves()
         X[2] = np.nan
-        with pytest.raises(ValueError, match="X must hold a value of each series, got none in series 2"):
+        with pytest.raises(ValueError, match="X must hold at least one value in each series, got none in series 2"):
             fitted(X, y)
 
     @pytest.mark.parametrize("empty", [np.zeros((0, 3, 30)), []], ids=["array", "list"])

@@ -96,10 +96,10 @@ class TestPositions:
         y = waves()
         for positions, message in (
             ({"c0": 1.0}, "channel_positions must hold every column of y, got none of 'c1'"),
-            ({"c0": 1.0, "c1": (1.0, 2.0)}, "coordinates a column, all as many, got shape"),
+            ({"c0": 1.0, "c1": (1.0, 2.0)}, "coordinates for each column, all as many, got shape"),
             ({"c0": 1.0, "c1": np.nan}, r"channel_positions must be finite, got \[nan\] of 'c1'"),
             ([("c0", 1.0), ("c0", 2.0)], "channel_positions must name each column once, got 'c0' more than once"),
-            ({}, "one or more coordinates a column, all as many, got no column"),
+            ({}, "one or more coordinates for each column, all as many, got no column"),
         ):
             with pytest.raises(ValueError, match=message):
                 fitted(y, channel_positions=positions)
@@ -161,9 +161,9 @@ class TestFiles:
     def test_positions_of_another_size_are_refused(self, tmp_path):
         y = waves()
         fitted(y, channel_positions={"c0": (0, 1), "c1": (2, 3)}).to_files(tmp_path)
-        with pytest.raises(ValueError, match=r"channel_positions must have 2 coordinates a column.*got 1"):
+        with pytest.raises(ValueError, match=r"channel_positions must have 2 coordinates for each column.*got 1"):
             MVPAForecaster.from_files(tmp_path, channel_positions={"c0": 1, "c1": 2}).fit(y, fh=[1])
-        with pytest.raises(ValueError, match=r"channel_positions must have 2 coordinates a column.*got 0"):
+        with pytest.raises(ValueError, match=r"channel_positions must have 2 coordinates for each column.*got 0"):
             MVPAForecaster.from_files(tmp_path, channel_positions=None).fit(y, fh=[1])
 
     def test_names_that_are_numbers(self, tmp_path):

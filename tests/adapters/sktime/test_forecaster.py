@@ -113,8 +113,8 @@ class TestIndices:
 
 def test_a_device_that_is_not_there_is_named():
     for device, message in (
-        ("cuda", "device is 'cuda', but torch sees no such device here: take device='cpu'"),
-        ("gpu", "device must be one that torch knows, as 'cpu' or 'cuda', got 'gpu'"),
+        ("cuda", "device is 'cuda', but torch finds no such device on this machine: set device='cpu'"),
+        ("gpu", "device must be a name that torch knows, such as 'cpu' or 'cuda', got 'gpu'"),
     ):
         if device == "cuda" and torch.cuda.is_available():
             continue
@@ -230,7 +230,7 @@ class TestExogenous:
             forecaster.predict(X=X[-5:][["a"]])
         with pytest.raises(ValueError, match="X must be given to update"):
             forecaster.update(y[-5:])
-        with pytest.raises(ValueError, match=r"X must hold a value of each column, got none of \['b'\]"):
+        with pytest.raises(ValueError, match=r"X must hold at least one value in each column, got none in \['b'\]"):
             fitted(y, [1], X.assign(b=np.nan))
         with pytest.raises(ValueError, match="X must be left out: the forecaster was fitted without it"):
             fitted(y[:-5], [1]).predict(X=X[-5:])
@@ -323,7 +323,7 @@ class TestBounded:
         y = waves()
         fitted(y, bounded=True).to_files(tmp_path)
         assert MVPAForecaster.from_files(tmp_path).bounded
-        with pytest.raises(ValueError, match=r"bounded \(False\) must be that of pretrain"):
+        with pytest.raises(ValueError, match=r"bounded \(False\) must be the same as in pretrain"):
             MVPAForecaster.from_files(tmp_path, bounded=False).fit(y, fh=[1])
 
 
@@ -357,7 +357,7 @@ class TestBadInput:
             ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
             ({"patch_stride": 0}, "patch_stride must be at least 1, got 0"),
             ({"sp": 0}, "sp must be at least 1, got 0"),
-            ({"phase_weights": True}, "phase_weights needs sp, the steps of the cycle"),
+            ({"phase_weights": True}, "phase_weights needs sp, the number of steps in a cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"patience": 2}, "needs a validation_fraction"),
             ({"max_steps": -1}, "max_steps must be at least 0"),

@@ -67,7 +67,7 @@ def test_an_order_makes_neighbours_count():
 def test_columns_known_ahead_are_not_read():
     y = waves()
     X = pd.DataFrame({"x": np.arange(60.0)}, index=y.index)
-    with pytest.warns(UserWarning, match="X is not used with pretrained='base'.*leave pretrained away and train"):
+    with pytest.warns(UserWarning, match="X is not used with pretrained='base'.*leave pretrained out and train"):
         forecaster = base().fit(y[:-2], X=X[:-2], fh=[1, 2])
     pd.testing.assert_frame_equal(forecaster.predict(X=X[-2:]), base().fit(y[:-2], fh=[1, 2]).predict())
 

@@ -131,7 +131,7 @@ class TestOneTable:
         assert output.read_text() == (expected / "S1" / EVENTS).read_text()
         assert [path.name for path in output.parent.iterdir()] == ["S1.tsv"]
         assert run("detect", recordings, "-o", output, "--model", model_folder) == 1
-        assert "takes the events of one recording" in capsys.readouterr().err
+        assert "is a file for the events of one recording" in capsys.readouterr().err
 
 
 class TestAnnotations:

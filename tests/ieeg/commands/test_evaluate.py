@@ -258,7 +258,7 @@ class TestPlot:
             (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
             (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
             (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
-            (["connectivity", "{file}", "-o", "x.png"], "connectivity needs --model"),
+            (["connectivity", "{file}", "-o", "x.png"], "connectivity needs a model: pass --model"),
             (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),
         ],
     )

@@ -156,9 +156,9 @@ def test_what_a_stream_says_of_itself():
 @pytest.mark.parametrize(
     ("changes", "unit", "channels", "message"),
     [
-        ({"units": None}, None, "all", "states no single unit .* --unit"),
-        ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "no single unit"),
-        ({"sfreq": 0.0}, None, "all", "has no rate"),
+        ({"units": None}, None, "all", "state the same unit for all channels, .* --unit"),
+        ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "the same unit for all channels, got"),
+        ({"sfreq": 0.0}, None, "all", "must have a fixed sampling rate"),
         ({"types": ["misc"] * 4}, None, "all", "no channel of the stream is an electrode"),
         ({}, None, "A1,B7", "no channel B7; it has A10"),
     ],

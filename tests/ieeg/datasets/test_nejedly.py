@@ -85,7 +85,7 @@ def test_batches(folder):
 
 
 def test_failures(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="DATASET_MAYO and DATASET_FNUSA"):
+    with pytest.raises(FileNotFoundError, match="DATASET_MAYO or DATASET_FNUSA"):
         nejedly_segments(tmp_path)
     header, *rows = (folder / "segments.csv").read_text().splitlines()
     table = tmp_path / "segments.csv"
@@ -93,7 +93,7 @@ def test_failures(folder, tmp_path):
     with pytest.raises(ValueError, match=r"lacks the columns \['category_name'\]"):
         nejedly_segments(tmp_path)
     table.write_text("\n".join([header, *rows]).replace("pathology", "other"))
-    with pytest.raises(ValueError, match="no row of category_name pathology"):
+    with pytest.raises(ValueError, match="must have rows with category_name pathology"):
         nejedly_segments(tmp_path)
     table.write_text("\n".join([header, *rows]).replace("seg3", "../secret"))
     with pytest.raises(ValueError, match=r"'\.\./secret' is no file name"):

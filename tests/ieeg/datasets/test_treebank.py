@@ -215,7 +215,7 @@ class TestTasks:
         words, nonverbal = tables
         with pytest.raises(ValueError, match=r"words lacks the columns \['rms'\]"):
             treebank_examples(words.drop(columns="rms"), nonverbal, "volume")
-        with pytest.raises(ValueError, match="needs the table of windows without speech"):
+        with pytest.raises(ValueError, match="needs nonverbal, the table of windows without speech"):
             treebank_examples(words, None, "onset")
         with pytest.raises(ValueError, match="0 positive and 60 negative"):
             treebank_examples(words.assign(is_onset=0), nonverbal, "onset")
@@ -269,7 +269,7 @@ class TestSplits:
             split_examples(self.examples(), "odd")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="multiple of ten"):
             split_examples(self.examples(), blocks=15)
-        with pytest.raises(ValueError, match="needs 10 or more"):
+        with pytest.raises(ValueError, match="needs at least 10 windows"):
             split_examples(self.examples(5))
 
 

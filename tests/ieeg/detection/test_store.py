@@ -130,7 +130,7 @@ def test_second_writer_is_refused(tmp_path):
 def test_too_many_rows(tmp_path):
     with (
         ProbabilityStore(tmp_path / "run", SETTINGS, STARTS) as store,
-        pytest.raises(ValueError, match="9 more do not fit"),
+        pytest.raises(ValueError, match="9 more rows are too many"),
     ):
         store.append([0.5] * 9)
 

@@ -119,11 +119,11 @@ def test_errors(model):
     llama = MVPFormer(mvpformer_tiny(attention="llama"))
     with pytest.raises(ValueError, match="no MVPA attention"):
         component_maps(llama, [])
-    with pytest.raises(ValueError, match="hold no window"):
+    with pytest.raises(ValueError, match="signals must hold at least one window"):
         component_maps(model, [])
-    with pytest.raises(ValueError, match=r"channel_names \(1\) must be as many as channels \(2\)"):
+    with pytest.raises(ValueError, match=r"channel_names must be 2 names, one for each channel, got 1"):
         component_maps(model, [torch.zeros(1, 2, 2560).double()], ["A"])
     maps = component_maps(model, [torch.zeros(1, 2, 2560).double()])
     other = component_maps(MVPFormer(mvpformer_tiny(num_layers=1)), [torch.zeros(1, 2, 2560)])
-    with pytest.raises(ValueError, match=r"before must have the layers and heads .* got 1 × 4 and 2 × 4"):
+    with pytest.raises(ValueError, match=r"before must have as many layers and heads .* got 1 × 4 and 2 × 4"):
         plot_component_maps(maps, other)

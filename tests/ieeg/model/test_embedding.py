@@ -82,5 +82,5 @@ def test_channels_can_be_picked():
 
 
 def test_a_context_past_the_codebook_is_refused():
-    with pytest.raises(ValueError, match=r"context must be in 1 … time_rows \(110\), got 111"):
+    with pytest.raises(ValueError, match=r"context must be from 1 to time_rows \(110\), got 111"):
         make_model().embed(make_recording(10.0), context=111)

@@ -151,7 +151,7 @@ def test_a_short_past_is_searched():
     ("make", "message"),
     [
         (lambda: make_model().float().generate(recording(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
-        (lambda: make_model().float().generate(recording(9.0), 1, preprocessing=PLAIN), "needs a past of two segments"),
+        (lambda: make_model().float().generate(recording(9.0), 1, preprocessing=PLAIN), "at least two past segments"),
         (lambda: make_model().float().generate(recording(60.0), 1, past=1), "past is 1"),
         (lambda: make_model(prediction_head=False).generate(recording(60.0), 1), "no prediction head"),
         (lambda: make_model().float().generate(recording(60.0), 1, preprocessing=PLAIN, context=200), "context must"),

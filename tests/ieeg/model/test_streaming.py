@@ -183,8 +183,8 @@ def test_without_a_head_there_is_no_probability():
     ("make", "message"),
     [
         (lambda: StreamingMVPFormer(make_model(attention="llama"), 3), "needs attention='mvpa'"),
-        (lambda: StreamingMVPFormer(make_model(), 129), "num_channels must be in 1 … 128.* got 129"),
-        (lambda: StreamingMVPFormer(make_model(), 3, context=111), "context must be in 1 … 110.* got 111"),
+        (lambda: StreamingMVPFormer(make_model(), 129), "num_channels must be from 1 to 128.* got 129"),
+        (lambda: StreamingMVPFormer(make_model(), 3, context=111), "context must be from 1 to 110.* got 111"),
         (lambda: StreamingMVPFormer(make_model(), 3).step(torch.zeros(3, 2559)), r"signal must be .* \(3, 2559\)"),
         (
             lambda: StreamingMVPFormer(make_model(), 3).step(torch.zeros(3, 2560), torch.ones(2, dtype=torch.bool)),

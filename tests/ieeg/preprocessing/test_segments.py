@@ -103,7 +103,7 @@ def test_chosen_channels():
     np.testing.assert_array_equal(segments.read(0, 1)[0], recording.read(0, 2560, ["A3", "A1"]))
     with pytest.raises(ValueError, match=r"no channel \['Z1'\]"):
         Segments(recording, PLAIN, channels=["Z1"])
-    with pytest.raises(ValueError, match="channels is empty"):
+    with pytest.raises(ValueError, match="channels must name at least one channel"):
         Segments(recording, PLAIN, channels=[])
 
 

@@ -90,7 +90,7 @@ def test_crop_counts_from_its_own_start():
         ({"sfreq": 1e300}, "sfreq must lie between"),
         ({"names": ["a", "b", "a"]}, r"\['a'\] appear twice"),
         ({"names": ["a", "b"]}, "2 channels"),
-        ({"x": np.zeros((3, 0))}, "holds no sample"),
+        ({"x": np.zeros((3, 0))}, "must have at least one sample"),
         ({"x": np.zeros((0, 9)), "names": []}, "no channel"),
     ],
 )

@@ -131,7 +131,7 @@ def test_files_of_one_person_stay_on_one_side(tmp_path):
     write_edf(recording("new", seed=4), tmp_path / "new.edf")
     with pytest.raises(ValueError, match=r"does not say who was recorded in .*new\.edf"):
         module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
-    with pytest.raises(ValueError, match="recordings must be files and folders"):
+    with pytest.raises(ValueError, match="recordings must be paths of files or folders"):
         module(subjects=tmp_path / "who.tsv")
 
 
@@ -237,7 +237,7 @@ def test_recordings_of_one_subject_on_both_sides(tmp_path):
     with pytest.raises(ValueError, match="no recording is left for validation"):
         SeizureDataModule(recordings=[first], validation_recordings=[]).setup()
     for other in ({"validation_subjects": ["Ada"]}, {"recordings": None, "simulation": Simulation()}):
-        with pytest.raises(ValueError, match="take the place of validation_subjects"):
+        with pytest.raises(ValueError, match="replaces validation_subjects"):
             SeizureDataModule(**(listed | other))
 
 

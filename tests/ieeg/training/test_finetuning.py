@@ -35,9 +35,9 @@ def base() -> MVPFormer:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either base"),
-        ({"architecture": CONFIG}, r"method='lora' leaves .* which are random without base: .* by method='full'"),
-        ({"architecture": CONFIG, "method": "head"}, "method='head' leaves"),
+        ({}, "either base, the folder of a pretrained model"),
+        ({"architecture": CONFIG}, r"method='lora' trains only some weights, .* random: use method='full'"),
+        ({"architecture": CONFIG, "method": "head"}, "method='head' trains only some weights"),
         ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, amplitude, blocks, full"),
         ({"architecture": CONFIG, "method": "full", "class_weights": "some"}, "class_weights must be"),
     ],

@@ -56,5 +56,5 @@ def test_heads_that_cannot_be_divided_are_refused() -> None:
         divide_heads(network, mesh)
     with pytest.raises(ValueError, match=r"axes 'data', 'tensor', or 'data' and 'tensor', got \('pipeline',\)"):
         parallelize(network, mesh)
-    with pytest.raises(ValueError, match="only MVPA's heads can be divided"):
+    with pytest.raises(ValueError, match="model must have attention='mvpa' for its heads to be divided"):
         divide_heads(MVPFormer(mvpformer_tiny(attention="llama")), mesh)

@@ -208,7 +208,7 @@ def test_a_short_span_alone_in_its_batch_is_validated(tmp_path):
     one = PretrainingModule(architecture(context=30))
     recordings = [recording(f"S{n}", seed=n, segments=58) for n in range(2)]
     made = data(recordings=recordings, validation_subjects=["S1"], context=30, batch_size=1)
-    with pytest.warns(UserWarning, match="a batch without another window"):
+    with pytest.warns(UserWarning, match="the batch has no other window"):
         (values,) = trainer(tmp_path, 1).validate(one, made, verbose=False)
     assert math.isfinite(values["validation/loss"])
     assert len(one.similarity.segments) == 58 - 24

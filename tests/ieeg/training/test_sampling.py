@@ -89,9 +89,9 @@ def test_a_state_of_another_order_is_refused(change):
         ({"balance": "sex"}, "balance"),
         ({"rank": 2, "world_size": 2}, "rank"),
         ({"num_samples": 0}, "num_samples"),
-        ({"balance": "ictal"}, "ictal flag of each span"),
-        ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "with and without"),
-        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "with and without"),
+        ({"balance": "ictal"}, "needs ictal, a flag for each span"),
+        ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "with seizures and spans without"),
+        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "with seizures and spans without"),
     ],
 )
 def test_settings_out_of_range(settings, message):
@@ -100,5 +100,5 @@ def test_settings_out_of_range(settings, message):
 
 
 def test_no_span():
-    with pytest.raises(ValueError, match="no span"):
+    with pytest.raises(ValueError, match="at least one span"):
         SpanSampler([])

@@ -150,7 +150,7 @@ def test_models_are_compared_on_margins_with_holm():
 @pytest.mark.parametrize("against", [None, "a"])
 @pytest.mark.parametrize("names", [[], ["a"]])
 def test_one_model_is_not_compared(names, against):
-    with pytest.raises(ValueError, match=f"models must be two or more, .* got \\[{', '.join(map(repr, names))}\\]"):
+    with pytest.raises(ValueError, match=f"models must hold at least two .* got \\[{', '.join(map(repr, names))}\\]"):
         compare_models({name: cohort(7, 0) for name in names}, against=against)
 
 
