@@ -75,9 +75,7 @@ def test_positions_are_saved_and_another_panel_gets_its_own(
     other = panel(3, names=["x", "y", "z"])
     with pytest.raises(ValueError, match=r"channel_positions must hold every series of df, got none of 'x', 'y', 'z'"):
         loaded.predict(other)
-    with pytest.raises(
-        ValueError, match="must have 1 coordinates for each series, like those of the model, got 2"
-    ):
+    with pytest.raises(ValueError, match="must have 1 coordinates for each series, like those of the model, got 2"):
         loaded.models[0].finetune(channel_positions={"x": [1, 2]})
     forecasts = []
     for spacing in (1.0, 1000.0):  # places count in distances to the nearest
