@@ -60,14 +60,14 @@ def fitted() -> FittedClassifier:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scaler": None}, "must hold an object of the fields of Scaler"),
+        ({"scaler": None}, "must hold a JSON object with the fields of Scaler"),
         ({"scaler": {"location": [1.0]}}, "does not hold the fields of Scaler"),
         ({"scaler": {"location": [0.0, None], "scale": [1.0, 1.0]}}, "scaler must hold 2 finite numbers"),
         ({"scaler": {"location": [0.0], "scale": [1.0]}}, "scaler must hold 2 finite numbers"),
         ({"num_networks": 10**9}, "num_networks must lie between 0 and"),
         ({"num_networks": "2"}, "num_networks must be a whole number"),
         ({"num_networks": 0}, "num_networks must be a whole number of at least 1"),
-        ({"config": []}, "must hold an object of the fields of ClassificationConfig"),
+        ({"config": []}, "must hold a JSON object with the fields of ClassificationConfig"),
         ({"config.dim": 10**9}, "dim must lie between 0 and"),
         ({"config.dim": None}, "ClassificationConfig|dim"),
         ({"-scaler": 0}, "has no scaler: it is damaged"),

@@ -130,7 +130,7 @@ def test_first_row_is_the_phase_of_a_daily_cycle():
 
 
 def test_too_long_a_horizon_names_the_part():
-    with pytest.raises(ValueError, match=r"lookback \(96\) \+ horizon \(2881\) leave no validation window"):
+    with pytest.raises(ValueError, match=r"lookback \(96\) \+ horizon \(2881\) must fit into the validation part"):
         forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=2881)
 
 

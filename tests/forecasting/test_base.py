@@ -206,7 +206,7 @@ def test_training_further_lowers_the_error_on_the_panel(network):
             return (model(windows[:, :64])[:, :4, :, 4] - windows[:, 64:]).abs().mean()
 
     assert error(trained) < 0.9 * error(base)
-    with pytest.raises(ValueError, match="at least 8 rows, horizon [+] 4, got 6"):
+    with pytest.raises(ValueError, match=r"at least 8 rows, horizon \+ 4, got 6"):
         finetuned(base, values[:6], horizon=4, steps=1)
 
 

@@ -193,7 +193,7 @@ class TestErrors:
     def test_nothing_to_learn(self):
         given = series()
         given.values[3:] = np.nan
-        with pytest.raises(ValueError, match=r"leave no training window with an observed target"):
+        with pytest.raises(ValueError, match=r"hold no training window with an observed target"):
             fit([given])
 
     @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_files(tmp_path):
         ),
         ({"feature_scaling": [1.0]}, "feature_scaling must hold location and scale"),
         ({"feature_names": 3}, "feature_names must be a list of names"),
-        ({"config": None}, "must hold an object of the fields of ForecastingConfig"),
+        ({"config": None}, "must hold a JSON object with the fields of ForecastingConfig"),
         ({"config.mlp_dim": 10**9}, "mlp_dim must lie between 0 and"),
         ({"config.num_layers": 10**7}, "num_layers must lie between 0 and"),
         ({"config.lookback": "12"}, "ForecastingConfig|lookback"),

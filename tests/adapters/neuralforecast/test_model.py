@@ -369,6 +369,6 @@ def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel:
 
 
 def test_a_misspelt_argument_is_named_when_the_model_is_made() -> None:
-    with pytest.raises(TypeError, match=r"hiden_size is no argument of MVPA.*: did you mean hidden_size\?"):
+    with pytest.raises(TypeError, match=r"hiden_size is neither an argument of MVPA .*: did you mean hidden_size\?"):
         MVPA(h=2, input_size=4, n_series=2, hiden_size=8)
     assert MVPA(h=2, input_size=4, n_series=2, gradient_clip_val=1.0).trainer_kwargs["gradient_clip_val"] == 1.0

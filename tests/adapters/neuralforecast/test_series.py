@@ -102,9 +102,12 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
     ("positions", "message"),
     [
         ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of series 'b'"),
-        ({"a": [0.0, 1.0], "b": [1.0]}, r"of all as many, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
-        ({}, "channel_positions must hold one or more coordinates of each series, of all as many, got no series"),
-        ({"a": [], "b": []}, r"of all as many, got shape \(0,\)"),
+        ({"a": [0.0, 1.0], "b": [1.0]}, r"at least one, for each series, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
+        (
+            {},
+            "channel_positions must hold the same number of coordinates, at least one, for each series, got no series",
+        ),
+        ({"a": [], "b": []}, r"at least one, for each series, got shape \(0,\)"),
         (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
         ({"a": "north", "b": "south"}, "must hold numbers beside the ids: could not convert string to float: 'north'"),
         (np.arange(2), "must be a dict of coordinates by unique_id, or a table with a column 'unique_id', got ndarray"),
@@ -307,5 +310,5 @@ def test_positions_of_arrays_are_plain():
     assert checked_positions(given) == [["a", [1.0, 2.0]], [3, [0.0, 1.0]]]
     table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})
     assert checked_positions(table.set_index("unique_id")) == checked_positions(table) == [["a", [1.0]], ["b", [2.0]]]
-    with pytest.raises(ValueError, match="channel_positions is not for a pretrained forecaster"):
+    with pytest.raises(ValueError, match="channel_positions must be left out: a pretrained forecaster"):
         MVPA.from_pretrained(h=6, channel_positions=table)

@@ -142,7 +142,9 @@ class TestEmbedding:
         with pytest.warns(UserWarning, match="single label"):
             classifier = fitted(X, np.full(len(y), "slow"))
         assert set(classifier.predict(X)) == {"slow"}
-        with pytest.raises(ValueError, match="embed needs a fit on one column y with two classes"):
+        with pytest.raises(
+            ValueError, match="embed needs a classifier that was fitted on one column y with two classes"
+        ):
             classifier.embed(X)
 
 

@@ -96,10 +96,10 @@ class TestPositions:
         y = waves()
         for positions, message in (
             ({"c0": 1.0}, "channel_positions must hold every column of y, got none of 'c1'"),
-            ({"c0": 1.0, "c1": (1.0, 2.0)}, "coordinates for each column, all as many, got shape"),
+            ({"c0": 1.0, "c1": (1.0, 2.0)}, "coordinates, at least one, for each column, got shape"),
             ({"c0": 1.0, "c1": np.nan}, r"channel_positions must be finite, got \[nan\] of 'c1'"),
             ([("c0", 1.0), ("c0", 2.0)], "channel_positions must name each column once, got 'c0' more than once"),
-            ({}, "one or more coordinates for each column, all as many, got no column"),
+            ({}, "at least one, for each column, got no column"),
         ):
             with pytest.raises(ValueError, match=message):
                 fitted(y, channel_positions=positions)

@@ -83,8 +83,8 @@ def test_files_come_back(tmp_path):
 def test_what_it_does_not_use_is_refused():
     y = waves()
     for changes, message in (
-        ({"sp": 12}, r"sp must be left away with pretrained='base'.*got 12; to train one with sp"),
-        ({"quantiles": (0.5,)}, "quantiles must be left away"),
+        ({"sp": 12}, r"sp must be left out with pretrained='base'.*got 12; to train a network with sp"),
+        ({"quantiles": (0.5,)}, "quantiles must be left out"),
         ({"device": "cuda"}, "device must be 'cpu' with pretrained"),
     ):
         with pytest.raises(ValueError, match=message):
