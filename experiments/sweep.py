@@ -7,7 +7,7 @@ they share one search. The rows that published tables test on are never read.
     python experiments/sweep.py --trials 50                   # sqlite file in the results folder
     python experiments/sweep.py --trials 200 --storage postgresql://user@host/sweeps
 
-Writes <output>/sweep-<dataset>-<horizon>.json (best arguments), -history.png and -importance.png.
+Writes <output>/sweep-<dataset>-<horizon>.json (best arguments, losses, importance), -history.png and -importance.png.
 """
 
 from __future__ import annotations
@@ -87,15 +87,12 @@ def search_space(*, quick: bool) -> Any:
     return config
 
 
-def draw(study: Any, stem: Path) -> None:
-    """Write the history and, once there is something to compare, the importance of each argument."""
+def draw(losses: list[float], importance: dict[str, float], stem: Path) -> None:
+    """Draw the history and, once there is something to compare, the importance of each argument."""
     from harness.figures import style
     from matplotlib import pyplot as plt
-    from optuna.importance import get_param_importances
 
     style.apply()
-    finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
-    losses = [trial.value for trial in finished]
     best = [min(losses[: i + 1]) for i in range(len(losses))]
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     axes.plot(range(1, len(losses) + 1), losses, "o", color="0.6", label="trial")
@@ -105,9 +102,8 @@ def draw(study: Any, stem: Path) -> None:
     figure.savefig(f"{stem}-history.png")
     plt.close(figure)
 
-    if len({trial.value for trial in finished}) < 2:
+    if not importance:
         return
-    importance = get_param_importances(study)
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     axes.barh(list(importance)[::-1], list(importance.values())[::-1], color="C0")
     axes.set(xlabel="share of the loss's variance that the argument explains")
@@ -120,6 +116,7 @@ def main() -> None:
     options = arguments()
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MAE
+    from optuna.importance import get_param_importances
 
     from mvpa_ts.adapters.neuralforecast import AutoMVPA
 
@@ -140,14 +137,18 @@ def main() -> None:
     forecaster.fit(frame, val_size=validation_rows)
 
     study = forecaster.models[0].results
+    losses = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
+    importance = get_param_importances(study) if len(set(losses)) > 1 else {}
     best = {
         "loss": study.best_value,
-        "trials": sum(trial.state.name == "COMPLETE" for trial in study.trials),
+        "trials": len(losses),
         "arguments": study.best_trial.user_attrs["ALL_PARAMS"],
+        "losses": losses,
+        "importance": importance,
     }
     write_json(f"{stem}.json", best)
-    draw(study, stem)
-    print(f"best validation MAE {study.best_value:.4f} after {best['trials']} trials; see {stem}.json")
+    draw(losses, importance, stem)
+    print(f"best validation MAE {study.best_value:.4f} after {len(losses)} trials; see {stem}.json")
 
 
 if __name__ == "__main__":
