@@ -1,4 +1,4 @@
-"""What the Triton compiler makes of the attention kernels, without a GPU: registers, shared memory, instructions.
+"""Registers, shared memory and instructions of the compiled attention kernels; no GPU is needed.
 
 `compiled_kernels` runs the launch code on tensors without memory, keeps the arguments of each launch, and compiles the
 kernels for a GPU that need not be there. Run as a script it writes attention/attention_kernel_code.{json,md}: what each

@@ -1,4 +1,4 @@
-"""Classification of UEA sets: models × data sets × seeds through one harness, one row a run.
+"""Classification of UEA sets: models × data sets × seeds through one harness, one row for each run.
 
 Protocol: the archive's own training and test files; a validation part and all statistics come out of TRAIN; the test
 file is looked at once. The column "selected on test" is the best accuracy on the way, which is what tables report that

@@ -1,4 +1,4 @@
-"""What the default configuration rests on: cross-validation inside TRAIN, the defaults and each with one thing changed.
+"""Choice of the default configuration: cross-validation inside TRAIN of the defaults and of changes of one thing.
 
 No test data. Each fold is trained on the others with statistics of those; rows are appended as folds end and are not
 repeated. A change is given by name, or on the command line as JSON.

@@ -1,4 +1,4 @@
-"""What the features of the fixed-kernel path rest on: cross-validation inside TRAIN of each group of features.
+"""Choice of the features of the fixed-kernel path: cross-validation inside TRAIN of each group of features.
 
 No test data, no network: ridge classifiers only.
 

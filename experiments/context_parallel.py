@@ -1,4 +1,4 @@
-"""Bytes that processes exchange when the segments of a sample are shared out among them, measured with gloo.
+"""Bytes that processes exchange if each holds some segments of a sample, measured with gloo.
 
 Each setting runs forward and backward in 2 to 4 processes. What `context_parallel_attention` hands to torch.distributed
 for other processes is added up as it is sent, over all processes, and stands beside what sending all keys and values to

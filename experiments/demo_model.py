@@ -1,4 +1,4 @@
-"""The detector in the box: the small model of `mvpformer detect` without --model, trained on simulated subjects alone.
+"""Train the shipped detector: the small model of `mvpformer detect` without --model, on simulated subjects only.
 
 Its subjects are those of seed 7, which no table of this folder tests on. All weights are trained, from random ones, on
 segments whose gain, spectrum, channels, polarity and borders vary. The model is written with its card to

@@ -1,4 +1,4 @@
-"""`mvpformer detect` with the model in the box on a folder of recordings: time and memory, in three ways.
+"""`mvpformer detect` with the shipped model on a folder of recordings: time and memory, in three ways.
 
 EDF files of noise, 64 channels at 512 Hz, are scored one after the other, with `--jobs 2`, and on a local
 dask.distributed cluster of two workers. Each way is a process of its own with one thread (and those that it starts);

@@ -1,4 +1,4 @@
-"""What dropping the last test batch does to a forecasting result: one model, one training, six ways to count.
+"""Effect of dropping the last test batch on a forecasting result: one model, one training, six ways to count.
 
 Many published tables were made with ``drop_last=True`` on the test data: windows at the end of the test part are left
 out, more of them the larger the batch. Here a linear model, "Linear, rate 6e-3" of the forecasting table, is trained

@@ -1,4 +1,4 @@
-"""Which channel made a forecast, and how long before: `explain()` on a wave whose path is known.
+"""Find the channel and time that a forecast rests on: `explain()` on a wave whose path is known.
 
 A wave travels along twelve channels, eight steps a channel. MVPA is trained through neuralforecast by its defaults and
 forecasts channel 8, twenty steps ahead. What has arrived there by then left channel 5 five steps before the look-back's

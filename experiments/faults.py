@@ -1,4 +1,4 @@
-"""Kill tasks at random moments, take their disk away, and look what they lose: nothing that they reported as saved.
+"""Kill tasks at random moments or fill their disk, and check that nothing is lost that they reported as saved.
 
 Each run begins a task, kills it with signal 9 at a random moment, begins it again, and so on until it has ended by
 itself. After each kill everything that the task had reported as saved must be in its folder, once. At the end every

@@ -1,4 +1,4 @@
-"""Does pretraining help where one or two seizures are at hand? One animal, tiny MVPFormer and MV-Llama.
+"""Does pretraining help if only one or two seizures are known? One animal, tiny MVPFormer and MV-Llama.
 
 A model is pretrained by prediction on simulated subjects, on the animal's own stretches without seizure that train, or
 not at all; then all weights are finetuned on one or two of the three seizures with their stretches, and every other

@@ -1,4 +1,4 @@
-"""Our counterparts of the paper's figures, in one style.
+"""Draw counterparts of the paper's figures, in one style.
 
 Drawings need no data. Similarities and attention terms are of an MVPFormer-tiny that is pretrained here for some
 hundred steps on simulated subjects and measured on others; kappas and scores are of the small detector in the box, on

@@ -1,4 +1,4 @@
-"""Long-term forecasting: models × datasets × horizons × seeds through one harness, one row a run.
+"""Long-term forecasting: models × datasets × horizons × seeds through one harness, one row for each run.
 
 Every model sees the same windows, the same loop and the same full test set, and is tested once. Rows are appended to a
 table as runs end, and runs that the table holds are not repeated: after a kill, start the same command again. A run

@@ -1,4 +1,4 @@
-"""What the settings rest on: errors of a blocked cross-validation; no test data.
+"""Choice of the settings by errors of a blocked cross-validation, without test data.
 
 The validation part of ETTh1 and ETTh2 is one summer while the test part is a winter, and settings that are best on
 the one need not be on the other. So the rows of the train and the validation part together are cut into four blocks.

@@ -1,4 +1,4 @@
-"""How like the true future generated embeddings are, 5 to 60 s ahead, beside persistence and the channel's mean.
+"""Similarity of generated embeddings to the true future, 5 to 60 s ahead, beside persistence and the channel's mean.
 
 Tiny models are pretrained on simulated subjects and roll out the embeddings of the minute after a moment of other
 subjects' recordings. They get what lies before that moment alone; the filters see no future either. The cosine with the

@@ -1,4 +1,4 @@
-"""Real seizures of one animal, leave one seizure out: finetuned detectors beside line length and band power.
+"""Real seizures of one animal, leaving one out for the test: finetuned detectors beside line length and band power.
 
 The recordings lie in ``MVPA_TS_DATA/dog_seizures`` (Dog_1 of the UPenn and Mayo Clinic seizure detection challenge of
 2014: three whole seizures, seven stretches without; not part of this project). Where they are missing the script says

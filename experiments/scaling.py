@@ -1,4 +1,4 @@
-"""What pretraining MVPFormer-S and -M on the whole SWEC set takes: bytes, operations, steps, memory, traffic.
+"""Cost of pretraining MVPFormer-S and -M on the whole SWEC set: bytes, operations, steps, memory, traffic.
 
 Operations and bytes kept for the backward pass are counted on small contexts and one or two layers, on a CPU, and
 fitted by a formula that is then checked on a larger case. Everything beyond is arithmetic with that formula; no GPU was

@@ -1,4 +1,4 @@
-"""Seizure detection: the rows of the paper's tables, on the data that there is.
+"""Seizure detection: the rows of the paper's tables, on the data that is available.
 
 With recordings of the SWEC layout in ``MVPA_TS_DATA/swec`` (folders ID01 to ID68) the studies run on them, by the
 paper's split and with what it states of the training; every configuration also has the scores on the 32 subjects whose

@@ -1,4 +1,4 @@
-"""What a user gets who sets nothing: short runs of models of neuralforecast at their defaults.
+"""Short runs of models of neuralforecast at their defaults: what a user gets without settings.
 
 The airline panel (2 series, 144 months): the last 12 months are forecast, MAE in its own units. ETTh1: every window of
 the test part at horizon 96, look-back 96, MAE in units of the train rows' standard deviation. Set are horizon,

@@ -1,8 +1,8 @@
-"""Tasks with structure between channels: MVPA by its defaults, its arms, its peers, at one budget of steps.
+"""Tasks with structure between channels: MVPA with its defaults, variants of it and other models, with equal steps.
 
-A travelling wave of which the best possible error is known, followers of leaders, road sensors, covariates. Errors are
-in units of the training data's deviation. Rows are appended as runs end, and runs that the table holds are not
-repeated: after a kill, start the same command again.
+The tasks are a travelling wave whose best possible error is known, channels that follow others, road sensors, and
+covariates. Errors are in units of the training data's standard deviation. Rows are appended as runs end, and runs
+that the table holds are not repeated: after a kill, start the same command again.
 
     python experiments/structure.py                       # results/structure/, hours on one core for all of it
     python experiments/structure.py --tasks wave --seeds 1

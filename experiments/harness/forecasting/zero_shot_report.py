@@ -16,8 +16,8 @@ SHOWN = {
     "AirPassengers panel": 0, "CO2": 0, "US changes": 0, "El Niño": 0, "METR-LA week": 0, "solar power": 0,
 }  # fmt: skip
 SECOND_LOOK = (
-    "; the first weights on {}. This is the second look at the sets: what the first weights failed at led to the "
-    "second design, which was then settled on made-up series and ETTh1. "
+    "; the first weights on {}. This is the second look at these sets: failures of the first weights led to the "
+    "second design, which was then chosen on made-up series and ETTh1. "
 )
 
 
