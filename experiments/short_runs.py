@@ -7,12 +7,14 @@ MVPA's default rates were chosen on the three years before the last of the airli
 
     python experiments/short_runs.py                    # results/forecasting/short_runs.csv and .md; resumable
     python experiments/short_runs.py --validation       # MVPA on earlier years; prints only
+    python experiments/short_runs.py --rows             # README's rows of MVPA in full, host_rows.csv and .md
     python experiments/short_runs.py --quick            # two steps, one look-back, written elsewhere
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from typing import Any
 
@@ -22,7 +24,7 @@ import torch
 from harness.quiet import silence
 from harness.tables import append_row, hardware, machines, read_rows, results_folder
 
-from mvpa_ts.datasets.forecasting import Borders, load_forecasting_frame
+from mvpa_ts.datasets.forecasting import Borders, forecasting_windows, load_forecasting_frame
 from mvpa_ts.files import write_text
 
 MODELS = ("MVPA", "iTransformer", "NHITS", "TSMixerx")
@@ -30,6 +32,9 @@ MODELS = ("MVPA", "iTransformer", "NHITS", "TSMixerx")
 CASES = [("airline", lookback, steps) for steps in (100, 500) for lookback in (24, 36)] + [("ETTh1", 96, 200)]
 YEAR, HORIZON = 12, 96
 KEY = ["model", "dataset", "lookback", "steps"]
+# README's rows that can be had through the host: it keeps the last weights, ETTh2's row those of the best validation.
+ROWS = [("ETTh1", horizon) for horizon in (96, 192, 336, 720)] + [("Weather", 96)]
+ROW_KEY = ["dataset", "horizon", "seed"]
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 # Rates of the attention path and of the linear path.
 RATES = ((1e-3, 3e-2), (1e-3, 1e-2), (1e-3, 6e-2), (3e-3, 3e-2), (6e-3, 6e-3))
@@ -40,12 +45,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--validation", action="store_true", help="rates of MVPA on earlier years of the airline panel")
+    parser.add_argument("--rows", action="store_true", help="README's rows of MVPA, trained and tested by the host")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of these rows")
     parser.add_argument("--quick", action="store_true", help="two steps, one look-back, written elsewhere")
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)
     if arguments.validation:
         validate(quick=arguments.quick)
+        return
+    if arguments.rows:
+        readme_rows(arguments.seeds, quick=arguments.quick)
         return
     table = results_folder("forecasting", quick=arguments.quick) / "short_runs.csv"
     for dataset, lookback, steps in CASES[: 1 if arguments.quick else None]:
@@ -111,6 +121,78 @@ def etth1(name: str, lookback: int, steps: int) -> float:
     held_out = [stop - start for start, stop in (borders.validation, borders.test)]
     forecast = host.cross_validation(long, n_windows=None, val_size=held_out[0], test_size=held_out[1])
     return float((forecast[name] - forecast["y"]).abs().mean())
+
+
+def readme_rows(seeds: list[int], *, quick: bool) -> None:
+    """Run README's rows of MVPA that are not in the table yet, then write the page."""
+    table = results_folder("forecasting", quick=quick) / "host_rows.csv"
+    for (dataset, horizon), seed in itertools.product(ROWS[: 1 if quick else None], seeds[: 1 if quick else None]):
+        known = read_rows(table)
+        if not known.empty and (dataset, horizon, seed) in set(known[ROW_KEY].itertuples(index=False, name=None)):
+            continue
+        started = time.process_time()
+        mse, mae, count = readme_row(dataset, horizon, seed, 2 if quick else None)
+        row = {"dataset": dataset, "horizon": horizon, "seed": seed, "test_mse": mse, "test_mae": mae}
+        machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
+        seconds = round(time.process_time() - started, 1)
+        append_row(table, {**row, "test_windows": count, "seconds": seconds, **machine})
+        print(f"{dataset}, horizon {horizon}, seed {seed}: MSE {mse:.4f}, MAE {mae:.4f}", flush=True)
+    page = rows_markdown(read_rows(table), read_rows(results_folder("forecasting") / "forecasting.csv"))
+    write_text(table.with_suffix(".md"), page)
+    print(page)
+
+
+def readme_row(dataset: str, horizon: int, seed: int, steps: int | None = None) -> tuple[float, float, int]:
+    """Test MSE and MAE, and how many windows, of a row's settings trained and tested by `cross_validation`."""
+    from harness.forecasting.host import host_model, long_frame
+    from harness.forecasting.models import LOOKBACK, MVPA_TRAINING
+    from harness.forecasting.settings import MVPA_SETTINGS
+    from neuralforecast import NeuralForecast
+
+    frame = load_forecasting_frame(dataset)
+    borders = Borders.of(dataset, len(frame))
+    whole = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
+    settings, training = MVPA_SETTINGS[dataset], MVPA_SETTINGS[dataset]["training"]
+    epochs = training.get("epochs", MVPA_TRAINING.epochs)
+    steps = steps or epochs * -(-len(whole["train"]) // training.get("batch_size", MVPA_TRAINING.batch_size))
+    rows = slice(borders.test[1])
+    scaled = pd.DataFrame(whole["train"].values[rows].numpy(), columns=frame.columns[1:])
+    observed = whole["train"].observed
+    long = long_frame(scaled, dataset, None if observed is None else observed[rows].numpy())
+    model = host_model(
+        dataset, horizon, scaled.shape[1], settings, max_steps=steps, val_check_steps=steps, random_seed=seed,
+        inference_windows_batch_size=256, **QUIET,
+    )  # fmt: skip
+    held_out = [stop - start for start, stop in (borders.validation, borders.test)]
+    host = NeuralForecast(models=[model], freq="h")
+    forecast = host.cross_validation(long, n_windows=None, val_size=held_out[0], test_size=held_out[1])
+    error = (forecast["MVPA"] - forecast["y"]).to_numpy(np.float64)
+    return float((error**2).mean()), float(np.abs(error).mean()), len(error) // (horizon * scaled.shape[1])
+
+
+def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
+    """One line a row of the README: through the host, and by the experiments' own loop with its deviation over seeds."""
+    lines = [
+        "# README's rows through NeuralForecast",
+        "",
+        "Made by `experiments/short_runs.py --rows`: `NeuralForecast(models=[MVPA(...)])` with the settings of each row, "
+        "as many steps as its epochs have, `cross_validation` over all test windows. Beside it the row of the "
+        "experiments' own loop (`experiments/forecasting.py`), mean ± standard deviation over three seeds. The host draws "
+        "its batches at random, the loop takes every window once an epoch; no other difference is meant. ETTh2's row "
+        "keeps the weights of the best validation, which the host does not do; it is left out.",
+        "",
+        "| data | horizon | seeds | windows | MSE, host | MSE, own loop | MAE, host | MAE, own loop |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (dataset, horizon), part in rows.groupby(ROW_KEY[:2], sort=False):
+        loop = harness[harness["model"].eq("MVPA") & harness["dataset"].eq(dataset) & harness["horizon"].eq(horizon)]
+        cells = []
+        for name in ("test_mse", "test_mae"):
+            cells += [f"{part[name].mean():.4f}", f"{loop[name].mean():.4f} ± {loop[name].std():.4f}"]
+        lines.append(
+            f"| {dataset} | {horizon} | {len(part)} | {part['test_windows'].iloc[0]} | {' | '.join(cells)} |"
+        )
+    return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 
 def validate(*, quick: bool) -> None:

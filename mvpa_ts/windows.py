@@ -72,13 +72,13 @@ class Series:
     features : float array, shape (n + ahead, F), optional
         Known ahead: rows of the series, then rows of the future. No NaN. The network sees them scaled, and less their
         mean over the look-back.
-    position : int
-        Of the first row, counted from anywhere; sets the phase of a cycle.
+    position : int or integer array, shape (n,)
+        Of the first row, counted from anywhere, or of each row where the clock jumps; sets the phase of a cycle.
     """
 
     values: np.ndarray
     features: np.ndarray | None = None
-    position: int = 0
+    position: int | np.ndarray = 0
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or not self.values.size:
@@ -92,6 +92,17 @@ class Series:
                 f"features must be finite and [n + ahead, F] with at least {len(self.values)} rows, "
                 f"got shape {self.features.shape}"
             )
+        if np.ndim(self.position) and np.shape(self.position) != (len(self.values),):
+            raise ValueError(
+                f"position must be one number or one for each of the {len(self.values)} rows, got shape "
+                f"{np.shape(self.position)}"
+            )
+
+    def positions(self, before: int, after: int) -> np.ndarray:
+        """Of each row, counted on for some rows before the first and after the last."""
+        rows = len(self.values)
+        each = self.position if isinstance(self.position, np.ndarray) else self.position + np.arange(rows)
+        return np.concatenate([each[0] - np.arange(before, 0, -1), each, each[-1] + np.arange(1, after + 1)])
 
 
 @dataclass(frozen=True)
@@ -275,7 +286,8 @@ def last_window(
     """The window whose horizon begins after the series' last row."""
     past = max(0, len(series.values) - lookback)
     features = None if series.features is None else series.features[past:]
-    tail = Series(series.values[past:], features, series.position + past)
+    rows = series.positions(0, 0)[past:]
+    tail = Series(series.values[past:], features, rows)
     whole, (first_row,) = _joined([tail], [scaling], lookback, horizon, feature_scaling)
     return replace(whole, starts=torch.tensor([first_row + len(tail.values) - lookback]))
 
@@ -294,7 +306,7 @@ def _joined(
         rows = len(one.values)
         padding = ((lookback, horizon), (0, 0))
         values.append(np.pad(scaling.apply(one.values), padding, constant_values=np.nan))
-        positions.append(np.arange(-lookback, rows + horizon) + one.position)
+        positions.append(one.positions(lookback, horizon))
         if one.features is not None and feature_scaling is not None:
             scaled = feature_scaling.apply(one.features)[: rows + horizon]
             padding = ((lookback, rows + horizon - len(scaled)), (0, 0))

@@ -20,7 +20,7 @@ from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.adapters.neuralforecast.search_space import SPACE, for_ray, space_of
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
-from mvpa_ts.adapters.neuralforecast.studies import FINISHED, check_outcome, fingerprint, opened
+from mvpa_ts.adapters.neuralforecast.studies import FINISHED, check_outcome, choices_of, fingerprint, opened
 from mvpa_ts.adapters.neuralforecast.trials import TimeIsUpError, TrialWatch
 from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors
 
@@ -149,7 +149,7 @@ class AutoMVPA(BaseAuto):
             suggested: dict[str, Any] = {"n_series": n_series}
             for name, values in space.items():
                 if isinstance(values, list):
-                    suggested[name] = trial.suggest_categorical(name, values)
+                    suggested[name] = trial.suggest_categorical(name, choices_of(trial, name, values))
                 else:
                     suggested[name] = trial.suggest_float(name, values.low, values.high, log=values.log)
             return suggested

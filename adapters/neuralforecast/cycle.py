@@ -1,4 +1,4 @@
-"""The phase of a learnable cycle: the host passes no dates, so it comes as a column known ahead."""
+"""The phase of a learnable cycle: the host passes no dates, so it comes as a column known ahead, from the clock or not."""
 
 from __future__ import annotations
 
@@ -18,15 +18,27 @@ def check_cycle(length: int | None, column: str | None, future: list[str] | None
 
 
 def phase_of(position: Tensor, observed: Tensor) -> Tensor:
-    """Position in the cycle of each window's first step, [B].
+    """Position in the cycle of each step of each window, [B, L + h].
 
-    Read from the positions [B, L + h, N] at the last row that is not missing; `observed` is [B, L, N].
+    Read from the positions [B, L + h, N], which are 0 on missing rows; `observed` is [B, L, N].
     """
-    L, N = observed.shape[1:]
-    steps = torch.arange(1, L + 1, device=observed.device)[:, None]
-    last = (observed * steps).flatten(1).argmax(1)  # [B]
-    step, series = last // N, last % N
-    windows = torch.arange(len(position), device=position.device)
-    # A window without any observed row has a position ahead at least.
-    step = torch.where(observed.flatten(1).any(1), step, L)
-    return position[windows, step, series].detach().round().long() - step
+    position = position.detach().round().long()
+    return whole_positions(position, observed.any(2))
+
+
+def whole_positions(position: Tensor, known: Tensor) -> Tensor:
+    """Positions [..., T] of a panel whose series [..., T, N] have them on the rows that are not missing, else 0.
+
+    Rows are read where a series has one: `known`, of the first rows [..., L], says where that may be 0. The others are
+    counted from the row before, or back from the first one that can be read.
+    """
+    largest = position.abs().argmax(-1, keepdim=True)
+    position = position.gather(-1, largest)[..., 0]  # [..., T]
+    T, L = position.shape[-1], known.shape[-1]
+    # A position of 0 ahead may be that of a missing row. Counting gives the same, except where the clock jumps there.
+    readable = torch.cat([known, position[..., L:] != 0], dim=-1)
+    step = torch.arange(T, device=position.device)
+    latest = torch.where(readable, step, -1).cummax(-1).values
+    first = readable.to(torch.uint8).argmax(-1, keepdim=True)
+    origin = torch.where(latest < 0, first, latest)
+    return position.gather(-1, origin) + step - origin

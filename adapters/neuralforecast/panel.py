@@ -15,6 +15,7 @@ from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
+from mvpa_ts.adapters.neuralforecast.cycle import whole_positions
 from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
 # The two lines that mend a panel whose series do not share their dates.
@@ -110,10 +111,7 @@ def windows(
             "ridge needs df in memory, got parquet files, which are read series by series: pass df as a frame, or "
             "ridge=None"
         )
-    position = 0
-    if cycle_column is not None:
-        longest = dataset.indptr[np.diff(dataset.indptr).argmax()]
-        position = round(float(dataset.temporal[longest, dataset.temporal_cols.get_loc(cycle_column)]))
+    position = 0 if cycle_column is None else positions(dataset, cycle_column)[: -held_out or None]
     unscaled = Scaling(np.zeros(dataset.n_groups), np.ones(dataset.n_groups))
     series = [Series(rows(dataset, held_out), position=position)]
     return series_windows(series, [unscaled], lookback=lookback, horizon=horizon)["train"]
@@ -124,6 +122,20 @@ def windows_count(dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: in
     if not hasattr(dataset, "temporal"):
         return None
     return max(0, int(np.diff(dataset.indptr).max()) - held_out - lookback - horizon + 1)
+
+
+def positions(dataset: BaseTimeSeriesDataset, cycle_column: str) -> np.ndarray:
+    """Positions in the cycle of all rows, counted from the series' ends, by the clock where the column has it."""
+    temporal, columns = dataset.temporal, dataset.temporal_cols
+    missing = temporal[:, columns.get_loc("available_mask")] == 0
+    column = temporal[:, columns.get_loc(cycle_column)].masked_fill(missing, 0.0).round().long()
+    length = int(np.diff(dataset.indptr).max())
+    found = torch.zeros(length, dataset.n_groups, dtype=torch.long)
+    known = torch.zeros(length, dataset.n_groups, dtype=torch.bool)
+    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
+        found[length - (stop - start) :, series] = column[start:stop]
+        known[length - (stop - start) :, series] = ~missing[start:stop]
+    return whole_positions(found, known.any(1)).numpy()
 
 
 def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False) -> np.ndarray:

@@ -38,6 +38,14 @@ def fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
     return digest.hexdigest()
 
 
+def choices_of(trial: Any, name: str, choices: list[Any]) -> list[Any]:
+    """The choices of a parameter with which the trial's study began: Optuna takes no others in one study."""
+    study = getattr(trial, "study", None)  # the host also asks without one
+    earlier = [] if study is None else study.get_trials(deepcopy=False)
+    found = next((past.distributions[name] for past in earlier if name in past.distributions), None)
+    return list(found.choices) if isinstance(found, optuna.distributions.CategoricalDistribution) else choices
+
+
 def opened(options: dict[str, Any], facts: str, attempts: int = 6) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
     """The study, begun if it is new, and its storage; tried again where another worker begins at the same moment."""
     for attempt in range(1, attempts + 1):

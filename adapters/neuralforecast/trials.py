@@ -29,11 +29,19 @@ class TrialWatch:
         self._threads = threading.local()  # Optuna's n_jobs runs trials in threads
 
     def noting(self, config: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-        """The same search space, which notes the trial that asks."""
+        """The same search space, which notes the trial that asks, and names a study with other choices."""
 
         def noted(trial: Any) -> dict[str, Any]:
             self._threads.trial = trial if isinstance(trial, optuna.Trial) else None
-            return config(trial)
+            try:
+                return config(trial)
+            except ValueError as error:
+                if "dynamic value space" not in str(error):
+                    raise
+                raise ValueError(
+                    f"study {trial.study.study_name!r} began with other choices of a parameter than config has now, and "
+                    "Optuna takes no others in one study: give another study_name, or the choices that it began with"
+                ) from error
 
         return noted
 

@@ -93,6 +93,37 @@ def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Call
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
 
 
+def test_a_study_goes_on_with_the_choices_that_it_began_with(url: str, panel: Callable, forecaster: Callable):
+    """Those of channel_vectors were False and True before the default was learnt vectors."""
+    study = optuna.create_study(study_name="mine", storage=url)
+    trial = study.ask()
+    trial.suggest_categorical("channel_vectors", [False, True])
+    study.tell(trial, 1e9)
+
+    def quick(trial: Any) -> dict[str, Any]:
+        return {**AutoMVPA.get_default_config(6, "optuna", 3)(trial), **FIXED}
+
+    fitted = forecaster(AutoMVPA(6, 3, config=quick, num_samples=2, storage=url, study_name="mine"))
+    fitted.fit(panel(3), val_size=6)
+    last = fitted.models[0].results.trials[-1]
+    assert last.distributions["channel_vectors"].choices == (False, True)
+    assert last.state == TrialState.COMPLETE
+
+
+def test_a_study_with_other_choices_of_ones_own_is_named(url: str, panel: Callable, forecaster: Callable):
+    def narrow(sizes: list[int]) -> Callable:
+        return lambda trial: {**FIXED, "hidden_size": trial.suggest_categorical("hidden_size", sizes)}
+
+    def search(sizes: list[int], trials: int) -> None:
+        model = AutoMVPA(6, 3, config=narrow(sizes), num_samples=trials, storage=url, study_name="mine")
+        forecaster(model).fit(panel(3), val_size=6)
+
+    search([4, 8], 1)
+    with pytest.raises(ValueError, match="study 'mine' began with other choices"):
+        search([4, 16], 2)
+    search([4, 8], 2)  # its trials are as they were
+
+
 def wait_for_another(own: list[int]) -> Callable[[optuna.Study, optuna.trial.FrozenTrial], None]:
     """A callback that notes the trials of its process, and after the first waits until another process has one."""
     deadline = time.monotonic() + 150

@@ -20,6 +20,7 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast.cycle import phase_of
+from mvpa_ts.adapters.neuralforecast.panel import positions
 
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
@@ -239,7 +240,7 @@ def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, p
     assert error.mean() < 3, "the cycle's own deviation is about 10"
 
 
-def test_phase_belongs_to_the_first_step_of_a_window():
+def test_phase_of_missing_rows_is_counted():
     position = torch.arange(7, 25)[None, :, None].expand(3, 18, 2).float()  # 12 + 6 steps, two series
     observed = torch.ones(3, 12, 2, dtype=torch.bool)
     observed[1, 5:] = False
@@ -247,7 +248,35 @@ def test_phase_belongs_to_the_first_step_of_a_window():
     observed[2] = False
     hidden = position.clone()
     hidden[:, :12][~observed] = 0.0
-    assert phase_of(hidden, observed).tolist() == [7, 7, 7]
+    assert phase_of(hidden, observed).tolist() == [list(range(7, 25))] * 3
+
+
+def test_phase_follows_the_clock():
+    """A clock that repeats an hour and then skips two; a missing row at the jump is counted from the one before."""
+    clock = torch.tensor([3, 4, 4, 5, 8, 9, 9, 10])
+    position = clock[None, :, None].expand(2, 8, 2).float().clone()
+    observed = torch.ones(2, 5, 2, dtype=torch.bool)
+    observed[0, 2, 0] = False  # the other series has it
+    observed[1, 4] = False
+    position[:, :5][~observed] = 0.0
+    assert phase_of(position, observed).tolist() == [[3, 4, 4, 5, 8, 9, 9, 10], [3, 4, 4, 5, 6, 9, 9, 10]]
+
+
+def test_a_clock_that_jumps_is_read_in_each_row(tiny: Callable, panel: Callable, dataset: Callable):
+    """Dates skip three hours: the values are the clock's, and so are the phases of windows and closed-form start."""
+    clock = (np.arange(60) + 3 * (np.arange(60) >= 31)) % 24
+    frame = panel(2).assign(y=np.tile(clock, 2).astype(float), phase=np.tile(clock, 2))
+    model = tiny(2, cycle_length=24, cycle_column="phase", futr_exog_list=["phase"], ridge=0.1)
+    seen = []
+    forward = model.network.forward
+    model.network.forward = lambda x, mask, **told: (seen.append((x, told["phase"])), forward(x, mask, **told))[1]
+    model.fit(dataset(frame))
+    jumps = 0
+    for x, phase in seen:
+        np.testing.assert_array_equal(x[..., 0], phase[:, :12] % 24)
+        jumps += int((x[:, 1:, 0] - x[:, :-1, 0] == 4).sum())
+    assert jumps
+    np.testing.assert_array_equal(positions(dataset(frame), "phase"), clock)
 
 
 def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
