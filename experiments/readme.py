@@ -139,7 +139,7 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         "Look-back 96, scaled units. Every window of the test set counts. "
-        f"{counted}. {machines(shown)} Rows in italics are printed in papers; we did not run them.",
+        f"{counted}. {machines(shown)} Rows in italics are those of papers and their authors; we did not run them.",
         "",
         f"Compare others with the row **{CHOSEN}**.",
         "",

@@ -171,15 +171,15 @@ def readme_row(dataset: str, horizon: int, seed: int, steps: int | None = None) 
 
 
 def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
-    """One line a row of the README: through the host, and by the experiments' own loop with its deviation over seeds."""
+    """One line a row of the README: through the host, and by the experiments' own loop."""
     lines = [
         "# README's rows through NeuralForecast",
         "",
-        "Made by `experiments/short_runs.py --rows`: `NeuralForecast(models=[MVPA(...)])` with the settings of each row, "
-        "as many steps as its epochs have, `cross_validation` over all test windows. Beside it the row of the "
-        "experiments' own loop (`experiments/forecasting.py`), mean ± standard deviation over three seeds. The host draws "
-        "its batches at random, the loop takes every window once an epoch; no other difference is meant. ETTh2's row "
-        "keeps the weights of the best validation, which the host does not do; it is left out.",
+        "Made by `experiments/short_runs.py --rows`: `NeuralForecast(models=[MVPA(...)])` with the settings of each "
+        "row, as many steps as its epochs have, `cross_validation` over all test windows. Beside it the row of the "
+        "experiments' own loop (`experiments/forecasting.py`), mean ± standard deviation over three seeds. The host "
+        "draws its batches at random, the loop takes every window once an epoch; no other difference is meant. "
+        "ETTh2's row keeps the weights of the best validation, which the host does not do; it is left out.",
         "",
         "| data | horizon | seeds | windows | MSE, host | MSE, own loop | MAE, host | MAE, own loop |",
         "|---|---|---|---|---|---|---|---|",
@@ -189,9 +189,7 @@ def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
         cells = []
         for name in ("test_mse", "test_mae"):
             cells += [f"{part[name].mean():.4f}", f"{loop[name].mean():.4f} ± {loop[name].std():.4f}"]
-        lines.append(
-            f"| {dataset} | {horizon} | {len(part)} | {part['test_windows'].iloc[0]} | {' | '.join(cells)} |"
-        )
+        lines.append(f"| {dataset} | {horizon} | {len(part)} | {part['test_windows'].iloc[0]} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 import torch
 from harness.figures import style
-from harness.structure.models import ARMS, TRAINING, Arm, build, models_of, score_statistics
+from harness.structure.models import ARMS, COVARIATE_ARMS, TRAINING, Arm, build, models_of, score_statistics
 from harness.structure.tasks import TASKS, Task, ridge_error
 from harness.tables import append_row, hardware, machines, read_rows, results_folder
 from torch import nn
@@ -191,7 +191,7 @@ def _table(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     """A line for each model that has a value in one of the columns, and a column where there is one."""
     rows = rows[rows["column"].isin(columns)]
     columns = [name for name in columns if name in set(rows["column"])]
-    models = [name for name in ("Floor", "Ridge", *ARMS) if name in set(rows["model"])]
+    models = [name for name in ("Floor", "Ridge", *ARMS, *COVARIATE_ARMS) if name in set(rows["model"])]
     models += sorted(set(rows["model"]) - set(models))
     lines = [f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for name in models:

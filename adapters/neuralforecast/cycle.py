@@ -1,4 +1,4 @@
-"""The phase of a learnable cycle: the host passes no dates, so it comes as a column known ahead, from the clock or not."""
+"""The phase of a learnable cycle: the host passes no dates, so it comes as a column known ahead, perhaps of a clock."""
 
 from __future__ import annotations
 

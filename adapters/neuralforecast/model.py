@@ -358,19 +358,23 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         return losses.flattened(output, self.loss)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load weights; those of a version without heads in the linear path make the network of that version."""
-        if getattr(self.network, "mixing", None) is not None and not any(
-            name.startswith("network.mixing.") for name in state_dict
-        ):
+        """Load weights; those of a version with fewer parts of the linear path make the network of that version."""
+        if getattr(self.network, "mixing", None) is not None and not _holds(state_dict, "network.mixing."):
             config = replace(self.network.config, **BEFORE)
             if self.hparams["patch_len"] is None and config.num_layers:
                 patch = state_dict["network.encoder.embed.weight"].shape[1]
                 stride = max(1, patch // 2) if self.hparams["stride"] is None else config.patch_stride
                 config = replace(config, patch_length=patch, patch_stride=stride)
             self.network = ForecastingNetwork(config)
+        elif len(getattr(self.network, "features", ())) and not _holds(state_dict, "network.features."):
+            self.network = ForecastingNetwork(replace(self.network.config, covariate_heads=0))
         state_dict = {**state_dict}
         state_dict.setdefault("_extra_state", torch.tensor(list(b"null"), dtype=torch.uint8))  # not in older files
         return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+def _holds(state_dict: Any, prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in state_dict)
 
 
 def register(name: str, model: type[MVPA]) -> None:

@@ -182,7 +182,7 @@ class SeriesKnowledge:
         state = self.network.state_dict()
         self.network = ForecastingNetwork(replace(config, channel_vectors=count)).to(next(iter(state.values())).device)
         drawn = self.network.state_dict()
-        for name in ("mixing.channel_query", "mixing.channel_key"):
+        for name in (name for name in drawn if name.endswith((".channel_query", ".channel_key", ".channel_weight"))):
             kept = [i for i, row in enumerate(rows) if row >= 0]
             drawn[name][kept] = state[name][[rows[i] for i in kept]]
             state[name] = drawn[name]

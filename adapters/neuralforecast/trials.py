@@ -39,8 +39,8 @@ class TrialWatch:
                 if "dynamic value space" not in str(error):
                     raise
                 raise ValueError(
-                    f"study {trial.study.study_name!r} began with other choices of a parameter than config has now, and "
-                    "Optuna takes no others in one study: give another study_name, or the choices that it began with"
+                    f"study {trial.study.study_name!r} began with other choices of a parameter than config has now, "
+                    "and Optuna takes no others in one study: give another study_name, or the first choices"
                 ) from error
 
         return noted

@@ -17,6 +17,7 @@ BEFORE: dict[str, Any] = {
     "channel_vectors": None,
     "position_size": 0,
     "covariate_maps": False,
+    "covariate_heads": 0,
 }
 
 
@@ -75,6 +76,9 @@ class ForecastingConfig:
         Exogenous features known ahead, known in the past only, and constant.
     covariate_maps : bool
         Read the features that change with time in the linear path, too.
+    covariate_heads : int
+        Maps of these features that channels with `channel_vectors` combine, each with learnt weights, beside the map
+        that all channels share. With 0 there is only that one.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool
@@ -105,6 +109,7 @@ class ForecastingConfig:
     channel_vectors: int | None = None
     position_size: int = 0
     covariate_maps: bool = True
+    covariate_heads: int = 4
     dropout: float = 0.3
     attention_dropout: float = 0.0
     head_dropout: float = 0.5
@@ -129,8 +134,9 @@ class ForecastingConfig:
             "bounded_channels", "channel_vectors",
         )  # fmt: skip
         keep_whole(
-            self, 0, "mixing_heads", "position_size", "num_layers", "future_size", "historic_size", "static_size"
-        )
+            self, 0, "mixing_heads", "position_size", "covariate_heads", "num_layers", "future_size", "historic_size",
+            "static_size",
+        )  # fmt: skip
         if not self.num_layers and self.future_size + self.historic_size + self.static_size:
             raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
         if self.num_layers and self.patch_length > self.lookback:

@@ -10,7 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.mixing import ChannelMixing
+from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.patches import PatchEncoder, location_scale
 
 
@@ -70,12 +70,13 @@ class ForecastingNetwork(nn.Module):
                 channels=config.channel_vectors,
                 coordinates=config.position_size,
             )
-        if config.covariate_maps:
-            for name, size in self._covariate_sizes().items():
-                # Zero, like all of the linear path.
-                self.register_parameter(
-                    f"{name}_map", nn.Parameter(torch.zeros(size, config.horizon * config.num_outputs))
-                )
+        self.features = nn.ModuleDict()
+        for name, size in self._covariate_sizes().items() if config.covariate_maps else ():
+            outputs = config.horizon * config.num_outputs
+            # Zero, like all of the linear path.
+            self.register_parameter(f"{name}_map", nn.Parameter(torch.zeros(size, outputs)))
+            if config.covariate_heads and config.channel_vectors is not None:
+                self.features[name] = FeatureMaps(config.covariate_heads, size, outputs, config.channel_vectors)
 
     @property
     def unbounded(self) -> bool:
@@ -217,6 +218,8 @@ class ForecastingNetwork(nn.Module):
         super().__setstate__(state)
         if "mixing" not in self._modules:
             self.__dict__["mixing"] = None
+        if "features" not in self._modules:
+            self.__dict__["features"] = {}
 
     def _covariate_sizes(self) -> dict[str, int]:
         """Numbers of a channel's features over a window."""
@@ -254,7 +257,8 @@ class ForecastingNetwork(nn.Module):
         if config.covariate_maps:
             for name, features in (("future", future), ("historic", historic)):
                 if features is not None and name in self._covariate_sizes():
-                    mapped = rearrange(features, "b t c f -> b c (t f)") @ getattr(self, f"{name}_map")
+                    read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
+                    mapped = self.features[name](read, shared, series) if name in self.features else read @ shared
                     added = mapped if added is None else added + mapped
         if added is None:
             return None

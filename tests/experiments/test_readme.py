@@ -24,7 +24,7 @@ def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) 
     rows = pd.DataFrame(runs, columns=["model", "dataset", "horizon", "seed", "test_mse", "test_mae"])
     summary = readme.forecasting_summary(rows.assign(hardware="some", threads=1, torch="2"))
     assert "| MVPA | 0.250 / 0.500 | 0.250 / 0.500 |" in summary
-    assert "| Linear |" not in summary  # OLinear is cited
+    assert "| Linear |" not in summary  # "CycleNet/Linear" and OLinear are cited
 
 
 def test_classification_summary_leaves_the_ablation_out() -> None:

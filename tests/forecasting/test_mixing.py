@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +148,62 @@ def test_features_reach_the_linear_path(name: str) -> None:
     flat = features.permute(0, 2, 1, 3).reshape(3, CHANNELS, -1)
     expected = (flat @ getattr(network, f"{name}_map")).mT * location_scale(x, None)[1]
     torch.testing.assert_close(added[..., 0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["future", "historic"])
+def test_channels_with_vectors_read_features_by_weights_of_their_own(name: str) -> None:
+    """A loop over channels; an unknown series, and a panel of another size, have the shared map alone."""
+    network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **{f"{name}_size": 2}).eval()
+    steps = LOOKBACK + (HORIZON if name == "future" else 0)
+    features = torch.randn(3, steps, CHANNELS, 2)
+    x = make_windows()
+    maps = network.features[name]
+    with torch.no_grad():
+        for parameter in (getattr(network, f"{name}_map"), maps.maps):
+            parameter.normal_()
+        network.encoder.head.weight.zero_()
+        if name == "future":
+            network.encoder.future_head.weight.zero_()
+    series = torch.tensor([2, -1, *range(2, CHANNELS)])
+    for known in (None, series):
+        added = network(x, series=known, **{name: features})
+        added = added - network(x, series=known, **{name: torch.zeros_like(features)})
+        for c in range(CHANNELS):
+            weight = maps.channel_weight[c if known is None else int(known[c])]
+            if known is not None and known[c] < 0:
+                weight = torch.zeros_like(weight)
+            whole = getattr(network, f"{name}_map") + sum(w * own for w, own in zip(weight, maps.maps, strict=True))
+            expected = 0.3 * features[:, :, c].reshape(3, -1) @ whole * location_scale(x, None)[1][:, :, c]
+            torch.testing.assert_close(added[:, :, c, 0], expected, rtol=1e-3, atol=1e-3)
+    few, alone = x[:, :, :2], features[:, :, :2]
+    unknown = torch.full((2,), -1)
+    torch.testing.assert_close(network(few, **{name: alone}), network(few, series=unknown, **{name: alone}))
+
+
+def test_weights_of_features_learn() -> None:
+    """A driver that reaches two channels with opposite signs: one shared map would find nothing."""
+    torch.manual_seed(0)
+    driver = torch.randn(64, LOOKBACK + HORIZON, 1, 1).expand(-1, -1, 2, -1)
+    target = driver[:, LOOKBACK:, :, 0] * torch.tensor([1.0, -1.0])
+    config = ForecastingConfig(
+        HORIZON, LOOKBACK, num_layers=1, future_size=1, mixing_heads=1, channel_vectors=2, patch_length=4,
+        patch_stride=4, dim=8, num_heads=2, mlp_dim=8, normalise=False,
+    )  # fmt: skip
+    errors = {}
+    for heads in (0, 4):
+        network = ForecastingNetwork(replace(config, covariate_heads=heads))
+        network.encoder = None  # the linear path alone
+        optimiser = torch.optim.Adam(network.parameters(), 0.03)
+        for _ in range(100):
+            optimiser.zero_grad()
+            forecast = network(torch.zeros(64, LOOKBACK, 2), future=driver, units=torch.tensor([[0.0, 1.0]] * 2))
+            loss = (forecast[..., 0] - target).square().mean()
+            loss.backward()
+            optimiser.step()
+        with torch.no_grad():
+            forecast = network.eval()(torch.zeros(64, LOOKBACK, 2), future=driver)
+        errors[heads] = float((forecast[..., 0] - target).square().mean())
+    assert errors[4] < 0.1 < 0.9 < errors[0]
 
 
 @pytest.mark.parametrize(

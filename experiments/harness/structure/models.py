@@ -30,6 +30,8 @@ ARMS: dict[str, dict[str, Any]] = {
     },
     "Linear": {"num_layers": 0, "mixing_heads": 0, "channel_vectors": None},
 }  # fmt: skip
+# Of tasks with covariates alone.
+COVARIATE_ARMS: dict[str, dict[str, Any]] = {"MVPA, one map of covariates": {"covariate_heads": 0}}
 # Sizes of the host's defaults, smaller where those are made for far longer trainings. The learning rates were not
 # tuned, while MVPA's settings were chosen over some thirty validation runs: the comparison favours MVPA.
 PEERS: dict[str, dict[str, Any]] = {
@@ -93,7 +95,7 @@ def models_of(task: Task) -> list[str]:
     """Names of the models that a task is for: where there is a covariate, the peers that read its kind."""
     if task.features is None:
         return [*ARMS, *(name for name in PEERS if name != "TSMixerx")]
-    return [*ARMS, "TSMixerx", "iTransformer" if task.features == "future" else "TimeXer"]
+    return [*ARMS, *COVARIATE_ARMS, "TSMixerx", "iTransformer" if task.features == "future" else "TimeXer"]
 
 
 def build(name: str, task: Task) -> tuple[nn.Module, float]:
@@ -101,9 +103,10 @@ def build(name: str, task: Task) -> tuple[nn.Module, float]:
     windows = task.windows["train"]
     L, h = windows.lookback, windows.horizon
     size = 0 if windows.features is None else windows.features.shape[1]
-    if name in ARMS:
+    arms = {**ARMS, **COVARIATE_ARMS}
+    if name in arms:
         sizes = {f"{task.features}_size": size} if task.features else {}
-        changes = {**sizes, "channel_vectors": task.channels, **ARMS[name]}
+        changes = {**sizes, "channel_vectors": task.channels, **arms[name]}
         if name == "Linear":
             changes = {key: value for key, value in changes.items() if key not in sizes}
         network = ForecastingNetwork(ForecastingConfig(h, L, **changes))

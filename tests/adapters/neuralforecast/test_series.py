@@ -204,6 +204,29 @@ def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Ca
     pd.testing.assert_frame_equal(again.predict(other), fitted.predict(other))
 
 
+def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable):
+    """They follow their series to another panel; a file from before them makes a network without them."""
+
+    def driven(*names: str) -> pd.DataFrame:
+        frame = panel(len(names), names=list(names))
+        return frame.assign(driver=np.sin(frame.groupby("unique_id").cumcount()))
+
+    fitted = forecaster(tiny(3, hist_exog_list=["driver"]))
+    fitted.fit(driven("a", "b", "c"))
+    model = fitted.models[0]
+    before = model.network.features["historic"].channel_weight.detach().clone()
+    model.finetune(n_series=2, max_steps=1, learning_rate=1e-12)
+    fitted.fit(driven("c", "z"))
+    after = model.network.features["historic"].channel_weight.detach()
+    assert after.shape[0] == 2
+    torch.testing.assert_close(after[0], before[2])
+    old = {name: value for name, value in model.state_dict().items() if ".features." not in name}
+    fresh = tiny(2, hist_exog_list=["driver"])
+    fresh.load_state_dict(old)
+    assert fresh.network.config.covariate_heads == 0
+    torch.testing.assert_close(fresh.network.historic_map, model.network.historic_map)
+
+
 @pytest.mark.parametrize(
     ("count", "options", "expected"),
     [
