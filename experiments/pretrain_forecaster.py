@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from harness.forecasting.synthetic import made_up_panels
@@ -30,6 +31,8 @@ from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, Reading
 from mvpa_ts.forecasting.pretrained import load_base, save_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
+CALENDARS = (4, 7, 12, 24, 48, 52, 96, 144, 168, 288, 288)
+"""Seasons in steps that a calendar may tell; of half-hours, weeks, minutes."""
 CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
 """Series of a panel; each batch has one of these numbers."""
 WARM_UP = 200
@@ -45,7 +48,8 @@ paths. About 0.33 million weights, in half precision.
 - **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series on one core, a
   batch read for three steps{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
-- **Not for**: seasons longer than about 100 steps, histories below 16 steps, decisions without a check on your data.
+- **Not for**: histories below 16 steps, seasons that the history does not hold once, decisions without a check on
+  your data.
 """
 
 
@@ -81,16 +85,16 @@ def main() -> None:
         print(f"{arguments.export}: the network after {step} steps")
         return
     begun, mean_loss = time.perf_counter(), math.nan
-    pool: deque[tuple[Tensor, Tensor, bool]] = deque(maxlen=POOL)
+    pool: deque[Panels] = deque(maxlen=POOL)
     readings: deque[Reading] = deque(maxlen=POOL)
     while step < arguments.steps and time.perf_counter() - begun < 60 * arguments.minutes:
         for group in optimizer.param_groups:
             group["lr"] = arguments.learning_rate * rate(step, arguments.steps)
         if step % REUSE == 0 or not pool:
             pool.append(panels := batch(arguments.seed, step, arguments.series, config))
-            readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2])))
+            readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2]), panels.season))
         place = len(pool) - 1 if step % REUSE == 0 else random.randrange(len(pool))
-        loss = loss_of(network, *pool[place], readings[place])
+        loss = loss_of(network, pool[place], readings[place])
         if not torch.isfinite(loss):
             raise SystemExit(f"step {step}: the loss is {loss.item()}, the last checkpoint is {checkpoint}")
         optimizer.zero_grad(set_to_none=True)
@@ -100,7 +104,8 @@ def main() -> None:
         step += 1
         mean_loss = loss.item() if math.isnan(mean_loss) else 0.99 * mean_loss + 0.01 * loss.item()
         if step % 500 == 0 or step == arguments.steps:
-            report = validate(network, 2 if arguments.quick else 16)
+            report: dict[str, Any] = dict(validate(network, 2 if arguments.quick else 16))
+            report["with a season told"] = validate(network, 2 if arguments.quick else 16, told=1.0)
             minutes = (time.perf_counter() - begun) / 60
             print(
                 json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
@@ -124,8 +129,25 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
 
 
-def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor, Tensor, bool]:
-    """Panels [B, L + h, C] of one step, drawn from the seed and the number of the step alone."""
+class Panels(NamedTuple):
+    """Panels of one step, with the season that a calendar tells.
+
+    Parameters
+    ----------
+    values, mask : Tensor, shape (B, L + h, C)
+    ordered : bool
+    season : Tensor, shape (B,)
+        0 where nothing is told.
+    """
+
+    values: Tensor
+    mask: Tensor
+    ordered: bool
+    season: Tensor
+
+
+def batch(seed: int, step: int, series: int, config: BaseConfig, told: float = 0.5) -> Panels:
+    """Panels of one step, drawn from the seed and the number of the step alone; a share of batches tells a season."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
     number = max(1, series // channels)
@@ -136,14 +158,21 @@ def batch(seed: int, step: int, series: int, config: BaseConfig) -> tuple[Tensor
         length = 16.0 * torch.exp(longest) * (0.7 + 0.3 * torch.rand(number, generator=generator))
         length = length.clamp(min=16.0)
     total = config.lookback + config.horizon
-    values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon)
+    season, calendar = torch.zeros(number, dtype=torch.long), None
+    if told and torch.rand((), generator=generator) < told:
+        drawn = torch.tensor(CALENDARS)[torch.randint(len(CALENDARS), (number,), generator=generator)]
+        season = torch.where(drawn <= length, drawn, 0)
+        # A calendar is wrong for some panels: their series have other seasons, or none.
+        calendar = season * (torch.rand(number, generator=generator) < 0.8)
+    values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon, calendar)
     seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
-    return values, mask & seen, ordered
+    return Panels(values, mask & seen, ordered, season)
 
 
-def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool, reading: Reading) -> Tensor:
+def loss_of(network: BaseForecaster, panels: Panels, reading: Reading) -> Tensor:
     """Pinball loss in units of the history's usual step, near steps counting more."""
     L = network.config.lookback
+    values, mask, ordered, _ = panels
     forecast = network.forecast(reading, ordered=ordered)
     past, seen = values[:, :L], mask[:, :L]
     pairs = seen[:, 1:] & seen[:, :-1]
@@ -160,7 +189,7 @@ def loss_of(network: BaseForecaster, values: Tensor, mask: Tensor, ordered: bool
 
 
 @torch.no_grad()
-def validate(network: BaseForecaster, batches: int) -> dict[str, float]:
+def validate(network: BaseForecaster, batches: int, told: float = 0.0) -> dict[str, float]:
     """Errors on panels of another seed beside those of simple forecasts, and the coverage of the 80 % interval."""
     from mvpa_ts.forecasting.simple_forecasts import filled, likely_periods, simple_forecasts
 
@@ -168,8 +197,8 @@ def validate(network: BaseForecaster, batches: int) -> dict[str, float]:
     L, h = network.config.lookback, network.config.horizon
     ratios, inside, count = [], 0.0, 0.0
     for index in range(batches):
-        values, mask, ordered = batch(987_654, index, 64, network.config)
-        forecast = network(values[:, :L], mask[:, :L], ordered=ordered)
+        values, mask, ordered, season = batch(987_654, index, 64, network.config, told)
+        forecast = network(values[:, :L], mask[:, :L], ordered=ordered, season=season)
         x, seen = values[:, :L].mT.flatten(0, 1), mask[:, :L].mT.flatten(0, 1)
         past, first = filled(x, seen)
         simple = simple_forecasts(past, first, likely_periods(past, first)[0], h)

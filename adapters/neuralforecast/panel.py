@@ -238,6 +238,11 @@ def _fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
     return None if host is None or len(host.ds) != int(dataset.indptr[-1]) else host
 
 
+def frequency() -> Any:
+    """The frequency of the NeuralForecast object that calls the model; None without one."""
+    return next((getattr(host, "freq", None) for host, _ in _callers()), None)
+
+
 def ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:
     """The panel's ids: no dataset holds them, the NeuralForecast object that is calling the model does."""
     for host, variables in _callers():

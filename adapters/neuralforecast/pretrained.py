@@ -9,10 +9,11 @@ from typing import Any
 from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast import losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.seasons import season_of
 
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
                "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions",
@@ -33,6 +34,9 @@ class PretrainedMVPA(MVPA):
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
         Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
+    season : int, optional
+        Steps of a season that it should try beside those that it finds, 0 for none. None takes that of the host's
+        `freq`: 168 of hours, 288 of every five minutes, 12 of months.
     n_series : int, optional
         Not needed: `fit` and `predict` take any number of series.
     max_steps : int, default 0
@@ -70,6 +74,7 @@ class PretrainedMVPA(MVPA):
         n_series: int | None = None,
         base: str = "base",
         ordered: bool = False,
+        season: int | None = None,
         max_steps: int = 0,
         learning_rate: float = 3e-4,
         start_padding_enabled: bool = True,
@@ -105,7 +110,9 @@ class PretrainedMVPA(MVPA):
                 f"loss must be a point loss (MAE, MSE, …) or a quantile loss (MQLoss, QuantileLoss), got "
                 f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
             )
-        self._reads_units = False  # it standardises every series itself
+        if season is not None and (isinstance(season, bool) or season != int(season) or season < 0):
+            raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
+        self._reads_units, self.season = False, season  # it standardises every series itself
         self.network: Any = _Quantiles(network, h, levels, ordered)
 
     def fit(
@@ -118,12 +125,22 @@ class PretrainedMVPA(MVPA):
     ) -> MVPA:
         """Train for `max_steps` steps on a panel of any number of series; called by `NeuralForecast.fit`."""
         self.n_series = self.hparams["n_series"] = len(dataset)
+        self._read_season()
         if self.max_steps:
             self.network.train()  # it was loaded for forecasts
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         self._check_panel(dataset, 0, distributed_config)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
+
+    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Forecast a panel; called by `NeuralForecast.predict`."""
+        self._read_season()
+        return super().predict(dataset, *args, **kwargs)
+
+    def _read_season(self) -> None:
+        told = self.season
+        self.network.season = season_of(panel.frequency()) if told is None else int(told)
 
     @property
     def _linear_ratio(self) -> float:
@@ -148,7 +165,7 @@ class _Quantiles(nn.Module):
 
     def __init__(self, network: nn.Module, horizon: int, levels: tuple[float, ...], ordered: bool) -> None:
         super().__init__()
-        self.network, self.horizon, self.ordered = network, horizon, ordered
+        self.network, self.horizon, self.ordered, self.season = network, horizon, ordered, 0
         self.levels = sorted(set(levels))
         self.columns = [self.levels.index(level) for level in levels]
         # As the parent's network has it; nothing is trained by it.
@@ -162,6 +179,7 @@ class _Quantiles(nn.Module):
             horizon=self.horizon,
             levels=self.levels,
             ordered=self.ordered,
+            season=self.season,
         )[..., self.columns]
 
 

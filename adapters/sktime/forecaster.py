@@ -58,7 +58,8 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         not in the training has no vector; it is read by its distance or position. The default is True where
         `mixing_heads` read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square.
     sp : int, optional
-        Seasonal periodicity: steps of a learnt cycle. None learns no cycle.
+        Seasonal periodicity: steps of a learnt cycle. None learns no cycle. With `pretrained`, a season that the
+        network should try; None takes that of the index, such as 12 of months.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase; needs `sp`.
     individual : bool
@@ -242,7 +243,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
         if self.pretrained is not None:
-            self.fitted_: Any = self._finetuned(self._shipped(start, horizon), series)
+            self.fitted_: Any = self._finetuned(self._shipped(start, horizon, y.index), series)
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(), [series], horizon)

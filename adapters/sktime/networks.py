@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils import check_random_state
 
 from mvpa_ts.adapters.sktime.columns import Columns, plain
+from mvpa_ts.adapters.sktime.frames import frequency_of
 from mvpa_ts.adapters.sktime.parameters import checked_device, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
@@ -32,6 +34,7 @@ class Networks:
         pretrained: str | Path | None
         finetune_steps: int | None
         channel_order: Any
+        sp: int | None
         random_state: Any
         device: str
         verbose: bool
@@ -46,12 +49,19 @@ class Networks:
             return self.finetune_steps
         return _FINETUNE_STEPS if self.pretrained is None else 0
 
-    def _shipped(self, start: ShippedForecaster | None, horizon: int) -> ShippedForecaster:
-        """The shipped network, or the one that `pretrain` has made of it."""
+    def _shipped(self, start: ShippedForecaster | None, horizon: int, index: pd.Index) -> ShippedForecaster:
+        """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
+        from mvpa_ts.forecasting.seasons import season_of
+
         check_parameters(self.get_params(), self.get_param_defaults())
+        if self.sp is not None and (isinstance(self.sp, bool) or int(self.sp) != self.sp or self.sp < 1):
+            raise ValueError(f"sp must be a whole number of steps above 0, or None, got {self.sp!r}")
+        frequency = index.freq if isinstance(index, pd.PeriodIndex) else frequency_of(index)
+        season = season_of(frequency) if self.sp is None else int(self.sp)
         if start is not None:
-            return replace(start, horizon=horizon)
-        return ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
+            return replace(start, horizon=horizon, season=season)
+        shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
+        return replace(shipped, season=season)
 
     def _finetuned(self, shipped: ShippedForecaster, series: Series, scaling: Any = None) -> ShippedForecaster:
         if not self._finetune_steps:

@@ -79,7 +79,7 @@ class Pretraining:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
         horizon, parameters = _last_step(fh), self.get_params()
         if self.pretrained is not None:
-            return self._pretrain_shipped(y, self._shipped(None, horizon))
+            return self._pretrain_shipped(y, self._shipped(None, horizon, _times(y)))
         columns = arranged(y, parameters, None)
         series = panel_of(y[columns.names], X)
         check_rows(max(len(part.values) for part in series), horizon)
@@ -94,7 +94,8 @@ class Pretraining:
         if start is None:
             return self._pretrain(y, X, fh)
         if self.pretrained is not None:
-            return self._pretrain_shipped(y, self._shipped(start, start.horizon if fh is None else _last_step(fh)))
+            horizon = start.horizon if fh is None else _last_step(fh)
+            return self._pretrain_shipped(y, self._shipped(start, horizon, _times(y)))
         _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
         columns = arranged(y, self.get_params(), start)
         self.pretrained_ = self._train(
@@ -194,3 +195,8 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     columns = 0 if X is None else X.shape[1]
     if columns != config.future_size:
         raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
+
+
+def _times(y: pd.DataFrame) -> pd.Index:
+    """The times of a panel's rows, of all instances together."""
+    return y.index.levels[-1] if isinstance(y.index, pd.MultiIndex) else y.index

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mvpa_ts.windows import Scaling, Series
 
 USED = frozenset(
-    {"pretrained", "channel_order", "finetune_steps", "learning_rate", "random_state", "device", "verbose"}
+    {"pretrained", "channel_order", "sp", "finetune_steps", "learning_rate", "random_state", "device", "verbose"}
 )
 """Parameters of the forecaster that a shipped network uses."""
 
@@ -30,11 +30,14 @@ class ShippedForecaster:
         Steps to forecast.
     ordered : bool
         Whether neighbouring columns belong together.
+    season : int, default 0
+        Steps of the season by the calendar, 0 for none.
     """
 
     network: BaseForecaster
     horizon: int
     ordered: bool
+    season: int = 0
 
     @classmethod
     def load(cls, name: Any, horizon: int, *, ordered: bool) -> ShippedForecaster:
@@ -59,7 +62,12 @@ class ShippedForecaster:
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
         with torch.no_grad():
             quantiles = forecast_quantiles(
-                self.network, values.nan_to_num(0.0), ~values.isnan(), horizon=self.horizon, ordered=self.ordered
+                self.network,
+                values.nan_to_num(0.0),
+                ~values.isnan(),
+                horizon=self.horizon,
+                ordered=self.ordered,
+                season=self.season,
             )[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -73,7 +81,13 @@ class ShippedForecaster:
 
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)
         trained = finetuned(
-            self.network, values, horizon=self.horizon, steps=steps, learning_rate=learning_rate, seed=seed
+            self.network,
+            values,
+            horizon=self.horizon,
+            steps=steps,
+            learning_rate=learning_rate,
+            seed=seed,
+            season=self.season,
         )
         return replace(self, network=trained)
 

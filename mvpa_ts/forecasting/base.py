@@ -24,6 +24,7 @@ from mvpa_ts.forecasting.patches import location_scale
 from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
     PERIODS,
+    SEEN,
     errors_so_far,
     filled,
     likely_periods,
@@ -132,6 +133,27 @@ class Reading(NamedTuple):
         return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
 
 
+def widening(horizon: int, observed: Tensor) -> Tensor:
+    """How far quantiles are moved from the median, a factor for each step and series.
+
+    On series of other kinds than those of the training the next steps, and those of short histories, lie outside more
+    often than they should. The factors were chosen there (`experiments/forecast_spread.py`).
+
+    Parameters
+    ----------
+    horizon : int
+    observed : Tensor, shape (B, C)
+        Observed steps of the histories.
+
+    Returns
+    -------
+    Tensor, shape (B, horizon, C, 1)
+    """
+    ahead = torch.arange(horizon, device=observed.device, dtype=torch.float32)
+    near, short = 0.2 * torch.exp(-ahead / 3.0), 0.15 * 32.0 / observed.clamp(min=8)
+    return 1.0 + near[None, :, None, None] + short[:, None, :, None]
+
+
 class BaseForecaster(nn.Module):
     """Quantiles of the next steps of every series of a panel.
 
@@ -198,7 +220,14 @@ class BaseForecaster(nn.Module):
             back for back in ORIGINS[config.generation] if config.generation == 1 or 2 * back <= config.lookback
         )
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        ordered: bool = False,
+        season: int | Tensor | None = None,
+    ) -> Tensor:
         """Forecast `horizon` steps.
 
         Parameters
@@ -210,6 +239,9 @@ class BaseForecaster(nn.Module):
         ordered : bool, default False
             Whether neighbouring series belong together, as sensors along a line do: then the channel term of the
             attention counts as well.
+        season : int, or Tensor of shape (B,), optional
+            Steps of the season that the calendar gives, such as 288 of every 5 minutes: it is tried among others. The
+            history must hold it once; one that is found in the history must be there nearly twice. 0 is none.
 
         Returns
         -------
@@ -224,15 +256,17 @@ class BaseForecaster(nn.Module):
             raise ValueError(
                 f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
             )
-        reading = self.read(x, mask)
+        reading = self.read(x, mask, season)
         forecast = self.forecast(reading, ordered=ordered)
         if self.training or self.config.generation == 1:
             return forecast
         # Series upside down are forecast upside down: the mean of both is a little better.
-        return 0.5 * (forecast - self.forecast(reading.upside_down(), ordered=ordered).flip(3))
+        forecast = 0.5 * (forecast - self.forecast(reading.upside_down(), ordered=ordered).flip(3))
+        middle = forecast[..., len(LEVELS) // 2, None]
+        return middle + widening(self.config.horizon, mask[:, -self.config.lookback :].sum(1)) * (forecast - middle)
 
     @torch.no_grad()
-    def read(self, x: Tensor, mask: Tensor) -> Reading:
+    def read(self, x: Tensor, mask: Tensor, season: int | Tensor | None = None) -> Reading:
         """All that the forecast takes from the histories and that no weight changes; arguments as of `forward`."""
         config = self.config
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
@@ -242,11 +276,12 @@ class BaseForecaster(nn.Module):
         C, P = x.shape[2], config.patch_length
         location, scale = location_scale(x, mask)
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
-        of_forecasts = self._simple if config.generation == 1 else self._all_simple
-        simple, relative, features, unit = (
-            rearrange(part, "(b c) ... -> b c ...", c=C)
-            for part in of_forecasts(rearrange(x, "b l c -> (b c) l"), rearrange(mask, "b l c -> (b c) l"), C)
+        rows, observed = (rearrange(part, "b l c -> (b c) l") for part in (x, mask))
+        hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x)).repeat_interleave(C)
+        read = (
+            self._simple(rows, observed) if config.generation == 1 else self._all_simple(rows, observed, C, hint.long())
         )
+        simple, relative, features, unit = (rearrange(part, "(b c) ... -> b c ...", c=C) for part in read)
         values = torch.cat(
             [rearrange(part, "b (t p) c -> b t c p", p=P) for part in (x.asinh(), mask.to(x.dtype))], dim=3
         )
@@ -282,7 +317,7 @@ class BaseForecaster(nn.Module):
             + reading.location[:, None, :, None]
         )
 
-    def _simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _simple(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Simple forecasts [N, K, h], log errors beside the best [N, K, 1], features [N, F], a usual error [N, 1]."""
         config = self.config
         values, first = filled(x, mask)
@@ -301,7 +336,9 @@ class BaseForecaster(nn.Module):
         features = [*logs, *known, relative, strength, (periods + 1.0).log() / 3.0, unit.log(), observed]
         return simple, relative[..., None], torch.cat(features, dim=1).nan_to_num(0.0), unit
 
-    def _all_simple(self, x: Tensor, mask: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _all_simple(
+        self, x: Tensor, mask: Tensor, channels: int, hint: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `_simple`, of both families of forecasts; errors by how far ahead, [N, K, chunks of the horizon]."""
         config, origins = self.config, self.origins
         observed = mask.to(x.dtype).mean(1, keepdim=True)
@@ -310,12 +347,15 @@ class BaseForecaster(nn.Module):
         x, mask = x[:, begin:], mask[:, begin:]
         L, h = x.shape[1], config.horizon
         values, first = filled(x, mask)
-        periods, strength = seasons_of_panel(values, first, channels)
+        periods, strength = seasons_of_panel(values, first, channels, hint)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
         backs = torch.tensor((0, *origins), device=x.device)
         earlier = torch.stack([F.pad(values, (back, 0), value=0.0)[:, :L] for back in (0, *origins)])
         starts = (first + backs[:, None]).clamp(max=L - 1)
-        within = torch.minimum(periods, ((L - starts) // 2).clamp(min=1)[..., None])
+        room = (L - starts)[..., None]
+        # A season that was found must be there nearly twice then, too; one that was told, once.
+        needed = torch.where(periods == hint[:, None], 1.0, SEEN) * periods
+        within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1))
         every = self._forecasts(earlier.flatten(0, 1), starts.flatten(), within.flatten(0, 1)).unflatten(
             0, (len(backs), -1)
         )

@@ -101,6 +101,7 @@ def forecast_quantiles(
     horizon: int,
     levels: Sequence[float] = LEVELS,
     ordered: bool = False,
+    season: int | None = None,
     paths: int = PATHS,
 ) -> Tensor:
     """Quantiles of a horizon of any length.
@@ -113,7 +114,7 @@ def forecast_quantiles(
     Parameters
     ----------
     network : BaseForecaster
-    x, mask, ordered
+    x, mask, ordered, season
         As in `BaseForecaster.forward`. Without a mask, NaN are missing values.
     horizon : int
     levels : sequence of float
@@ -141,7 +142,7 @@ def forecast_quantiles(
             raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
     if not getattr(network, "training", False):
         _warn_of_short_series(mask)
-    blocks = [network(x, mask, ordered=ordered)]
+    blocks = [network(x, mask, ordered=ordered, season=season)]
     B, _, C = x.shape
     if horizon > network.config.horizon:
         x, mask = (tensor.repeat_interleave(paths, 0) for tensor in (x, mask))
@@ -152,7 +153,7 @@ def forecast_quantiles(
             path = _at_level(drawn, ((order + 0.5) / paths).to(x))
             x = torch.cat([x, path], dim=1)
             mask = torch.cat([mask, torch.ones_like(path, dtype=torch.bool)], dim=1)
-            drawn = network(x, mask, ordered=ordered)
+            drawn = network(x, mask, ordered=ordered, season=season)
             pooled = drawn.unflatten(0, (B, paths)).movedim(1, 3).flatten(3)  # [B, h, C, S·Q]
             blocks.append(torch.quantile(pooled, torch.tensor(LEVELS).to(pooled), dim=3).movedim(0, 3))
     forecast = torch.cat(blocks, dim=1)[:, :horizon]
@@ -168,6 +169,7 @@ def finetuned(
     learning_rate: float = 3e-4,
     batch_size: int = 16,
     seed: int = 0,
+    season: int | None = None,
 ) -> BaseForecaster:
     """A copy of a forecaster, trained further on one panel.
 
@@ -186,6 +188,8 @@ def finetuned(
         Small: the weights are good already. The choice among simple forecasts learns 100 times faster.
     batch_size : int
     seed : int
+    season : int, optional
+        As in `BaseForecaster.forward`.
 
     Raises
     ------
@@ -219,7 +223,7 @@ def finetuned(
 
     def read(ends: Tensor) -> Reading:
         past = ends[:, None] + torch.arange(config.lookback)
-        return network.read(padded[past], mask[past])
+        return network.read(padded[past], mask[past], season)
 
     known = read(windows) if once and len(windows) else None
     for step, ends in enumerate(draws):

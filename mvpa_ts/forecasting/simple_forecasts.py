@@ -25,6 +25,8 @@ NAMES = (
     ),
 )
 """What each of the K forecasts is, in their order."""
+SEEN = 1.6
+"""How often a season must fit into a history to be found there."""
 _CYCLES = 6  # averaged for the shape of a season
 _DAMPING = 0.95
 _TREND_STEPS = 32
@@ -66,7 +68,7 @@ def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     inner = correlation[:, 1:-1]
     peak = torch.zeros_like(correlation, dtype=torch.bool)
     peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
-    peak &= (lag >= 2) & (1.6 * lag <= (L - first)[:, None])
+    peak &= (lag >= 2) & (SEEN * lag <= (L - first)[:, None])
     height = torch.where(peak, correlation, -1.0)
     best = height.topk(PERIODS - 1, dim=1)
     # Multiples of a season peak as high as the season itself: the shortest of the high peaks comes first.
@@ -77,13 +79,14 @@ def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(strength > 0.05, periods, 1), torch.where(strength > 0.05, strength, 0.0)
 
 
-def seasons_of_panel(x: Tensor, first: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+def seasons_of_panel(x: Tensor, first: Tensor, channels: int, hint: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one is that of the whole panel.
 
     Slow curves lift the autocorrelation at all lags, where a ripple is no season. What counts is the height of a peak
     over the lowest value before it. The first season is that of the series, the second that of its changes from step to
     step, which slow curves do not hide; or, where that is the same, the next of the series. The last is that of the
-    mean over the `channels` series of its panel, which are neighbours in `x`.
+    mean over the `channels` series of its panel, which are neighbours in `x`; or `hint` [N], the season by the
+    calendar, where that is above 1 and the series holds it once.
     """
     correlation = autocorrelation(x, first)
     L = x.shape[1]
@@ -101,7 +104,14 @@ def seasons_of_panel(x: Tensor, first: Tensor, channels: int) -> tuple[Tensor, T
     shared = _shortest(common)
     periods = torch.cat([found, other, shared], 1)
     strength = torch.cat([own.gather(1, found), height, common.gather(1, shared)], 1)
-    return torch.where(strength > 0.1, periods, 1), torch.where(strength > 0.1, strength, 0.0)
+    periods, strength = torch.where(strength > 0.1, periods, 1), torch.where(strength > 0.1, strength, 0.0)
+    if hint is not None:
+        told = (hint > 1) & (hint <= L - first)
+        lag_told = hint.clamp(1, L - 1)[:, None]
+        risen = (correlation - correlation.cummin(1).values).gather(1, lag_told)[:, 0].clamp(0.0, 2.0)
+        periods[:, -1] = torch.where(told, hint, periods[:, -1])
+        strength[:, -1] = torch.where(told, risen, strength[:, -1])
+    return periods, strength
 
 
 def _rise(correlation: Tensor, count: Tensor) -> Tensor:
@@ -110,7 +120,7 @@ def _rise(correlation: Tensor, count: Tensor) -> Tensor:
     inner = correlation[:, 1:-1]
     peak = torch.zeros_like(correlation, dtype=torch.bool)
     peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
-    peak &= (lag >= 2) & (1.6 * lag <= count)
+    peak &= (lag >= 2) & (SEEN * lag <= count)
     rise = (correlation - correlation.cummin(1).values) * (2.0 * (1.0 - lag / count.clamp(min=1))).clamp(0.0, 1.0)
     return torch.where(peak, rise, -1.0)
 

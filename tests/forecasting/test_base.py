@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, widening
 from mvpa_ts.forecasting.pretrained import finetuned, forecast_quantiles, load_base, save_base
+from mvpa_ts.forecasting.seasons import season_of
+from mvpa_ts.forecasting.simple_forecasts import seasons_of_panel
 
 SMALL = BaseConfig(
     lookback=64, horizon=16, patch_length=8, chunk_length=4, dim=16, num_heads=2, mlp_dim=24, num_layers=2
@@ -136,7 +138,7 @@ class LastValueAndNoise:
 
     config = SMALL
 
-    def __call__(self, x, mask=None, *, ordered=False):
+    def __call__(self, x, mask=None, *, ordered=False, season=None):
         return x[:, -1:, :, None].expand(-1, SMALL.horizon, -1, -1) + torch.special.ndtri(torch.tensor(LEVELS)).to(x)
 
 
@@ -218,3 +220,49 @@ def test_nan_without_a_mask_is_missing_and_infinity_is_named(network):
     torch.testing.assert_close(forecast_quantiles(network, x.masked_fill(~mask, torch.nan), horizon=10), expected)
     with pytest.raises(ValueError, match="x must hold finite numbers"):
         forecast_quantiles(network, x.masked_fill(~mask, torch.inf), horizon=10)
+
+
+def test_intervals_are_wider_next_and_for_short_histories():
+    factors = widening(64, torch.tensor([[16, 512]]))[0, :, :, 0]
+    np.testing.assert_allclose(factors[[0, -1]], [[1.5, 1.2 + 0.15 / 16], [1.3, 1 + 0.15 / 16]], rtol=1e-6)
+    assert bool((factors.diff(dim=0) <= 0).all())
+
+
+@torch.no_grad()
+def test_the_middle_stays_where_it_is(network):
+    x = panel()
+    both = network.forecast(reading := network.read(x, torch.ones_like(x, dtype=torch.bool)))
+    both = 0.5 * (both - network.forecast(reading.upside_down()).flip(3))
+    wide = network(x)
+    torch.testing.assert_close(wide[..., 4], both[..., 4])
+    factors = widening(SMALL.horizon, torch.full((2, 3), 64))
+    torch.testing.assert_close(wide - wide[..., 4:5], factors * (both - both[..., 4:5]))
+
+
+@torch.no_grad()
+def test_a_season_that_is_told_may_be_seen_once(network):
+    """A cycle and a quarter: nothing in the history says that it comes again."""
+    once = torch.randn(48, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
+    x = torch.cat([once, once[:12]])[None]
+    first = torch.zeros(1, dtype=torch.long)
+    assert int(seasons_of_panel(x, first, 1)[0][0, -1]) != 48
+    periods, strength = seasons_of_panel(x, first, 1, torch.tensor([48]))
+    assert int(periods[0, -1]) == 48
+    assert float(strength[0, -1]) > 0.0
+    for useless in (0, 1, 61):  # none, or longer than the history
+        told = seasons_of_panel(x, first, 1, torch.tensor([useless]))
+        torch.testing.assert_close(told[0], seasons_of_panel(x, first, 1)[0])
+    reading = network.read(x[..., None], torch.ones(1, 60, 1, dtype=torch.bool), 48)
+    repeated = reading.simple[0, 0] * reading.scale[0, 0] + reading.location[0, 0]
+    assert float((repeated - once[12:28]).abs().sum(1).min()) < 1e-6
+    both = network(torch.stack([x[0], x[0].flip(0)])[..., None], season=torch.tensor([48, 0]))
+    torch.testing.assert_close(both[:1], network(x[..., None], season=48))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("h", 168), ("6h", 28), ("30min", 48), ("10min", 144), ("5m", 288), ("D", 7), ("B", 5), ("W-SUN", 52), ("ME", 12),
+     ("1mo", 12), ("3MS", 4), ("QE-DEC", 4), ("2QS", 2), ("YE", 0), ("7min", 0), (1, 0), (None, 0), ("45s", 1920)],
+)  # fmt: skip
+def test_season_of_a_frequency(name, steps):
+    assert season_of(name) == steps

@@ -14,7 +14,12 @@ USUAL_SEASONS = (4, 5, 7, 12, 24, 30, 48, 52, 60, 96, 144, 168, 288)
 
 
 def made_up_panels(
-    number: int, channels: int, length: int, generator: torch.Generator, visible: Tensor | None = None
+    number: int,
+    channels: int,
+    length: int,
+    generator: torch.Generator,
+    visible: Tensor | None = None,
+    calendar: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, bool]:
     """A batch of panels.
 
@@ -24,6 +29,8 @@ def made_up_panels(
     generator : torch.Generator
     visible : Tensor, shape (number,), optional
         Steps at the end of each panel that will be seen or forecast: trends and regimes take place within them.
+    calendar : Tensor, shape (number,), optional
+        A season that most series of a panel share, in steps; 0 for none.
 
     Returns
     -------
@@ -36,7 +43,9 @@ def made_up_panels(
     ordered = channels > 2 and _chance(0.25, generator)
     shared = channels > 1 and (ordered or _chance(0.6, generator))
     seen = torch.full((number,), float(length)) if visible is None else visible
-    own = _series(seen.repeat_interleave(channels)[:, None], length, generator).view(number, channels, length)
+    common = None if calendar is None else calendar.repeat_interleave(channels)
+    own = _series(seen.repeat_interleave(channels)[:, None], length, generator, common)
+    own = own.view(number, channels, length)
     if shared:
         own = _wave(own, generator) if ordered else _mixture(own, generator)
     x = own.flatten(0, 1)
@@ -49,7 +58,7 @@ def made_up_panels(
     return x.view(shape).mT.contiguous(), mask.view(shape).mT.contiguous(), ordered
 
 
-def _series(visible: Tensor, L: int, generator: torch.Generator) -> Tensor:
+def _series(visible: Tensor, L: int, generator: torch.Generator, calendar: Tensor | None = None) -> Tensor:
     """Sums of a trend, up to two seasons and noise, each of many kinds, [N, L]."""
     N = len(visible)
     time = torch.arange(L, dtype=torch.float32)
@@ -57,7 +66,7 @@ def _series(visible: Tensor, L: int, generator: torch.Generator) -> Tensor:
     x = torch.zeros(N, L)
     # Seasons: random harmonics of a random length, with slowly changing size.
     for order in range(2):
-        period = _season_lengths(visible[:, 0], generator)
+        period = _season_lengths(visible[:, 0], generator, calendar if order == 0 else None)
         season = _season(period, L, generator)
         sharp = (_uniform((N, 1), generator) < 0.15).float()  # a few hours of traffic, a day of sales
         season = season * (1 - sharp) + sharp * torch.exp(2.0 * season.clamp(-3, 2)) / 4.0
@@ -101,19 +110,24 @@ def _series(visible: Tensor, L: int, generator: torch.Generator) -> Tensor:
     rate = 0.15 + 0.5 * _uniform((N, 1), generator)
     x = torch.where(growing, torch.exp(rate * x.clamp(-4, 6)), x)
     kind = _uniform((N, 1), generator)
-    period = _season_lengths(visible[:, 0], generator)
-    x = torch.where(kind < 0.05, _days_with_nights(period, L, generator), x)
-    return torch.where(kind > 0.95, _rush_hours(period, L, generator), x)
+    period = _season_lengths(visible[:, 0], generator, calendar)
+    # Where a calendar is known, hours of the day matter more often.
+    daily = 0.05 if calendar is None else torch.where(calendar > 1, 0.15, 0.05)[:, None]
+    x = torch.where(kind < daily, _days_with_nights(period, L, generator), x)
+    return torch.where(kind > 1.0 - daily, _rush_hours(period, L, generator), x)
 
 
-def _season_lengths(visible: Tensor, generator: torch.Generator) -> Tensor:
-    """Steps of a season for each series, [N]; most fit twice into what is seen."""
+def _season_lengths(visible: Tensor, generator: torch.Generator, calendar: Tensor | None = None) -> Tensor:
+    """Steps of a season for each series, [N]; most fit twice into what is seen, those of a calendar perhaps once."""
     N = len(visible)
     usual = torch.tensor(USUAL_SEASONS, dtype=torch.float32)[_integers(len(USUAL_SEASONS), (N,), generator)]
     any_length = torch.exp(_uniform((N,), generator) * math.log(80.0)) * 4.0
     period = torch.where(_uniform((N,), generator) < 0.65, usual, any_length)
     short = torch.tensor(USUAL_SEASONS[:4], dtype=torch.float32)[_integers(4, (N,), generator)]
-    return torch.where((period > visible / 2) & (_uniform((N,), generator) < 0.75), short, period)
+    period = torch.where((period > visible / 2) & (_uniform((N,), generator) < 0.75), short, period)
+    if calendar is None:
+        return period
+    return torch.where((calendar > 1) & (_uniform((N,), generator) < 0.85), calendar.to(period), period)
 
 
 def _season(period: Tensor, L: int, generator: torch.Generator) -> Tensor:

@@ -16,22 +16,30 @@ from harness.forecasting.zero_shot_sets import CONTEXT, EvaluationSet
 
 from mvpa_ts.forecasting.base import LEVELS
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
-FORMER = "MVPA, pretrained, first weights"
-"""Rows of the weights shipped before, with which the sets were looked at for the first time; not run any more."""
+FIRST, SECOND = "MVPA, pretrained, first weights", "MVPA, pretrained, second weights"
+"""Rows of weights shipped before, with which the sets were looked at once and twice; not run any more."""
+FREQUENCIES = {
+    "5 minutes": "5min", "10 minutes": "10min", "half-hourly": "30min", "hourly": "h", "weekly": "W", "monthly": "ME",
+    "quarterly": "QE", "yearly": "YE",
+}  # fmt: skip
+"""Names of pandas, which tell the season to a pretrained forecaster; those of sunspots are years, without a season."""
 Forecast = Callable[[np.ndarray, EvaluationSet], np.ndarray]
 
 
 def pretrained(base: str) -> Forecast:
-    """The shipped network, as it is."""
+    """The shipped network, told what a host knows: the values and their frequency."""
     network = load_base(base)
 
     def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
         x = torch.tensor(history[-CONTEXT:], dtype=torch.float32)[None]
+        season = season_of(FREQUENCIES[of.frequency])
         with torch.no_grad():
-            return forecast_quantiles(network, x.nan_to_num(0.0), ~x.isnan(), horizon=of.horizon)[0].double().numpy()
+            quantiles = forecast_quantiles(network, x.nan_to_num(0.0), ~x.isnan(), horizon=of.horizon, season=season)
+        return quantiles[0].double().numpy()
 
     return forecast
 

@@ -36,9 +36,28 @@ def test_forecasts_are_those_of_the_network(series):
     out = fitted(df, h=9, loss=MQLoss(quantiles=[0.1, 0.5, 0.9])).predict()
     x = torch.tensor(df["y"].to_numpy().reshape(series, -1).T, dtype=torch.float32)[None]
     with torch.no_grad():
-        expected = forecast_quantiles(load_base("base"), x, horizon=9, levels=(0.1, 0.5, 0.9))[0]
+        expected = forecast_quantiles(load_base("base"), x, horizon=9, levels=(0.1, 0.5, 0.9), season=7)[0]
     got = out.iloc[:, 2:].to_numpy().reshape(series, 9, 3).transpose(1, 0, 2)
     np.testing.assert_allclose(np.sort(got, 2), expected.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_season_is_that_of_freq_unless_it_is_told(tmp_path):
+    df = panel(2, steps=40)
+    x = torch.tensor(df["y"].to_numpy().reshape(2, -1).T, dtype=torch.float32)[None]
+
+    def expected(season):
+        with torch.no_grad():
+            return forecast_quantiles(load_base("base"), x, horizon=5, season=season)[0, :, :, 4].T.ravel()
+
+    assert not np.allclose(expected(7), expected(30), rtol=1e-3)
+    for options, season in (({}, 7), ({"season": 30}, 30), ({"season": 0}, 0)):
+        forecaster = fitted(df, h=5, **options)
+        np.testing.assert_allclose(forecaster.predict().iloc[:, 2], expected(season), rtol=1e-3, atol=1e-3)
+        forecaster.save(str(tmp_path / "model"), overwrite=True)
+        loaded = NeuralForecast.load(str(tmp_path / "model"))
+        np.testing.assert_allclose(loaded.predict(df).iloc[:, 2], expected(season), rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match=r"season must be a whole number of steps, 0 for none, or None, got 2\.5"):
+        fitted(df, h=5, season=2.5)
 
 
 def test_another_number_of_series_in_fit_and_predict():

@@ -26,10 +26,25 @@ def test_the_forecast_is_the_network_s(horizon):
     y.iloc[[7, 20]] = np.nan
     forecaster = base().fit(y, fh=range(1, horizon + 1))
     x = torch.tensor(y.to_numpy(), dtype=torch.float32)[None]
-    expected = forecast_quantiles(load_base("base"), x.nan_to_num(0.0), ~x.isnan(), horizon=horizon)[0].detach()
+    with torch.no_grad():
+        expected = forecast_quantiles(load_base("base"), x.nan_to_num(0.0), ~x.isnan(), horizon=horizon, season=12)[0]
     np.testing.assert_allclose(forecaster.predict(), expected[..., 4], rtol=1e-3)
     found = forecaster.predict_quantiles(alpha=[0.1, 0.9]).to_numpy().reshape(horizon, 3, 2)
     np.testing.assert_allclose(found, expected[..., [0, -1]], rtol=1e-3, atol=1e-2)
+
+
+def test_the_season_is_that_of_the_index_unless_sp_tells_it():
+    y = waves(rows=40)
+    monthly, dated, plain = y, y.set_axis(y.index.to_timestamp()), y.reset_index(drop=True)
+    forecasts = [
+        base(**changes).fit(table, fh=[1, 2, 3]).predict().to_numpy()
+        for table, changes in ((monthly, {}), (dated, {}), (plain, {"sp": 12}), (plain, {}), (monthly, {"sp": 25}))
+    ]
+    np.testing.assert_allclose(forecasts[0], forecasts[1])
+    np.testing.assert_allclose(forecasts[0], forecasts[2])
+    assert not np.allclose(forecasts[0], forecasts[4], rtol=1e-4)
+    with pytest.raises(ValueError, match=r"sp must be a whole number of steps above 0, or None, got 2\.5"):
+        base(sp=2.5).fit(y, fh=[1])
 
 
 def test_better_than_the_last_season_without_training():
@@ -83,7 +98,7 @@ def test_files_come_back(tmp_path):
 def test_what_it_does_not_use_is_refused():
     y = waves()
     for changes, message in (
-        ({"sp": 12}, r"sp must be left out with pretrained='base'.*got 12; to train a network with sp"),
+        ({"dim": 8}, r"dim must be left out with pretrained='base'.*got 8; to train a network with dim"),
         ({"quantiles": (0.5,)}, "quantiles must be left out"),
         ({"device": "cuda"}, "device must be 'cpu' with pretrained"),
     ):
