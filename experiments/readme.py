@@ -96,7 +96,6 @@ def filled(text: str) -> str:
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
         "structure": structure_summary(RESULTS / "structure" / "structure.md"),
         "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
-        "forecast_spread": without_heading(RESULTS / "forecasting" / "forecast_spread.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
     for name, part in parts.items():

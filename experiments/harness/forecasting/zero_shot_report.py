@@ -51,7 +51,7 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
     ours = [name for name in (PRETRAINED, SECOND, FIRST) if name in table]
     better = [int((table[name] < table[NAIVE]).sum()) for name in ours]
     looks = THIRD_LOOK.format(*better[1:]) if len(ours) == 3 else ". "
-    held = [name for name in shipped.index if 0.75 <= round(shipped.loc[name, "coverage"], 2) <= 0.85]
+    held = [name for name in shipped.index if 0.75 <= shipped.loc[name, "coverage"] <= 0.85]
     others = [name for name in names if name not in (NAIVE, *ours)]
     beside = [f"{_mean_ratio(table, PRETRAINED, name)} of {name}'s" for name in others]
     lines += [
