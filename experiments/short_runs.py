@@ -178,8 +178,9 @@ def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
         "Made by `experiments/short_runs.py --rows`: `NeuralForecast(models=[MVPA(...)])` with the settings of each "
         "row, as many steps as its epochs have, `cross_validation` over all test windows. Beside it the row of the "
         "experiments' own loop (`experiments/forecasting.py`), mean ± standard deviation over three seeds. The host "
-        "draws its batches at random, the loop takes every window once an epoch; no other difference is meant. "
-        "ETTh2's row keeps the weights of the best validation, which the host does not do; it is left out.",
+        "draws its batches at random, where the loop takes every window once an epoch, and its average of the weights "
+        "forgets faster at first. ETTh2's row keeps the weights of the best validation, which the host does not do; it "
+        "is left out.",
         "",
         "| data | horizon | seeds | windows | MSE, host | MSE, own loop | MAE, host | MAE, own loop |",
         "|---|---|---|---|---|---|---|---|",
