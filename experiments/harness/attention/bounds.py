@@ -1,14 +1,15 @@
 """What bounds a kernel of FlashMVPA from below on an H100, as formulas of its sizes: bytes, waits, waste of tiles.
 
 Legend, beside that of mvpa_ts/attention/reference.py: M query tokens and N keys of a tile, P channels padded to 8, e
-bytes of a number. Steps are those of the far and the near loop of a whole call. `attention_kernel_code` adds what the
-compiled loops tell: tensor cores, exponentials, instruction issue.
+bytes of a number. n and p are the keys of a tile that exist and its columns of scores that are loaded, on average: the
+other keys repeat the last one, and scores past P are masked. Steps are those of the far and the near loop of a whole
+call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, exponentials, instruction issue.
 
     L2          Σ over programs, and over steps of the two loops:
-        forward  M·d·(2e + r) + M·4·(T̄ + C) + tiles·M·N·4   far N·d·e + M·4              near 2·N·d·e + M·4
-        query    M·d·(4e + r) + tiles·M·N·(4 + e)           far N·d·e + M·(4 + g)        near 2·N·d·e + M·(4 + g)
-        key      4·N·d·e·TILES                          far M·d·e + M·N·4 + M·4·(TILES + 2)
-                                                        near 2·M·d·e + M·N·4 + M·16
+        forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4
+        query    M·d·(4e + r) + tiles·M·p·(4 + e)           far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
+        key      4·n·d·e·TILES                          far M·d·e + M·p·4 + M·4·(TILES + 2)
+                                                        near 2·M·d·e + M·p·4 + M·16
     HBM         every tensor once; scores thrice to make them (product, sum with the offsets) and once to read them
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
@@ -73,6 +74,11 @@ class Launch:
         return -(-self.channels // self.keys)
 
     @property
+    def padded_channels(self) -> int:
+        """Columns of the channel scores."""
+        return -(-self.channels // 8) * 8
+
+    @property
     def blocks(self) -> int:
         """Blocks of query tokens of one sample and head."""
         return -(-self.segments * self.channels // self.query_tokens)
@@ -107,22 +113,23 @@ class Launch:
     @property
     def l2_bytes(self) -> float:
         """Bytes that all programs load and store."""
-        M, N, d, e = self.query_tokens, self.keys, self.head_dim, self.element_bytes
+        M, d, e = self.query_tokens, self.head_dim, self.element_bytes
+        n, p = self.channels / self.tiles, min(self.keys, self.padded_channels / self.tiles)
         if self.name == "forward":
             each = (
                 M * d * (2 * e + self.residual_bytes)
-                + M * 4 * (self.mean_segments + self.channels)
-                + self.tiles * M * N * 4
+                + M * 4 * (self.mean_segments + self.padded_channels)
+                + self.tiles * M * p * 4
             )
-            far, near = N * d * e + M * 4, 2 * N * d * e + M * 4
+            far, near = n * d * e + M * 4, 2 * n * d * e + M * 4
         elif self.name == "query_gradient":
             gradient = e if self.tiles == 1 else 4 * (2 - 1 / self.tiles)
-            each = M * d * (4 * e + self.residual_bytes) + self.tiles * M * N * (4 + e)
-            far, near = N * d * e + M * (4 + gradient), 2 * N * d * e + M * (4 + gradient)
+            each = M * d * (4 * e + self.residual_bytes) + self.tiles * M * p * (4 + e)
+            far, near = n * d * e + M * (4 + gradient), 2 * n * d * e + M * (4 + gradient)
         else:
-            each = 4 * N * d * e * self.tiles_held
-            far = M * d * e + M * N * 4 + M * 4 * (self.tiles_held + 2)
-            near = 2 * M * d * e + M * N * 4 + M * 16
+            each = 4 * n * d * e * self.tiles_held
+            far = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
+            near = 2 * M * d * e + M * p * 4 + M * 16
         return self.programs * each + self.far * far + self.near * near
 
     @property
@@ -130,9 +137,8 @@ class Launch:
         """Bytes of the tensors, once each; scores are made for the forward and for the query kernel."""
         tokens, e = self.batch * self.segments * self.channels, self.element_bytes
         queries, keys = (tokens * heads * self.head_dim * e for heads in (self.heads, self.kv_heads))
-        padded = -(-self.channels // 8) * 8
         pairs = self.heads * tokens
-        time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * padded
+        time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * self.padded_channels
         read = (time * self.mean_segments / self.segments if self.causal else time) + channel
         statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
         if self.name == "forward":

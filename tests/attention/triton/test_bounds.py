@@ -20,21 +20,24 @@ def walked(near_window: int) -> tuple[int, int]:
     return far, 2 * 6 - far
 
 
-def test_bytes_of_the_forward_kernel_are_those_of_a_walk() -> None:
+@pytest.mark.parametrize("channels", [4, 3])
+def test_bytes_of_the_forward_kernel_are_those_of_a_walk(channels: int) -> None:
     far, near = walked(0)
-    launch = Launch(name="forward", far=far * 4, near=near * 4, **SMALL)
+    sizes = SMALL | {"channels": channels, "query_tokens": channels}
+    launch = Launch(name="forward", far=far * 4, near=near * 4, **sizes)
     assert launch.mean_segments == 2
     expected = 0
     for query in range(3):
-        expected += 2 * 4 * 8 * 2  # query and output
-        expected += 4 * 8  # residual of the output
-        expected += 4 * 4 * (query + 1 + 4)  # scores of the prologue
-        for _tile in range(2):
-            expected += 4 * 2 * 4
+        expected += 2 * channels * 8 * 2  # query and output
+        expected += channels * 8  # residual of the output
+        expected += channels * 4 * (query + 1 + 8)  # scores of the prologue; channels are padded to 8
+        for tile in range(2):
+            expected += channels * 2 * 4
+            real = min(2, channels - 2 * tile)
             for key in range(query + 1):
-                expected += 2 * 8 * 2 * (2 if query == key else 1) + 4 * 4
+                expected += real * 8 * 2 * (2 if query == key else 1) + channels * 4
     assert launch.l2_bytes == expected * 4
-    assert launch.waste == pytest.approx((12 * 4 * 2) / (6 * 16))
+    assert launch.waste == pytest.approx((12 * channels * 2) / (6 * channels**2))
 
 
 def test_programs_and_what_a_multiprocessor_holds() -> None:
@@ -52,7 +55,6 @@ def test_scores_dominate_the_bytes_of_a_long_sample() -> None:
 
 
 def test_the_committed_table_names_the_largest_bound() -> None:
-
     for row in json.loads((RESULTS / "attention" / "attention_kernel_code.json").read_text())["calls"]:
         names = ("tensor cores", "exponentials", "issue", "L2", "HBM", "prologue", "barriers")
         bounds = {name: row[name] for name in names}
