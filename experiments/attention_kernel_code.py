@@ -98,11 +98,11 @@ def compiled_kernels(setting: Setting, capability: int = 90, kernels: tuple[str,
 
 
 def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The kernels that a call would launch, with their arguments."""
+    """The kernels that a call would launch, with their arguments; first that of the scores, of time and of channel."""
     s = setting
     B, T, C, H_kv, d = s.batch, s.segments, s.channels, s.kv_heads, s.head_dim
     H = H_kv * s.groups
-    rows = T if s.causal else 2 * T - 1
+    rows, padded = T if s.causal else 2 * T - 1, launch.padded_channels(C)
 
     def empty(*shape: int, dtype: torch.dtype = s.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -114,14 +114,18 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         value,
         empty(H_kv, d) if "content" in s.components else None,
         empty(H, rows, B * T * C, dtype=torch.float32) if "time" in s.components else None,
-        empty(C * H, B * T, launch.padded_channels(C), dtype=torch.float32) if "channel" in s.components else None,
+        empty(C * H, B * T, padded, dtype=torch.float32) if "channel" in s.components else None,
         empty(B, T, C, dtype=torch.bool) if s.masked else None,
     )
+    tables = {False: (empty(H, rows, d), empty(H, rows, 1, dtype=torch.float32))}
+    tables[True] = empty(C * H, d, padded), empty(C * H, 1, padded, dtype=torch.float32)
     options = launch.Options(s.causal, s.window, s.dense_last_segment)
     statistics = 2 * [empty(B, H, T * C, dtype=torch.float32)]
     results = query, *statistics, empty(B, T, C, H, d, dtype=torch.int8)
     found: list[tuple[str, Any, dict[str, Any]]] = []
-    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in KERNELS}):
+    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in ("score", *KERNELS)}):
+        for of_channel, table in tables.items():
+            launch.scores(query, *table, of_channel=of_channel)
         launch.forward(*inputs, options, results)
         launch.backward(query, *inputs, results, None, options, (query, key, value))
     return found
@@ -276,7 +280,7 @@ def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
                 continue
             in_window = first < key_stop + window and last >= key_start - (0 if setting.causal else window)
             if in_window or dense(last):
-                near += tiles * a["TILES"]
+                near += tiles
             else:
                 far += tiles
     return {"far": far * setting.batch * a["heads"], "near": near * setting.batch * a["heads"]}

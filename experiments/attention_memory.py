@@ -81,7 +81,7 @@ def counted(case: Case, dtype: torch.dtype = torch.bfloat16, **options: Any) -> 
     """Bytes of FlashMVPA in each stage."""
     found = {}
     with ExitStack() as stack:
-        kernels = ("forward_kernel", "query_gradient_kernel", "key_gradient_kernel")
+        kernels = ("score_kernel", "forward_kernel", "query_gradient_kernel", "key_gradient_kernel")
         for target, name, stand_in in (
             (functional, "why_unavailable", lambda query: None),
             (torch, "is_autocast_enabled", lambda *_: False),

@@ -9,8 +9,8 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4
         query    M·d·(4e + r) + tiles·M·p·(4 + e)           far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
         key      4·n·d·e·TILES                          far M·d·e + M·p·4 + M·4·(TILES + 2)
-                                                        near 2·M·d·e + M·p·4 + M·16
-    HBM         every tensor once; scores thrice to make them (product, sum with the offsets) and once to read them
+                                                        near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
+    HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
     tile waste  pairs of the tiles over pairs that exist
@@ -129,7 +129,7 @@ class Launch:
         else:
             each = 4 * n * d * e * self.tiles_held
             far = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
-            near = 2 * M * d * e + M * p * 4 + M * 16
+            near = 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
         return self.programs * each + self.far * far + self.near * near
 
     @property
@@ -140,20 +140,21 @@ class Launch:
         pairs = self.heads * tokens
         time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * self.padded_channels
         read = (time * self.mean_segments / self.segments if self.causal else time) + channel
+        made = 2 * queries + time + channel
         statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
         if self.name == "forward":
-            return 2 * queries + residual + 2 * keys + statistics + 3 * (time + channel) + read
+            return 2 * queries + residual + 2 * keys + statistics + made + read
         if self.name == "query_gradient":
             # Gradients: time filled with zeros, stored, rounded, and read by two products; channel stored and read.
             stored = time * (1 if self.tiles > 1 else e / 4)
             gradients = 3 * stored + 3 * time * e / 4 + 3 * channel * e / 4
-            return 4 * queries + residual + 2 * keys + statistics + 3 * (time + channel) + read + gradients
+            return 4 * queries + residual + 2 * keys + statistics + made + read + gradients
         return 2 * queries + 4 * keys + statistics + read
 
     @property
     def waste(self) -> float:
         """Pairs that the tiles compute over pairs that exist."""
-        computed = (self.far * self.tiles_held + self.near) * self.query_tokens * self.keys
+        computed = (self.far + self.near) * self.tiles_held * self.query_tokens * self.keys
         T, C = self.segments, self.channels
         pairs = C * C * (T * (T + 1) // 2 if self.causal else T * T)
         return computed / (pairs * self.batch * self.heads)

@@ -198,70 +198,81 @@ def key_gradient_kernel(
                     b_sums += (dot(b_weights, b_output_gradient, b_value_gradients[i_part], PRECISION),)
                 b_value_gradients = b_sums
 
+    # Near blocks of queries are loaded once for all of the tiles, and so are their scores.
+    b_key_gradients = ()
+    b_gradient_sums = ()
+    b_bias_scores = ()
+    b_keys = ()
+    b_values = ()
     for i_part in tl.static_range(TILES):
-        i_cross = i_cross_start + i_part
-        o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
-        o_key = key_tokens(tl.minimum(i_cross, cross_stop - 1), o_tile_key, channels, TILE_CHANNELS)
-        m_key = (o_tile < tile_stop) & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
-        b_value_gradient = b_value_gradients[i_part]
-        b_key_gradient = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+        o_key = key_tokens(tl.minimum(i_cross_start + i_part, cross_stop - 1), o_tile_key, channels, TILE_CHANNELS)
+        b_key_gradients += (tl.zeros([BLOCK_N, BLOCK_D], tl.float32),)
+        b_gradient_sums += (tl.zeros([BLOCK_N], tl.float32),)
         if HAS_CONTENT:
-            b_key = load_rows(p_key + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
-            b_value = load_rows(p_value + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
-            key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
             # The bias is a score of the key, so that queries need not be rounded once more.
+            b_key = load_rows(p_key + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
             b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
-            b_bias_score = tl.sum(b_key.to(tl.float32) * b_bias[None, :], 1)
-            b_gradient_sum = tl.zeros([BLOCK_N], tl.float32)
-        if HAS_MASK:
-            m_real = (tl.load(p_real + o_key) != 0)[:, None]
-        if HAS_NEAR:
-            for i_group in range(0, GROUPS):
-                i_head = i_kv_head * GROUPS + i_group
-                o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
-                o_statistics = (i_batch * heads + i_head) * tokens
-                tables = head_tables(
-                    p_time,
-                    p_channel,
-                    p_segment_real,
-                    p_channel_real,
-                    i_batch,
-                    i_head,
+            b_bias_scores += (tl.sum(b_key.to(tl.float32) * b_bias[None, :], 1),)
+            b_keys += (b_key,)
+            b_values += (load_rows(p_value + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D),)
+        else:
+            b_bias_scores += (tl.zeros([BLOCK_N], tl.float32),)
+    if HAS_NEAR:
+        for i_group in range(0, GROUPS):
+            i_head = i_kv_head * GROUPS + i_group
+            o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
+            o_statistics = (i_batch * heads + i_head) * tokens
+            tables = head_tables(
+                p_time,
+                p_channel,
+                p_segment_real,
+                p_channel_real,
+                i_batch,
+                i_head,
+                sizes,
+                HAS_TIME,
+                HAS_CHANNEL,
+                HAS_MASK,
+            )
+            for i in range(0, near_count + block_stop - dense_first):
+                i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
+                # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
+                o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
+                m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+                o_segment, o_channel = token_positions(o_token, channels)
+                m_row = o_token == o_token
+                if HAS_MASK:
+                    m_row = tl.load(p_real + o_token) != 0
+                rows = (o_segment, o_channel, o_token, m_row)
+                rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
+                b_output_gradient = load_rows(
+                    p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
+                )
+                b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
+                b_tile_score = load_score(
+                    o_tile[:, None],
+                    rows_2d,
+                    tables,
                     sizes,
+                    scale_2,
+                    CAUSAL,
                     HAS_TIME,
                     HAS_CHANNEL,
                     HAS_MASK,
+                    WIDE,
+                    OF_CHANNEL=TILE_CHANNELS,
                 )
-                for i in range(0, near_count + block_stop - dense_first):
-                    i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
-                    # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
-                    o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
-                    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
-                    o_segment, o_channel = token_positions(o_token, channels)
-                    m_row = o_token == o_token
-                    if HAS_MASK:
-                        m_row = tl.load(p_real + o_token) != 0
-                    rows = (o_segment, o_channel, o_token, m_row)
-                    rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
-                    b_output_gradient = load_rows(
-                        p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D
-                    )
-                    b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
-                    b_tile_score = load_score(
-                        o_tile[:, None],
-                        rows_2d,
-                        tables,
-                        sizes,
-                        scale_2,
-                        CAUSAL,
-                        HAS_TIME,
-                        HAS_CHANNEL,
-                        HAS_MASK,
-                        WIDE,
-                        OF_CHANNEL=TILE_CHANNELS,
-                    )
+                if HAS_CONTENT:
+                    b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+                    b_delta = tl.load(p_delta + o_statistics + o_token)
+                b_value_sums = ()
+                b_key_sums = ()
+                b_sums = ()
+                for i_part in tl.static_range(TILES):
+                    i_cross = i_cross_start + i_part
+                    o_key = key_tokens(tl.minimum(i_cross, cross_stop - 1), o_tile_key, channels, TILE_CHANNELS)
                     b_cross_score = load_score(
-                        o_cross,
+                        tl.full([BLOCK_M], i_cross, tl.int32),
                         rows,
                         tables,
                         sizes,
@@ -275,27 +286,42 @@ def key_gradient_kernel(
                     )
                     b_logits = b_tile_score + (b_cross_score - b_lse)[None, :]
                     if HAS_CONTENT:
+                        key_segment = i_cross if TILE_CHANNELS else o_tile[:, None]
                         m_content = content_counts(
                             o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
                         )
-                        b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-                        b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
+                        b_content = dot(b_keys[i_part], tl.trans(b_query), None, PRECISION)
                         b_content_scale = tl.where(m_content, scale_2, 0.0)
-                        b_logits += (b_content + b_bias_score[:, None]) * b_content_scale
+                        b_logits += (b_content + b_bias_scores[i_part][:, None]) * b_content_scale
                     if HAS_MASK:
+                        m_real = (tl.load(p_real + o_key) != 0)[:, None]
                         b_logits = tl.where(m_real, b_logits, float("-inf"))
                     b_weights = tl.exp2(b_logits)
-                    b_value_gradient = dot(
-                        b_weights.to(b_output_gradient.dtype), b_output_gradient, b_value_gradient, PRECISION
+                    b_value_sums += (
+                        dot(
+                            b_weights.to(b_output_gradient.dtype),
+                            b_output_gradient,
+                            b_value_gradients[i_part],
+                            PRECISION,
+                        ),
                     )
                     if HAS_CONTENT:
-                        b_delta = tl.load(p_delta + o_statistics + o_token)
-                        b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
+                        b_gradient = dot(b_values[i_part], tl.trans(b_output_gradient), None, PRECISION)
                         b_gradient = b_weights * (b_gradient - b_delta[None, :]) * b_content_scale
-                        b_gradient_sum += tl.sum(b_gradient, 1)
-                        b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
-        store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
+                        b_sums += (b_gradient_sums[i_part] + tl.sum(b_gradient, 1),)
+                        b_key_sums += (dot(b_gradient.to(b_query.dtype), b_query, b_key_gradients[i_part], PRECISION),)
+                b_value_gradients = b_value_sums
+                if HAS_CONTENT:
+                    b_key_gradients = b_key_sums
+                    b_gradient_sums = b_sums
+
+    for i_part in tl.static_range(TILES):
+        i_cross = i_cross_start + i_part
+        o_key = key_tokens(tl.minimum(i_cross, cross_stop - 1), o_tile_key, channels, TILE_CHANNELS)
+        m_key = (o_tile < tile_stop) & (tl.full([BLOCK_N], i_cross, tl.int32) < cross_stop)
+        store_rows(p_value_gradient + o_kv, b_value_gradients[i_part], o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
         if HAS_CONTENT:
             b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
-            b_key_gradient = (b_key_gradient + b_gradient_sum[:, None] * b_bias[None, :]) / LOG2_E
+            b_key_gradient = b_key_gradients[i_part] + b_gradient_sums[i_part][:, None] * b_bias[None, :]
+            b_key_gradient /= LOG2_E
             store_rows(p_key_gradient + o_kv, b_key_gradient, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)

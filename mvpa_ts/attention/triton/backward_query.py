@@ -79,15 +79,15 @@ def query_gradient_kernel(
     HAS_CROSS_SCORE: tl.constexpr = HAS_TIME if TILE_CHANNELS else HAS_CHANNEL
     tokens = segments * channels
     blocks = tl.cdiv(tokens, BLOCK_M)
-    i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
-    i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
+    i_head = tl.program_id(1).to(tl.int64)
+    i_batch = tl.program_id(2).to(tl.int64)
     columns = column_groups * 8
     sizes = (batch, segments, channels, columns, heads, time_center)
-    i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
+    i_start = (blocks - 1 - tl.program_id(0)) * BLOCK_M
     # Rows past the end repeat the last token and are not stored, so that loads need no mask.
     o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
     o_segment, o_channel = token_positions(o_token, channels)
-    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
+    m_token = tl.arange(0, BLOCK_M) < tokens - i_start
     m_row = o_token == o_token
     has_holes = False
     if HAS_MASK:
@@ -119,8 +119,9 @@ def query_gradient_kernel(
     rows = (o_segment, o_channel, o_token, m_row)
     rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_row[:, None])
     # Rows that are not real get zeros: their weights are zero.
-    stored_rows = (o_segment, o_channel, o_token, m_token)
-    stored_rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_token[:, None])
+    # Those past the end write what the last token has; added up, that would be too much.
+    stored_rows = (o_segment, o_channel, o_token, o_token == o_token if SINGLE_TILE else m_token)
+    stored_rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], (o_token == o_token)[:, None])
     scale_2 = scale * LOG2_E
 
     b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
@@ -133,7 +134,8 @@ def query_gradient_kernel(
     if HAS_LSE_GRADIENT:
         # A logit's share of the log-sum-exp is its weight; that statistic is in base 2.
         b_delta -= tl.load(p_lse_gradient + o_statistics + o_token) * LOG2_E
-    tl.store(p_delta + o_statistics + o_token, b_delta, mask=m_token)
+    # Rows past the end write what the last token has.
+    tl.store(p_delta + o_statistics + o_token, b_delta)
     b_lse = tl.load(p_lse + o_statistics + o_token)
     if HAS_CONTENT:
         b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
@@ -192,6 +194,9 @@ def query_gradient_kernel(
         )
         if HAS_FAR:
             b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
+            # The gradient of a logit is its weight times (dO·v − Δ): what Δ takes is the same for a row of the tile.
+            b_tile_delta = b_delta * tl.sum(b_tile_weight, 1)
+            b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
@@ -212,11 +217,12 @@ def query_gradient_kernel(
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
-                b_gradient -= b_delta[:, None]
                 if HAS_TILE_SCORE:
+                    b_cross_sum += b_cross_weight
                     b_tile_gradient += b_gradient * b_cross_weight[:, None]
                 if HAS_CROSS_SCORE:
-                    b_cross_gradient = b_cross_weight * tl.sum(b_gradient * b_tile_weight, 1) * scale
+                    b_cross_gradient = tl.sum(b_gradient * b_tile_weight, 1) - b_tile_delta
+                    b_cross_gradient *= b_cross_weight * scale
                     store_score_gradient(
                         p_cross_gradient,
                         b_cross_gradient,
@@ -229,7 +235,7 @@ def query_gradient_kernel(
                         OF_CHANNEL=not TILE_CHANNELS,
                         ADDS=not SINGLE_TILE,
                     )
-            b_tile_gradient *= b_tile_weight
+            b_tile_gradient = (b_tile_gradient - (b_cross_sum * b_delta)[:, None]) * b_tile_weight
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
@@ -247,7 +253,8 @@ def query_gradient_kernel(
                     WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
-                b_logits = b_tile_score + (b_cross_score - b_lse)[:, None]
+                # Added last, the tile's scores are brought into the layout of products outside of the loop.
+                b_logits = (b_cross_score - b_lse)[:, None]
                 if HAS_CONTENT:
                     key_segment = o_cross[:, None] if TILE_CHANNELS else o_tile[None, :]
                     m_content = content_counts(
@@ -257,6 +264,7 @@ def query_gradient_kernel(
                     b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_content_scale = tl.where(m_content, scale_2, 0.0)
                     b_logits += b_content * b_content_scale
+                b_logits += b_tile_score
                 if HAS_MASK:
                     m_real = tl.load(p_real + o_key) != 0
                     b_logits = tl.where(m_real[None, :], b_logits, float("-inf"))
@@ -295,11 +303,14 @@ def query_gradient_kernel(
                 ADDS=False,
             )
     if HAS_CONTENT:
+        o_stored = i_start + tl.arange(0, BLOCK_M)
+        m_stored = o_stored < tokens
         b_query_gradient /= LOG2_E
-        store_rows(p_query_gradient + o_query, b_query_gradient, o_token, m_token, query_stride, HEAD_DIM, BLOCK_D)
+        store_rows(p_query_gradient + o_query, b_query_gradient, o_stored, m_stored, query_stride, HEAD_DIM, BLOCK_D)
         # The bias has the sum of these gradients, before they are rounded. With wide heads ptxas would serialise.
         if BLOCK_D <= 64:
             o_d = tl.arange(0, BLOCK_D)
-            b_bias_gradient = tl.sum(tl.where(m_token[:, None], b_query_gradient, 0.0), 0)
-            p_bias_gradient += tl.program_id(0).to(tl.int64) * HEAD_DIM
+            b_bias_gradient = tl.sum(tl.where(m_stored[:, None], b_query_gradient, 0.0), 0)
+            i_block = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * blocks + i_start // BLOCK_M
+            p_bias_gradient += i_block.to(tl.int64) * HEAD_DIM
             tl.store(p_bias_gradient + o_d, b_bias_gradient, mask=o_d < HEAD_DIM)

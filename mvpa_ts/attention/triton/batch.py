@@ -39,9 +39,9 @@ class Tables:
         """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], in float32."""
         time_score, channel_score = None, None
         if self.time is not None and self.time_offset is not None:
-            time_score = _float32_product(self.time, _by_head(query).mT).add_(self.time_offset)
+            time_score = launch.scores(query, self.time, self.time_offset, of_channel=False)
         if self.channel is not None and self.channel_offset is not None:
-            channel_score = _float32_product(_by_channel_and_head(query), self.channel).add_(self.channel_offset)
+            channel_score = launch.scores(query, self.channel, self.channel_offset, of_channel=True)
         return time_score, channel_score
 
 

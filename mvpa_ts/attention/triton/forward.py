@@ -72,16 +72,15 @@ def forward_kernel(
     # Offsets of heads and samples may pass 2³¹, those within one do not.
     tokens = segments * channels
     blocks = tl.cdiv(tokens, BLOCK_M)
-    i_batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
-    i_head = (tl.program_id(0) // blocks % heads).to(tl.int64)
+    i_head = tl.program_id(1).to(tl.int64)
+    i_batch = tl.program_id(2).to(tl.int64)
     columns = column_groups * 8
     sizes = (batch, segments, channels, columns, heads, time_center)
     # The last block of a causal problem has the most keys: it starts first.
-    i_start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
+    i_start = (blocks - 1 - tl.program_id(0)) * BLOCK_M
     # Rows past the end repeat the last token and are not stored, so that loads need no mask.
     o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
     o_segment, o_channel = token_positions(o_token, channels)
-    m_token = i_start + tl.arange(0, BLOCK_M) < tokens
     m_row = o_token == o_token
     has_holes = False
     if HAS_MASK:
@@ -144,6 +143,8 @@ def forward_kernel(
             b_channel_max = tl.maximum(b_channel_max, tl.max(b_score, 1))
         if HAS_MASK:
             b_time_max = tl.where(has_holes, float("-inf"), b_time_max)
+        # Rows past the end write what the last token has.
+        tl.store(p_time_max + o_statistics + o_token, b_time_max)
         b_max = b_time_max + b_channel_max
 
     tile_stop = key_stop
@@ -232,14 +233,17 @@ def forward_kernel(
                 b_output *= b_rescale[:, None]
                 b_output = dot(b_weights.to(b_value.dtype), b_value, b_output, PRECISION)
 
+    # Positions of the results are not those of the queries, which would be held through the loops.
+    o_stored = i_start + tl.arange(0, BLOCK_M)
+    m_stored = o_stored < tokens
     # A query without any allowed key gives zeros, and +∞ makes its weights vanish in the backward pass.
     m_any = b_sum > 0.0
     b_output /= tl.where(m_any, b_sum, 1.0)[:, None]
     b_lse = tl.where(m_any, finite(b_max) + tl.log2(tl.where(m_any, b_sum, 1.0)), float("inf"))
     b_rounded = b_output.to(p_output.dtype.element_ty)
-    store_rows(p_output + o_query, b_rounded, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    store_rows(p_output + o_query, b_rounded, o_stored, m_stored, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
     if p_output.dtype.element_ty != tl.float32:
-        store_residual(p_residual + o_query, b_output, b_rounded, o_token, m_token, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
-    tl.store(p_lse + o_statistics + o_token, b_lse, mask=m_token)
-    if HAS_FAR:
-        tl.store(p_time_max + o_statistics + o_token, b_time_max, mask=m_token)
+        store_residual(
+            p_residual + o_query, b_output, b_rounded, o_stored, m_stored, heads * HEAD_DIM, HEAD_DIM, BLOCK_D
+        )
+    tl.store(p_lse + o_statistics + o_stored, b_lse, mask=m_stored)

@@ -16,6 +16,7 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 from mvpa_ts.attention.triton.primitives import INTERPRETED
+from mvpa_ts.attention.triton.scores import score_kernel
 from mvpa_ts.attention.triton.tuning import Blocks, fastest
 
 # float32 inputs keep float32 products; Triton's default rounds them to tf32.
@@ -33,24 +34,24 @@ class Options:
     dense_last_segment: bool
 
 
-_TWO = Blocks(32, 64, 4, num_stages=1, tiles=2)
-# Channel scores are read once for three segments of keys: 8 % less to read at T = C = 50, 15 % at 100. But the far loop
-# waits for each product, so the choice is timed on the GPU.
-_THREE = Blocks(16, 64, 4, num_stages=1, tiles=3)
+# A key is loaded for twice as many queries as by 128 rows, so that L2 no longer bounds the kernel.
+_ROWS_256 = Blocks(256, 32, 8, num_stages=1)
+# Two segments of keys share the queries and the scores that are loaded; 32 query tokens would spill.
+_TWO = Blocks(16, 64, 4, num_stages=1, tiles=2)
 # Candidates for sm_90, chosen from the compiler's report of resources (experiments/attention_kernel_code.py). The first
 # block has the lowest bound among those that spill no register and whose products ptxas does not serialise. At most two
 # follow that may be faster on a GPU: with loads that run ahead (more stages, more instructions), or with fewer rows, so
 # that two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products
-# twice. One stage (loads do not run ahead) takes a fifth fewer instructions; it comes first only in the key kernel,
-# whose loop is the longest.
-# Keys of the dict: the kernel, and whether heads are wider than 64; then the layout: one tile holds all channels,
-# several do, or tiles run along the segments. Masks, and keys of later segments, take registers, so some layouts have
-# separate blocks for them. All candidates of the query kernel have the same number of keys, because the precision of
-# what it writes depends on that number.
+# twice. One stage (loads do not run ahead) takes a fifth fewer instructions.
+# Keys of the dict: the kernel, and whether heads are wider than 64; then the layout: half a tile or one holds all
+# channels, several do, or tiles run along the segments. Masks take registers, so some layouts have separate blocks for
+# them. All candidates of the query kernel have the same number of keys, because the precision of what it writes depends
+# on that number.
 _BLOCKS = {
     ("forward", False): {
-        "one tile": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
-        "tiles": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
+        "one tile": (_ROWS_256, Blocks(128, 64, 8), Blocks(64, 64, 4, num_stages=1)),
+        "one tile, masked": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
+        "tiles": (_ROWS_256, Blocks(128, 64, 8), Blocks(64, 64, 4, num_stages=1)),
         "tiles, masked": (Blocks(128, 32, 8), Blocks(64, 32, 4)),
         "segments": (Blocks(64, 64, 8),),
     },
@@ -62,8 +63,10 @@ _BLOCKS = {
         "segments": (Blocks(64, 32, 8),),
     },
     ("query_gradient", False): {
-        "one tile": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=1), Blocks(64, 32, 4)),
-        "tiles": (Blocks(128, 32, 8), Blocks(128, 32, 8, num_stages=1), Blocks(64, 32, 4)),
+        "half a tile": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
+        "one tile": (Blocks(128, 64, 8, num_stages=1),),
+        "one tile, masked": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
+        "tiles": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
         "tiles, masked": (Blocks(64, 32, 8),),
         "segments": (Blocks(64, 32, 8),),
     },
@@ -73,11 +76,9 @@ _BLOCKS = {
         "segments": (Blocks(128, 16, 8),),
     },
     ("key_gradient", False): {
-        "one tile": (_TWO, _THREE, Blocks(32, 64, 4, tiles=2)),
-        "one tile, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "one tile": (_TWO, Blocks(32, 64, 4, num_stages=1)),
         "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
-        "tiles": (_TWO, _THREE, Blocks(32, 64, 4, tiles=2)),
-        "tiles, bidirectional": (_TWO, Blocks(32, 64, 8, tiles=2), Blocks(32, 64, 4)),
+        "tiles": (_TWO, Blocks(32, 64, 4, num_stages=1)),
         "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
         "segments": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4)),
     },
@@ -89,6 +90,7 @@ _BLOCKS = {
         "segments": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
     },
 }
+_SCORE_BLOCKS = Blocks(64, 64, 4, num_stages=1)
 # float32 products run on no tensor core, and their operands fill the registers.
 _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
@@ -101,14 +103,20 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True)
     choices = _BLOCKS[kernel, d > 64]
     layout = "segments"
     if tiles_channels(T, C):
-        layout = "one tile" if choices["one tile"][0].keys >= C else "tiles"
+        most = max(blocks.keys for blocks in choices["one tile"])
+        layout = "one tile" if most >= C else "tiles"
+        if most >= 2 * C and "half a tile" in choices:
+            layout = "half a tile"
     special = "masked" if masked else "causal" if causal else "bidirectional"
     candidates = choices.get(f"{layout}, {special}", choices[layout])
-    # Before sm_90 the operands of a product are in registers: a forward tile of 64 keys would spill some.
+    # Before sm_90 the operands of a product are in registers: larger tiles of queries would spill some.
     if compute_capability(query.device) < (9, 0):
-        most = 32 if kernel == "forward" else max(blocks.keys for blocks in candidates)
-        smaller = (replace(blocks, keys=min(blocks.keys, most), tiles=1) for blocks in candidates)
-        candidates = tuple(dict.fromkeys(smaller))
+        rows, keys = (128, 64) if kernel == "key_gradient" else (128, 32)
+        candidates = tuple(
+            dict.fromkeys(
+                replace(b, query_tokens=min(b.query_tokens, rows), keys=min(b.keys, keys), tiles=1) for b in candidates
+            )
+        )
     return candidates
 
 
@@ -125,6 +133,34 @@ def padded_channels(channels: int) -> int:
 def tiles_channels(segments: int, channels: int) -> bool:
     """Say whether key tiles run along the channels; with few channels most of such a tile would be empty."""
     return channels >= 16 or segments <= channels
+
+
+def scores(query: Tensor, table: Tensor, offset: Tensor, *, of_channel: bool) -> Tensor:
+    """Time scores [H, R, B·N] or channel scores [C·H, B·T, P] of queries [B, T, C, H, d], float32; see `batch.Tables`.
+
+    One kernel adds the offset before anything is written, which a batched product of torch does not.
+    """
+    B, T, C, H, d = query.shape
+    groups, rows, query_stride = (C * H, B * T, C * H * d) if of_channel else (H, B * T * C, H * d)
+    columns = table.shape[2 if of_channel else 1]
+    shape = (groups, rows, columns) if of_channel else (groups, columns, rows)
+    score = allocate(shape, dtype=torch.float32, device=query.device)
+    blocks = _SCORE_BLOCKS if query.element_size() == 2 else _FLOAT32_BLOCKS[0]
+    score_kernel[(groups * triton.cdiv(rows, blocks.query_tokens),)](
+        p_query=query,
+        p_table=table.contiguous(),
+        p_offset=offset.contiguous(),
+        p_score=score,
+        rows=rows,
+        columns=columns,
+        query_stride=query_stride,
+        OF_CHANNEL=of_channel,
+        PRECISION=PRECISION,
+        HEAD_DIM=d,
+        BLOCK_D=max(16, triton.next_power_of_2(d)),
+        **_cut(blocks),
+    )
+    return score
 
 
 def forward(
@@ -144,7 +180,7 @@ def forward(
     output, lse, time_max, residual = results
 
     def run(blocks: Blocks) -> None:
-        forward_kernel[(triton.cdiv(T * C, blocks.query_tokens) * B * H,)](
+        forward_kernel[(triton.cdiv(T * C, blocks.query_tokens), H, B)](
             p_output=output,
             p_residual=residual,
             p_lse=lse,
@@ -203,7 +239,7 @@ def backward(
     def run_query(blocks: Blocks) -> None:
         parts = triton.cdiv(T * C, blocks.query_tokens)
         bias_gradients[:] = [allocate((B, H, parts, query.shape[-1]), dtype=torch.float32, device=query.device)]
-        query_gradient_kernel[(parts * B * H,)](
+        query_gradient_kernel[(parts, H, B)](
             p_output=output,
             p_residual=residual,
             p_output_gradient=output_gradient,

@@ -76,6 +76,14 @@ def test_kernels_compile_fit_and_use_tensor_cores(capability: int, name: str) ->
         assert far.count("MUFU") / steps < near.count("MUFU")
 
 
+@pytest.mark.parametrize("setting", [SMALL, WIDE], ids=["narrow", "wide"])
+def test_the_kernel_of_the_scores(setting: Setting) -> None:
+    kernels = list(compiled_kernels(setting, 90, ("score",)))
+    assert [kernel.arguments["OF_CHANNEL"] for kernel in kernels] == [False, True]
+    for kernel in kernels:
+        check(kernel)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_wide_heads(name: str) -> None:
     (kernel,) = compiled_kernels(WIDE, 90, (name,))
