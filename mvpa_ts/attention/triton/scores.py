@@ -1,4 +1,4 @@
-"""The kernel that makes the scores of time and channel: products of queries with a table, plus those of a bias with it."""
+"""The kernel that makes the scores of time and channel: products of queries with a table, plus those with a bias."""
 
 import triton
 import triton.language as tl
