@@ -77,9 +77,9 @@ _BLOCKS = {
     },
     ("key_gradient", False): {
         "one tile": (_TWO, Blocks(32, 64, 4, num_stages=1)),
-        "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 8, num_stages=1)),
         "tiles": (_TWO, Blocks(32, 64, 4, num_stages=1)),
-        "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4), Blocks(32, 64, 8)),
+        "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 8, num_stages=1)),
         "segments": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4)),
     },
     ("key_gradient", True): {
@@ -95,8 +95,11 @@ _SCORE_BLOCKS = Blocks(64, 64, 4, num_stages=1)
 _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
-def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True) -> tuple[Blocks, ...]:
-    """List the blocks to choose from for queries of this precision and shape; without timing the first is taken."""
+def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...]:
+    """List the blocks to choose from for queries of this precision and shape; without timing the first is taken.
+
+    `masked` is also for a key kernel without near loop, where two tiles of 16 queries would wait for each product.
+    """
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
@@ -107,8 +110,9 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool, causal: bool = True)
         layout = "one tile" if most >= C else "tiles"
         if most >= 2 * C and "half a tile" in choices:
             layout = "half a tile"
-    special = "masked" if masked else "causal" if causal else "bidirectional"
-    candidates = choices.get(f"{layout}, {special}", choices[layout])
+    # So are all products of two tiles where heads are 16 wide.
+    special = masked or (kernel == "key_gradient" and d <= 16)
+    candidates = choices.get(f"{layout}, masked", choices[layout]) if special else choices[layout]
     # Before sm_90 the operands of a product are in registers: larger tiles of queries would spill some.
     if compute_capability(query.device) < (9, 0):
         rows, keys = (128, 64) if kernel == "key_gradient" else (128, 32)
@@ -189,7 +193,7 @@ def forward(
             **_cut(blocks),
         )
 
-    candidates = choose_blocks("forward", query, real is not None, options.causal)
+    candidates = choose_blocks("forward", query, real is not None)
     run(fastest(forward_kernel, candidates, common, query.device, run))
 
 
@@ -220,7 +224,7 @@ def backward(
     query_gradient, key_gradient, value_gradient = gradients
     delta = like(lse)
 
-    candidates = choose_blocks("query_gradient", query, real is not None, options.causal)
+    candidates = choose_blocks("query_gradient", query, real is not None)
     tile_stop, cross_stop = _tile_axis(query)
     single_tile = tile_stop <= candidates[0].keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
@@ -272,7 +276,7 @@ def backward(
         )
 
     run_query(fastest(query_gradient_kernel, candidates, common, query.device, run_query))
-    candidates = choose_blocks("key_gradient", query, real is not None, options.causal)
+    candidates = choose_blocks("key_gradient", query, real is not None or content_bias is None)
     run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
     if time_gradient is not None:
         time_gradient = time_gradient.to(query.dtype)
