@@ -1,8 +1,8 @@
 """The forward and the backward pass over a batch, a few samples at a time.
 
-The time and channel scores of equation (1) in docs/attention.md are matrix products made by a kernel of their own; the
-others read them and compute the content term. The scores of a few samples exist at one time. The backward pass computes them again:
-kept, they would need as much memory as query, key and value together (at T = C = 100 and heads of 64).
+The time and channel scores of equation (1) in docs/attention.md are matrix products, made by a kernel of their own; the
+others read them and compute the content term. The scores of a few samples exist at one time. The backward pass computes
+them again: kept, they would need as much memory as query, key and value together (T = C = 100, heads of 64).
 mvpa_ts/attention/reference.py explains the letters of the shapes.
 """
 
