@@ -47,7 +47,7 @@ _TWO = Blocks(16, 64, 4, num_stages=1, tiles=2)
 # channels, several do, or tiles run along the segments. Masks take registers, so some layouts have separate blocks for
 # them. All candidates of the query kernel have the same number of keys, because the precision of what it writes depends
 # on that number.
-_BLOCKS = {
+_BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
     ("forward", False): {
         "one tile": (_ROWS_256, Blocks(128, 64, 8), Blocks(64, 64, 4, num_stages=1)),
         "one tile, masked": (Blocks(128, 64, 8), Blocks(64, 64, 4), Blocks(64, 64, 4, num_stages=1)),
