@@ -1,11 +1,15 @@
-"""Train the shipped detector: the small model of `mvpformer detect` without --model, on simulated subjects only.
+"""Train the shipped models on simulated subjects only: "demo", which detects, and "demo-base", to be finetuned.
 
-Its subjects are those of seed 7, which no table of this folder tests on. All weights are trained, from random ones, on
-segments whose gain, spectrum, channels, polarity and borders vary. The model is written with its card to
-ieeg/model/weights/demo.
+Their subjects are those of seed 7, which no table of this folder tests on. All weights are trained, from random ones,
+on segments whose gain, spectrum, channels, polarity and borders vary.
 
-    python experiments/demo_model.py          # some 5 minutes of a processor
-    python experiments/demo_model.py --quick  # a few steps, written to a temporary folder
+`mvpformer detect` takes "demo" without --model. Its seizures are strong or weak, regular or not; the power of its
+segments drifts, and half of its spans begin a recording, as a file does that holds little but a seizure.
+`mvpformer finetune --config patient` starts from "demo-base", which has seen larger changes of the gain.
+
+    python experiments/demo_model.py                    # "demo"; some 5 minutes of a processor
+    python experiments/demo_model.py --model demo-base
+    python experiments/demo_model.py --quick            # a few steps, written to a temporary folder
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +27,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort
+from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 from mvpa_ts.ieeg.training.module import learning_rate_scale
@@ -29,26 +35,53 @@ from mvpa_ts.ieeg.training.sampling import EndlessBatches, SpanSampler
 from mvpa_ts.ieeg.training.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
-FOLDER = Path(__file__).parents[1] / "ieeg" / "model" / "weights" / "demo"
+FOLDER = Path(__file__).parents[1] / "ieeg" / "model" / "weights"
 SEED = 7
 SUBJECTS, CHANNELS, SECONDS, SEIZURES = 32, (4, 6, 8, 16), 1200.0, 3
 BATCH, WINDOWS = 16, 4
 STEPS, RATE = 700, 3e-3
-AUGMENTATION = Augmentation(gain=3.0, tilt=1.0, channels=0.3, polarity=True, shift=True, background=0.5)
-CARD = """# The small detector in the box
 
-MVPFormer-tiny with amplitude in its embedding ({weights:,} weights), context 4 segments (20 s). It is for trying out
-`mvpformer detect`, and the base from which `mvpformer finetune --config patient` makes a detector for one patient.
+
+@dataclass(frozen=True)
+class Recipe:
+    """What differs between the two models: seizures, changes of batches, and the card's words for them."""
+
+    difficulty: Difficulty
+    augmentation: Augmentation
+    purpose: str
+    changes: str
+
+
+BASE = Augmentation(gain=3.0, tilt=1.0, channels=0.3, polarity=True, shift=True, background=0.5)
+RECIPES = {
+    # Real seizures lift the power of a recording up to ten times, and are not only rhythms.
+    "demo": Recipe(
+        Difficulty(seizure_amplitude=(0.8, 6.0), irregular=(0.0, 4.0)),
+        replace(BASE, gain=1.5, start=0.5, fluctuation=0.6),
+        "It is for trying out `mvpformer detect`.",
+        " Their power drifts, and half of them begin a recording.",
+    ),
+    "demo-base": Recipe(
+        Difficulty(),
+        BASE,
+        "From it `mvpformer finetune --config patient` makes a detector for one patient.",
+        "",
+    ),
+}
+CARD = """# {name}, a small detector in the box
+
+MVPFormer-tiny with amplitude in its embedding ({weights:,} weights), context 4 segments (20 s).
+{purpose}
 For research use; not a medical device.
 
 - Trained on: {subjects} simulated subjects (seed {seed}), {hours:.0f} h in all, {seizures} seizures each in 20 minutes,
   {channels} channels; no recording of a person or an animal.
 - How: all weights from random ones, {steps} steps of {batch} spans of {windows} segments with random gain, tilt of the
-  spectrum, channels, polarity, borders and added background; no pretraining by prediction.
-- Made by: `python experiments/demo_model.py`.
+  spectrum, channels, polarity, borders and added background.{changes} No pretraining by prediction.
+- Made by: `python experiments/demo_model.py --model {name}`.
 - How well it does on simulated subjects that it never saw, and untrained on one animal: docs/detection.md.
-- Beware: simulated seizures are rhythms in pink noise. Without finetuning on recordings of the patient it misses
-  seizures and raises false alarms; its probabilities are not calibrated.
+- Beware: simulated seizures are rhythms and noise in pink noise. Without finetuning on recordings of the patient it
+  misses seizures and raises false alarms; its probabilities are not calibrated.
 """
 
 
@@ -56,25 +89,39 @@ def main() -> None:
     """Train and write the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
-    parser.add_argument("--output", type=Path, help=f"folder of the model (default: {FOLDER.name} in the package)")
+    parser.add_argument("--model", default="demo", choices=RECIPES, help="which (default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="folder of the model (default: in the package)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    output = arguments.output or (Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else FOLDER)
+    output = arguments.output or (
+        Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else FOLDER / arguments.model
+    )
     subjects, seconds, steps = (2, 120.0, 2) if arguments.quick else (SUBJECTS, SECONDS, STEPS)
+    recipe = RECIPES[arguments.model]
     started = time.process_time()
     seizures = 1 if arguments.quick else SEIZURES
-    cohort = simulate_cohort(subjects, seed=SEED, num_channels=CHANNELS, duration=seconds, num_seizures=seizures)
-    module = trained(cohort, steps)
-    write(module.core.eval(), cohort, steps, output)
+    cohort = simulate_cohort(
+        subjects,
+        seed=SEED,
+        num_channels=CHANNELS,
+        duration=seconds,
+        num_seizures=seizures,
+        difficulty=recipe.difficulty,
+    )
+    module = trained(cohort, steps, recipe.augmentation)
+    write(module.core.eval(), cohort, steps, arguments.model, output)
     print(f"{output}: {time.process_time() - started:.0f} s of processor time")
 
 
-def write(model: MVPFormer, cohort: Sequence[Recording], steps: int, output: Path) -> None:
+def write(model: MVPFormer, cohort: Sequence[Recording], steps: int, name: str, output: Path) -> None:
     """The weights, what they were trained on as hashes, and the card."""
     model.save_pretrained(output)
     hashes = [subject_hash(f"{item.subject} of seed {SEED}") for item in cohort]
     save_training_subjects(output, hashes, [recording_hash(item) for item in cohort])
     card = CARD.format(
+        name=name,
+        purpose=RECIPES[name].purpose,
+        changes=RECIPES[name].changes,
         weights=sum(p.numel() for p in model.parameters()),
         subjects=len(cohort),
         seed=SEED,
@@ -88,7 +135,7 @@ def write(model: MVPFormer, cohort: Sequence[Recording], steps: int, output: Pat
     write_text(output / "README.md", card)
 
 
-def trained(cohort: Sequence[Recording], steps: int) -> FinetuningModule:
+def trained(cohort: Sequence[Recording], steps: int, augmentation: Augmentation) -> FinetuningModule:
     """All weights from random ones, by AdamW with a warm-up and a cosine."""
     architecture = mvpformer_tiny(context=4, dropout=0.0, prediction_head=False)
     module = FinetuningModule(architecture=architecture, method="full", seed=0)
@@ -107,7 +154,7 @@ def trained(cohort: Sequence[Recording], steps: int) -> FinetuningModule:
     losses: list[float] = []
     for step, indices in zip(range(steps), EndlessBatches(sampler, BATCH), strict=False):
         batch = collate([dataset[index] for index in indices])
-        logits, labels = module.logits_and_labels(augment(batch, AUGMENTATION, torch.Generator().manual_seed(step)))
+        logits, labels = module.logits_and_labels(augment(batch, augmentation, torch.Generator().manual_seed(step)))
         loss = F.cross_entropy(logits, labels)
         optimizer.zero_grad()
         loss.backward()

@@ -5,8 +5,10 @@ The recordings lie in ``MVPA_TS_DATA/dog_seizures`` (Dog_1 of the UPenn and Mayo
 so and does nothing. Fold k tests seizure k and the stretches of its own; of the other two seizures one trains and one
 validates, each with its stretches. Scaling, early stopping and thresholds see those alone. Files are scored one by one.
 
-Models are finetuned by the documented command, ``mvpformer finetune --config patient``, from the small model of the
-package, which was trained on simulated subjects and frozen before these files were read.
+Models are finetuned by the documented command, ``mvpformer finetune --config patient``, from the package's "demo-base",
+which was trained on simulated subjects and frozen before these files were read. The package's "demo" was trained on
+simulated subjects too, but not blindly: scores of these files showed that "demo-base" takes every drift of power for a
+seizure, and so "demo" trains on power that drifts.
 
     python experiments/real_seizures.py          # results/detection/real_seizures.*; weights in real_seizures_output/
     python experiments/real_seizures.py --quick  # simulated stand-ins of the same layout, a few steps
@@ -29,7 +31,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, background_of, band_powers, evaluate, folds_of, line_lengths, stand_ins
+from harness.detection.real import (
+    Fold,
+    Scores,
+    band_powers,
+    detected,
+    evaluate,
+    finetuned,
+    folds_of,
+    line_lengths,
+    simulated_animal,
+)
 from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, results_folder
 from sklearn.linear_model import LogisticRegression
@@ -37,7 +49,6 @@ from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, simulate_recording
-from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
@@ -48,8 +59,6 @@ BEST = ("--model.keep", "best")
 FIRST = (*BEST, "--model.method", "amplitude", "--model.learning_rate", "1e-2", "--trainer.max_steps", "80")
 WAYS = {"finetuned": (), "finetuned, best of validation": BEST, "amplitude map and head finetuned": FIRST}
 """Changes of the documented command: none, and the command as it was at the two looks at these files before."""
-Scores = Callable[[Path, float], np.ndarray]
-"""From a file, times a gain, to a score of each segment."""
 
 
 def main() -> None:
@@ -64,7 +73,7 @@ def main() -> None:
     results = results_folder("detection", quick=arguments.quick)
     output = results / "real_seizures_output" if arguments.quick else Path("real_seizures_output")
     if arguments.quick:
-        data = stand_ins(output / "data")
+        data = simulated_animal(output / "data", 0, num_channels=4, seconds=240.0)
     else:
         data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
     if not data.is_dir():
@@ -100,13 +109,15 @@ def models(
     rows: list[tuple[str, int, Callable[[], tuple[Scores, float]]]] = [
         ("line length", 0, lambda: baseline(fold, lambda powers, lengths: lengths.mean(1))),
         ("logistic regression, log band power", 0, lambda: regression(fold)),
-        ("box model, untrained here", 0, lambda: (detected("demo"), 0.5)),
+        ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
+        ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
     for name, changes in WAYS.items():
         for seed in seeds:
-            make = partial(finetuned, fold, seed, output / name.replace(" ", "_"), [*changes, *options])
-            rows.append((f"box model, {name}", seed, make))
-            quiet = f"box model, {name}; no alarm on the other stretches"
+            folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"
+            make = partial(trained, fold, seed, folder, [*changes, *options])
+            rows.append((f"demo-base, {name}", seed, make))
+            quiet = f"demo-base, {name}; no alarm on the other stretches"
             rows.append((quiet, seed, partial(without_alarms, fold, make)))
     return rows
 
@@ -143,33 +154,15 @@ def regression(fold: Fold) -> tuple[Scores, float]:
     return scores, 0.5
 
 
-def finetuned(fold: Fold, seed: int, output: Path, options: Sequence[str]) -> tuple[Scores, float]:
-    """The documented command: a seizure and its stretches train, the other one and its stretches validate."""
-    folder = output / f"fold{fold.number}-{seed}"
-    if not (folder / "model" / "config.json").is_file():
-        arguments = ["finetune", "--config", "patient", "--output", str(folder), "--seed_everything", str(seed)]
-        arguments += ["--data.recordings", f"[{','.join(map(str, fold.train))}]"]
-        arguments += ["--data.validation_recordings", f"[{','.join(map(str, fold.validation))}]"]
-        if mvpformer([*arguments, "--trainer.enable_progress_bar", "false", *options]):
-            raise RuntimeError("mvpformer finetune failed, see above")
-    return detected(str(folder / "model")), 0.5
+def trained(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> tuple[Scores, float]:
+    """A finetuned detector and the threshold of the documented command."""
+    return detected(finetuned(fold, seed, folder, options)), 0.5
 
 
 def without_alarms(fold: Fold, make: Callable[[], tuple[Scores, float]]) -> tuple[Scores, float]:
     """The same model with the lowest threshold, 0.5 or more, above which no segment of the other stretches lies."""
     scores, threshold = make()
     return scores, max(threshold, *(float(np.nanmax(scores(file, 1.0))) for file in fold.other_stretches))
-
-
-def detected(model: str) -> Scores:
-    """Probabilities as ``mvpformer detect`` gives them, of segments that it scores."""
-    detector = Detector(model, rules="none")
-
-    def scores(file: Path, gain: float) -> np.ndarray:
-        detection = detector.detect(background_of(file, gain))
-        return detection.probabilities[detection.scored]  # a segment without a signal has none
-
-    return scores
 
 
 def report(rows: pd.DataFrame) -> str:
@@ -193,7 +186,9 @@ def report(rows: pd.DataFrame) -> str:
     return (
         "One dog, 3 seizures and 7 stretches without, leave one seizure out. AUROC of segments of 5 s; the interval is "
         'a bootstrap over the recordings of a fold, mean of folds. In the columns "background" the tested stretches '
-        "are multiplied. The thresholds of found and alarmed come from the other files (line length), or are 0.5.\n\n"
+        "are multiplied. The thresholds of found and alarmed come from the other files (line length), or are 0.5. "
+        "demo-base was frozen before these files were read. demo trains on power that drifts, an idea that came from "
+        "these files, on which six candidates for it were compared.\n\n"
         f"{markdown_table(pd.DataFrame(lines))}\n{', '.join(rows['hardware'].unique())}, beside other work; 1 thread.\n"
     )
 

@@ -10,6 +10,8 @@ SEGMENT_SAMPLES = 2560
 """Samples of a segment at `SAMPLING_RATE`."""
 DEMO = "demo"
 """Name of the small detector that ships with the package, trained on simulated subjects to try things out."""
+DEMO_BASE = "demo-base"
+"""Name of the small model that ships with the package for finetuning on one patient."""
 HUB_PREFIX = "hf://"
 """Before a model's name on the Hugging Face hub, "hf://owner/name": commands ask for it, Python accepts it."""
 RESEARCH_USE = "For research use; not a medical device."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from mvpa_ts import __version__
-from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX, RESEARCH_USE
+from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, RESEARCH_USE
 
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
@@ -110,7 +110,7 @@ def check_model(name: str | None) -> None:
 
     Without this, a mistyped path would be looked up on the hub, where anybody may own it.
     """
-    if name is None or name == DEMO or name.startswith(HUB_PREFIX) or Path(name).exists():
+    if name in (None, DEMO, DEMO_BASE) or name.startswith(HUB_PREFIX) or Path(name).exists():
         return
     hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
     raise CommandError(f"there is no folder {name}{hint}")

@@ -341,7 +341,7 @@ class MVPFormer(  # type: ignore[call-arg]
         revision: str | None = None,
         **changes: Any,
     ) -> Self:
-        """Load a model from a folder, from the Hugging Face hub, or the package's own "demo", in evaluation mode.
+        """Load a model from a folder, from the Hugging Face hub, or the package's "demo" and "demo-base", to evaluate.
 
         Strict: every tensor must be there, none may be left over, and all shapes must fit. `changes` replace fields
         of the stored configuration, for example ``dropout=0.0``.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mvpa_ts.files import read_config, write_text
-from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -94,7 +94,7 @@ def pretrained_config(
 
 
 def folder_of(name: str | Path) -> Path:
-    """The folder of a model by its name: that of the package for "demo", which is reserved, else the path itself.
+    """The folder of a model by its name: that of the package for "demo" and "demo-base", else the path itself.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def folder_of(name: str | Path) -> Path:
     >>> sorted(file.name for file in folder_of("demo").iterdir())
     ['README.md', 'config.json', 'model.safetensors', 'training.json']
     """
-    return Path(__file__).parent / "weights" / DEMO if str(name) == DEMO else Path(name)
+    return Path(__file__).parent / "weights" / name if str(name) in (DEMO, DEMO_BASE) else Path(name)
 
 
 def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:

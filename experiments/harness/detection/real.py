@@ -12,14 +12,18 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
+from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
+from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 STRETCHES = ((6, 7), (8, 9), (10, 11, 12))
 """Runs without seizure that are tested with each seizure. The background drifts from run to run."""
+Scores = Callable[[Path, float], np.ndarray]
+"""From a file, times a gain, to a score of each segment."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,43 @@ def line_lengths(file: Path) -> np.ndarray:
     return np.abs(np.diff(_segments(file), axis=2)).mean(2)
 
 
-def background_of(file: Path, gain: float) -> Recording:
+def background_of(source: Path | Recording, gain: float) -> Recording:
     """A recording times a factor."""
-    recording = read_recording(file)
+    recording = source if isinstance(source, Recording) else read_recording(source)
     if gain == 1.0:
         return recording
     signal = gain * recording.read(0, recording.num_samples)
     return Recording.from_array(
-        signal, recording.sfreq, list(recording.channel_names), "µV", name=recording.name, subject=recording.subject
+        signal,
+        recording.sfreq,
+        list(recording.channel_names),
+        "µV",
+        name=recording.name,
+        subject=recording.subject,
+        seizures=recording.seizures,
     )
+
+
+def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> str:
+    """The folder of a model by the documented command: one seizure with its stretches trains, the other validates."""
+    if not (folder / "model" / "config.json").is_file():
+        arguments = ["finetune", "--config", "patient", "--output", str(folder), "--seed_everything", str(seed)]
+        arguments += ["--data.recordings", f"[{','.join(map(str, fold.train))}]"]
+        arguments += ["--data.validation_recordings", f"[{','.join(map(str, fold.validation))}]"]
+        if mvpformer([*arguments, "--trainer.enable_progress_bar", "false", *options]):
+            raise RuntimeError("mvpformer finetune failed, see above")
+    return str(folder / "model")
+
+
+def detected(model: str) -> Scores:
+    """Probabilities as ``mvpformer detect`` gives them, of segments that it scores."""
+    detector = Detector(model, rules="none")
+
+    def scores(file: Path, gain: float) -> np.ndarray:
+        detection = detector.detect(background_of(file, gain))
+        return detection.probabilities[detection.scored]  # a segment without a signal has none
+
+    return scores
 
 
 def evaluate(
@@ -132,13 +164,34 @@ def _interval(ictal: np.ndarray, quiet: Sequence[np.ndarray], draws: int = 500) 
     return float(low), float(high)
 
 
-def stand_ins(folder: Path) -> Path:
-    """Simulated files of the same names and layout."""
-    files = {f"ictal_run-{n:02d}": True for n in (1, 2, 3)} | {f"interictal_run-{n:02d}": False for n in range(6, 13)}
-    for number, (name, ictal) in enumerate(files.items()):
-        recording = simulate_recording("dog", seed=number, num_channels=4, duration=60.0, num_seizures=1)
-        onset, offset = recording.seizures[0]
-        first, last = (onset, offset) if ictal else (0.0, min(onset, 20.0))
-        part = recording.crop(first, last) if last - first >= 5 else recording.crop(0.0, 10.0)
-        write_edf(part, folder / f"sub-dog1_task-{name}_ieeg.edf")
+def simulated_animal(folder: Path, seed: int, *, num_channels: int = 16, seconds: float = 480.0) -> Path:
+    """Simulated files of the same names and layout: seizures of up to 36 s, stretches of 38 s whose gain drifts."""
+    if folder.is_dir():
+        return folder
+    random = np.random.default_rng(seed)
+    difficulty = Difficulty(seizure_amplitude=(0.8, 4.0), irregular=(0.5, 3.0))
+    whole = simulate_recording(
+        "dog",
+        seed=seed,
+        num_channels=num_channels,
+        duration=seconds,
+        num_seizures=3,
+        sfreq=400.0,
+        difficulty=difficulty,
+    )
+    parts = {
+        f"ictal_run-{n:02d}": (onset, min(offset, onset + 36)) for n, (onset, offset) in enumerate(whole.seizures, 1)
+    }
+    gains = dict.fromkeys(parts, 1.0)
+    for runs in STRETCHES:
+        drift = random.uniform(np.log(0.6), np.log(1.8))
+        for run in runs:
+            first = random.uniform(0, seconds - 40)
+            while any(first < offset + 3 and first + 38 > onset - 3 for onset, offset in whole.seizures):
+                first = random.uniform(0, seconds - 40)
+            name = f"interictal_run-{run:02d}"
+            parts[name], gains[name] = (first, first + 38), np.exp(drift + random.normal(0, 0.08))
+    for name, (first, last) in parts.items():
+        part = background_of(whole.crop(first, first + int(last - first)), gains[name])
+        write_edf(part, folder / f"sub-dog_task-{name}_ieeg.edf")
     return folder

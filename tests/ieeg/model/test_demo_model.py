@@ -1,4 +1,4 @@
-"""The detector in the box: its size, its card, its name, and the command that takes it when none is named."""
+"""The models in the box: their size, their cards, their names, and the command that takes one when none is named."""
 
 from __future__ import annotations
 
@@ -7,45 +7,70 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import Detector, MVPFormer, simulate_recording
 from mvpa_ts.ieeg.commands.detect import command_line
+from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.model.pretrained import folder_of, pretrained_config
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "demo_model.py"
+NAMES = ("demo", "demo-base")
 
 
-def test_it_is_small_and_has_a_card():
-    folder = folder_of("demo")
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_small_and_has_a_card(name):
+    folder = folder_of(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2 * 2**20
     card = (folder / "README.md").read_text(encoding="utf-8")
     for words in ("simulated subjects", "no recording of a person or an animal", "not a medical device"):
         assert words in card
-    assert "experiments/demo_model.py" in card
+    assert f"experiments/demo_model.py --model {name}" in card
 
 
 @pytest.mark.skipif(not SCRIPT.is_file(), reason="not a checkout")
-def test_the_card_states_the_settings_of_the_script():
-    text, card = SCRIPT.read_text(encoding="utf-8"), (folder_of("demo") / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_states_the_settings_of_the_script(name):
+    text, card = SCRIPT.read_text(encoding="utf-8"), (folder_of(name) / "README.md").read_text(encoding="utf-8")
     (seed,) = re.findall(r"^SEED = (\d+)$", text, re.MULTILINE)
     (steps,) = re.findall(r"^STEPS, .* = (\d+),", text, re.MULTILINE)
     assert f"seed {seed}" in card
     assert f"{steps} steps" in card
 
 
-def test_its_name_is_reserved(tmp_path, monkeypatch):
-    (tmp_path / "demo").mkdir()
+@pytest.mark.parametrize("name", NAMES)
+def test_its_name_is_reserved(name, tmp_path, monkeypatch):
+    (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
-    model = MVPFormer.from_pretrained("demo")
-    assert model.config == pretrained_config("demo")
+    model = MVPFormer.from_pretrained(name)
+    assert model.config == pretrained_config(name)
     assert (model.config.amplitude, model.config.num_classes) == ("bands", 2)
+    (tmp_path / name).rmdir()
+    check_model(name)
+
+
+def test_commands_take_them_when_none_is_named():
     assert command_line().parse_args(["patient.edf", "-o", "results"]).model == "demo"
+    config = Path(folder_of("demo")).parents[2] / "configs" / "finetune-patient.yaml"
+    assert yaml.safe_load(config.read_text(encoding="utf-8"))["model"]["base"] == "demo-base"
 
 
-def test_it_tells_a_simulated_seizure_of_an_unseen_subject():
-    recording = simulate_recording("unseen", seed=1, num_channels=6, duration=400.0, num_seizures=1)
-    detector = Detector("demo", rules="none", channels="all")
+def unseen(name, seed):
+    """Probabilities and labels of the segments of a simulated subject that trained no model."""
+    recording = simulate_recording("unseen", seed=seed, num_channels=6, duration=400.0, num_seizures=1)
+    detector = Detector(name, rules="none", channels="all")
     segments = detector.segments(recording)
-    probabilities = detector.detect_segments(segments).probabilities
-    ictal = segments.labels()
+    return detector.detect_segments(segments).probabilities, segments.labels()
+
+
+def test_the_base_tells_a_simulated_seizure_of_an_unseen_subject():
+    probabilities, ictal = unseen("demo-base", 1)
     assert np.median(probabilities[ictal]) > 0.5 > np.median(probabilities[~ictal])
+
+
+def test_the_detector_ranks_seizures_of_unseen_subjects_high_and_is_quiet_between():
+    results = [unseen("demo", seed) for seed in range(1, 7)]
+    assert np.mean([roc_auc_score(ictal, probabilities) for probabilities, ictal in results]) > 0.9
+    assert sum(probabilities[ictal].max() > 0.5 for probabilities, ictal in results) >= 5
+    assert np.mean(np.concatenate([probabilities[~ictal] > 0.5 for probabilities, ictal in results])) < 0.05

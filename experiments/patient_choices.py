@@ -1,0 +1,99 @@
+"""How one patient's detector is finetuned: changes of `mvpformer finetune --config patient` on simulated animals.
+
+Four simulated animals have files of the names and layout of ``dog_seizures``: three seizures and seven stretches
+without, whose gain drifts. Each setting is a change of the documented command. It trains on one seizure and its
+stretches, and is tested on another, as in experiments/real_seizures.py; three folds an animal, one seed. No real
+recording is read.
+
+    python experiments/patient_choices.py          # results/detection/patient_choices.*; about 4 minutes a setting
+    python experiments/patient_choices.py --quick  # one animal, one setting, a few steps
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import pandas as pd
+import torch
+from harness.detection.real import detected, evaluate, finetuned, folds_of, simulated_animal
+from harness.tables import append_row, hardware, read_rows, results_folder
+
+from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+
+ANIMALS, FIRST_SEED = 4, 31
+GAINS = (1.0, 1.5, 2.0, 3.0)
+"""Factors of the tested stretches."""
+AUGMENTATION = "--model.augmentation."
+WAYS = {
+    "as documented": (),
+    "from demo": ("--model.base", "demo"),
+    "power drifts": (f"{AUGMENTATION}fluctuation", "1.0"),
+    "gain up to 1.5": (f"{AUGMENTATION}gain", "1.5"),
+    "60 steps": ("--trainer.max_steps", "60"),
+    "rate 5e-3": ("--model.learning_rate", "5e-3"),
+    "best of validation": ("--model.keep", "best"),
+    "amplitude map and head alone": ("--model.method", "amplitude", "--model.learning_rate", "1e-2"),
+}
+
+
+def main() -> None:
+    """Run what the table lacks, then write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser.add_argument("--settings", nargs="+", default=list(WAYS), choices=WAYS, help="which changes (default: all)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    results = results_folder("detection", quick=arguments.quick)
+    output = results / "patient_choices_output" if arguments.quick else Path("patient_choices_output")
+    table = results / "patient_choices.csv"
+    animals, settings, sizes = ANIMALS, arguments.settings, {}
+    if arguments.quick:
+        animals, settings, sizes = 1, arguments.settings[:1], {"num_channels": 4, "seconds": 240.0}
+    known = read_rows(table)
+    done = [] if known.empty else known[["setting", "animal", "fold"]].to_numpy().tolist()
+    for setting in settings:
+        for animal in range(animals):
+            data = simulated_animal(output / f"animal{animal}", FIRST_SEED + animal, **sizes)
+            for fold in folds_of(data):
+                if [setting, animal, fold.number] in done:
+                    continue
+                started = time.process_time()
+                folder = output / setting.replace(" ", "_") / f"animal{animal}-fold{fold.number}"
+                steps = ["--trainer.max_steps", "2", "--trainer.val_check_interval", "1"] if arguments.quick else []
+                model = finetuned(fold, 0, folder, [*WAYS[setting], *steps])
+                row = {
+                    "setting": setting,
+                    "animal": animal,
+                    "fold": fold.number,
+                    "cpu_s": time.process_time() - started,
+                }
+                row |= evaluate(fold, detected(model), 0.5, GAINS)
+                append_row(table, row | {"hardware": hardware()})
+                print(f"{setting}, animal {animal}, fold {fold.number}: AUROC {row['auroc']:.3f}", flush=True)
+    text = report(read_rows(table))
+    write_text(table.with_suffix(".md"), text)
+    print(text)
+
+
+def report(rows: pd.DataFrame) -> str:
+    """The table as Markdown: means over animals and folds."""
+    lines = []
+    for setting, group in rows.groupby("setting", sort=False):
+        line = {"": setting, "AUROC": f"{group['auroc'].mean():.3f}", "lowest": f"{group['auroc'].min():.3f}"}
+        line |= {f"background ×{gain:g}": f"{group[f'auroc ×{gain:g}'].mean():.3f}" for gain in GAINS[1:]}
+        line["found"] = f"{group['found'].mean():.2f}"
+        line["alarmed stretches a fold"] = f"{group['alarmed'].mean():.2f}"
+        line["s of processor"] = f"{group['cpu_s'].mean():.0f}"
+        lines.append(line | {"folds": len(group)})
+    return (
+        f"{ANIMALS} simulated animals, 3 folds each, one seed; changes of `mvpformer finetune --config patient`. AUROC "
+        "of segments of 5 s; a stretch is alarmed when one of its segments is above 0.5.\n\n"
+        f"{markdown_table(pd.DataFrame(lines))}\n{', '.join(rows['hardware'].unique())}, 1 thread.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
