@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, folds_of, stand_ins
+from harness.detection.real import Fold, folds_of, simulated_animal
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 from harness.tables import append_row, hardware, read_rows, results_folder
 from sklearn.metrics import roc_auc_score
@@ -52,7 +52,7 @@ def main() -> None:
     output = results / "models" if arguments.quick else arguments.output
     data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
     if arguments.quick:
-        data = stand_ins(output / "data")
+        data = simulated_animal(output / "data", 0, num_channels=4, seconds=240.0)
     if not data.is_dir():
         print(f"skipped: {data} is not there; set MVPA_TS_DATA to the folder that holds dog_seizures")
         return
