@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused() -> None:
         least_squares_start(spread, lambda: [data])
     with pytest.raises(ValueError, match="at least 0, got -1"):
         least_squares_start(_started(), lambda: [data], ridge=-1.0)
-    with pytest.raises(ValueError, match="no window"):
+    with pytest.raises(ValueError, match="at least one window whose values vary"):
         least_squares_start(_started(), list)
 
 

@@ -70,8 +70,8 @@ def test_papers_split():
         ((["ID25", "S"], ["ID05"]), r"ID05 \(test\) is the same recording as ID25 \(train\)"),
         ((["S1"], ["S2"], ["S1"]), "S1 is in train and in validation"),
         ((["S1"], ["S2"], ["S2"]), "S2 is in validation and in test"),
-        (([], ["S2"]), "train holds no subject"),
-        ((["S2"], []), "test holds no subject"),
+        (([], ["S2"]), "train must hold at least one subject"),
+        ((["S2"], []), "test must hold at least one subject"),
     ],
 )
 def test_overlaps_are_refused(parts, message):

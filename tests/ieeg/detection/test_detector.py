@@ -196,7 +196,7 @@ class TestChannels:
 def test_errors(model, recording):
     with torch.random.fork_rng(devices=[]):
         headless = MVPFormer(mvpformer_tiny())
-    with pytest.raises(ValueError, match="a classification head of two classes, it has 0: finetune it first"):
+    with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
         Detector(headless)
     with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got 'some'"):
         Detector(model, channels="some")
@@ -306,7 +306,7 @@ class TestNoise:
 
     def test_noise_of_nothing_is_refused(self):
         nothing = Recording.from_array(np.full((2, 5120), np.nan), 512.0, ["A1", "A2"], "µV", name="empty")
-        with pytest.raises(ValueError, match="empty: no channel has a sample that is a number"):
+        with pytest.raises(ValueError, match="empty: every sample is missing"):
             add_noise(nothing, 20.0)
 
 

@@ -371,7 +371,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "absent.ckpt"), "-o", str(tmp_path / "out")]) == 1
     assert "mvpformer convert: there is no file" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "absent.ckpt"), "--size", "xl", "-o", str(tmp_path / "out")]) == 1
-    assert "--size must be s, m or a config.json, got xl, which is no file" in capsys.readouterr().err
+    assert "--size must be s, m or the path of a config.json, got xl: there is no such file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -130,7 +130,7 @@ class TestEDF:
         with pytest.raises(ValueError, match=r"must end in \.edf"):
             write_edf(simulate_recording(duration=30), tmp_path / "x.txt")
         odd = Recording.from_array(volts() * 1e6, 512.5, list("ABCD"), "µV")
-        with pytest.raises(ValueError, match="whole number of samples"):
+        with pytest.raises(ValueError, match="sfreq must be a whole number of Hz"):
             write_edf(odd, tmp_path / "x.edf")
 
 

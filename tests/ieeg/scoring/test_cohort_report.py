@@ -340,7 +340,7 @@ def test_errors(cohort):
         cohort_report([*cohort, cohort[0]])
     with pytest.raises(ValueError, match="group g names subjects without result: X"):
         cohort_report(cohort, {"g": ["S0", "X"]})
-    with pytest.raises(ValueError, match="subject S has no recording"):
+    with pytest.raises(ValueError, match="subject S must hold at least one recording"):
         SubjectResult("S", [])
 
 
