@@ -53,4 +53,6 @@ def process(rank: int, kind: str, port: int, folder: str) -> None:
         gradients[name.removeprefix("module.")] = gradient.full_tensor() if kind == "fsdp" else gradient
     if rank == 0:
         torch.save(gradients, Path(folder) / "gradients.pt")
+    # A process that leaves while the other is still connected can abort it.
+    distributed.barrier()
     distributed.destroy_process_group()
