@@ -1,4 +1,4 @@
-"""Checks of numbers in configurations, which are frozen dataclasses that may be written as JSON."""
+"""Checks of numbers in configurations. These are frozen dataclasses, which may be written as JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:
-    """A dataclass from the fields of a JSON object, whose lists become tuples; a missing field has its default.
+    """Make a dataclass from the fields of a JSON object; lists become tuples, missing fields get their default.
 
-    Raises ValueError where `values` is no object, for fields that the class does not have, and where a value is missing
-    or of another kind.
+    Raises ValueError if `values` is no object, has a field that the class does not have, lacks a field without a
+    default, or holds a value of another kind.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{source} must hold a JSON object with the fields of {kind.__name__}, got {values!r:.100}")
@@ -29,7 +29,7 @@ def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:
 
 
 def check_numbers(values: Any, length: int | None, source: object) -> None:
-    """Raise a ValueError where `values` is no list of finite numbers, or not of this length."""
+    """Raise a ValueError unless `values` is a list of finite numbers of this length (None: any length)."""
     numbers = isinstance(values, (list, tuple)) and all(
         isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) for value in values
     )
@@ -39,9 +39,9 @@ def check_numbers(values: Any, length: int | None, source: object) -> None:
 
 
 def keep_whole(config: Any, least: int, *names: str) -> None:
-    """Make these fields plain ints, numpy's among them; None stays.
+    """Turn these fields into plain ints, also numpy's; None stays.
 
-    Raises ValueError where a field is no whole number or below `least`.
+    Raises ValueError if a field is no whole number or below `least`.
     """
     for name in names:
         if (value := getattr(config, name)) is None:
@@ -56,7 +56,7 @@ def keep_whole(config: Any, least: int, *names: str) -> None:
 
 
 def keep_shares(config: Any, *names: str) -> None:
-    """Make these fields plain floats; raises ValueError where one is not in [0, 1)."""
+    """Turn these fields into plain floats; raises ValueError if one is not in [0, 1)."""
     for name in names:
         if not 0.0 <= getattr(config, name) < 1.0:
             raise ValueError(f"{name} must be in [0, 1), got {getattr(config, name)}")

@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all: who reads one meanwhile, or after a kill, finds the old one or the new one.
+"""Files that are written whole or not at all: a reader finds the old file or the new one, also after a kill.
 
-A file that is damaged is an error that names it.
+A damaged file is an error that names it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and goes away when it does not.
+    """Give a temporary file that replaces `path` at the end of the block, or is deleted if the block fails.
 
-    The parent folder is made; the file gets the permissions that any new file of this process has.
+    The parent folder is made. The file gets the permissions of any new file of this process.
 
     Examples
     --------
@@ -56,26 +56,26 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write bytes, by way of a temporary file."""
+    """Write bytes through a temporary file."""
     with replaced(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text as UTF-8, by way of a temporary file."""
+    """Write text as UTF-8 through a temporary file."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write indented JSON, by way of a temporary file; NaN is refused, because JSON has none."""
+    """Write indented JSON through a temporary file; NaN is refused, because JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_csv(path: str | os.PathLike[str], frame: pd.DataFrame) -> None:
-    """Write a table as CSV, by way of a temporary file; no text in it is taken for a formula.
+    """Write a table as CSV through a temporary file, so that a spreadsheet takes no text in it for a formula.
 
-    A spreadsheet runs what begins with ``=``, ``+``, ``-`` or ``@``, and names of subjects come from files of others.
-    Such texts get an apostrophe before them, which spreadsheets do not show.
+    A spreadsheet runs text that begins with ``=``, ``+``, ``-`` or ``@``, and names of subjects may come from unknown
+    files. Such text gets an apostrophe in front, which spreadsheets do not show.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def write_csv(path: str | os.PathLike[str], frame: pd.DataFrame) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; raises a ValueError if the file holds something else."""
+    """Read the JSON object in `path`; raises a ValueError if the file holds something else."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # nested 10⁵ deep, JSON is no configuration either

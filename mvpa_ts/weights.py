@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors and JSON, whole or not there, read strictly; and their hash."""
+"""Weights on disk, as safetensors and JSON: written whole or not at all, read strictly. And their hash."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def save_model(
     *,
     names: tuple[str, str] = (CONFIG_NAME, WEIGHTS_NAME),
 ) -> None:
-    """Write a description as JSON and the weights as safetensors; if writing fails, older files stay whole.
+    """Write a description as JSON and the weights as safetensors; if this fails, older files stay as they were.
 
     Parameters
     ----------
     model : nn.Module
     description : mapping
-        What a reader needs beside the weights; values that JSON knows.
+        What a reader needs beside the weights, in values that JSON knows.
     directory : path
-        Is made if need be.
+        Made if it does not exist.
     names : tuple of str
-        Of the two files.
+        Names of the two files.
 
     Raises
     ------
@@ -108,10 +108,10 @@ def read_description(path: Path, expected: str, *fields: str) -> dict[str, Any]:
 
 
 def check_sizes(description: Mapping[str, Any], weights: Mapping[str, Tensor], source: object) -> None:
-    """Raise a ValueError where a whole number of a description is larger than its weights allow.
+    """Raise a ValueError if a whole number in a description is larger than its weights allow.
 
-    No size of a network is larger than the number of its weights, and it has no more layers than tensors. Without this,
-    a description of a few bytes asks for all memory.
+    No size of a network is larger than the number of its weights, and it has no more layers than tensors. Without this
+    check, a description of a few bytes could ask for all memory.
     """
     numbers = sum(tensor.numel() for tensor in weights.values())
     for name, value in description.items():
@@ -121,12 +121,12 @@ def check_sizes(description: Mapping[str, Any], weights: Mapping[str, Tensor], s
 
 
 def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source: object) -> Module:
-    """A module that holds these weights, made only when its sizes are known to be theirs.
+    """Make a module that holds these weights, after a check that its sizes fit them.
 
     Parameters
     ----------
     build : callable
-        Makes the module; called a first time on the meta device, where it takes no memory.
+        Makes the module. The first call is on the meta device, where it takes no memory.
     weights : mapping of str to Tensor
     source : object
         Names the weights in errors.
@@ -134,7 +134,7 @@ def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source
     Raises
     ------
     ValueError
-        As `load_strictly`, or the module cannot be made at all.
+        A tensor does not fit, as in `load_strictly`, or the module cannot be made at all.
     """
     try:
         with torch.device("meta"):
@@ -148,10 +148,10 @@ def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source
 
 
 def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: object) -> None:
-    """Put `weights` in the place of the model's own, which may be on the meta device.
+    """Replace the model's weights, which may be on the meta device, by `weights`.
 
-    Raises a ValueError that names every missing, unexpected and misshapen tensor, and those whose values are not finite
-    or not of the kind of number that the model computes with.
+    Raises a ValueError that names every missing, unexpected and misshapen tensor, and tensors whose values are not
+    finite or are of another type than the model computes with.
     """
     check_tensors(model.state_dict(), weights, source)
     check_finite(weights, source)
@@ -214,7 +214,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _safetensors() -> tuple[type[Exception], Callable[..., None], Callable[..., dict[str, Tensor]]]:
-    """Its error, and what saves and loads; it comes with every extra of this package."""
+    """The library's error, its save and its load function; every extra of this package installs it."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file, save_file

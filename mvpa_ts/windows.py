@@ -1,7 +1,7 @@
 """Windows of multivariate series: look-back, horizon, what was observed, and which values are targets.
 
-Windows are cut when they are asked for. Where a window reaches past a series' start or end, and where a value is
-missing, the mask says so; nothing is truncated.
+A window is cut when its batch is made. It may reach past the start or end of its series. The mask marks these steps,
+and missing values, as not observed.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class Series:
     values : float array, shape (n, C)
         NaN = missing.
     features : float array, shape (n + ahead, F), optional
-        Known ahead: rows of the series, then rows of the future. No NaN. The network sees them scaled, and less their
-        mean over the look-back.
+        Columns known ahead, without NaN: the rows of the series, then those of the future. The network reads them
+        scaled, minus their mean over the look-back.
     position : int or integer array, shape (n,)
-        Of the first row, counted from anywhere, or of each row where the clock jumps; sets the phase of a cycle.
+        Sets the phase of a cycle. One number is the position of the first row, counted from anywhere. If the clock
+        jumps, give the position of each row.
     """
 
     values: np.ndarray
@@ -99,7 +100,7 @@ class Series:
             )
 
     def positions(self, before: int, after: int) -> np.ndarray:
-        """Of each row, counted on for some rows before the first and after the last."""
+        """Position of each row, and of some rows before the first and after the last, by counting on."""
         rows = len(self.values)
         each = self.position if isinstance(self.position, np.ndarray) else self.position + np.arange(rows)
         return np.concatenate([each[0] - np.arange(before, 0, -1), each, each[-1] + np.arange(1, after + 1)])
@@ -107,24 +108,24 @@ class Series:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows cut from rows that lie behind one another.
+    """Windows cut from one table of rows, which may hold several series one after the other.
 
     Attributes
     ----------
     values : Tensor, shape (rows, C)
-        Scaled; what stands where nothing was observed does not matter to a network that reads the mask.
+        Scaled values. Where nothing was observed, any number may stand: the network reads the mask.
     starts : Tensor, shape (windows,)
         First look-back row of each window.
     lookback, horizon : int
     observed : bool Tensor, shape (rows, C), optional
-        None: everything.
+        None: everything was observed.
     features : Tensor, shape (rows, F), optional
-        Known ahead; NaN off the series.
+        Columns known ahead; NaN before and after a series.
     positions : Tensor, shape (rows,), optional
-        Position of each row, for the phase of a cycle, for example the clock's; by default the number of the row.
+        Position of each row, for the phase of a cycle; by default the number of the row.
     limits : Tensor, shape (windows, 2), optional
-        Rows [low, high) of each window whose observed values are targets. None: every value is one, also where
-        nothing was observed, as published tables count.
+        Rows [low, high) of each window whose observed values are targets. None: every value is a target, also where
+        nothing was observed. Published tables count so.
     of_channels : mapping of str to Tensor, shape (C, ...)
         What the network is told of each channel in every window: `positions` and `series`, as its `forward` has them.
 
@@ -151,7 +152,7 @@ class Windows:
         return len(self.starts)
 
     def thinned(self, every: int) -> Windows:
-        """Every so many-th window."""
+        """Keep one window of every `every`."""
         return self.only(slice(None, None, every))
 
     def only(self, windows: Tensor | slice) -> Windows:
@@ -197,9 +198,9 @@ class Windows:
         Yields
         ------
         inputs : dict
-            What a `ForecastingNetwork` is called with: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
-            `positions` jump, `future` (B, L + h, C, F), `units` (C, 2), which are 0 and 1; None where there is nothing.
-            With `of_channels`, those too.
+            The arguments of a `ForecastingNetwork`: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
+            `positions` jump, `future` (B, L + h, C, F), and `units` (C, 2), which are 0 and 1. An argument without
+            data is None. Those of `of_channels` come too.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
             Which targets count; None: all.
@@ -250,10 +251,10 @@ def series_windows(
     feature_scaling: Scaling | None = None,
     validation_fraction: float = 0.0,
 ) -> dict[str, Windows]:
-    """Windows of a part "train" and of a part "validation", the last rows of each series.
+    """Cut windows of two parts, "train" and "validation", which holds the last rows of each series.
 
-    Every window of the series is in one of them that has an observed target there. Windows of the validation part may
-    look back at the rows before it.
+    A window belongs to a part if it has an observed target there. Windows of the validation part may look back at the
+    rows before it.
 
     Parameters
     ----------

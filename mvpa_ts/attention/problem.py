@@ -1,4 +1,4 @@
-"""The checked input that `mvpa_attention` hands to an implementation."""
+"""The checked input that `mvpa_attention` passes to an implementation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Problem:
-    """One call of `mvpa_attention` after checking: what every implementation receives.
+    """One checked call of `mvpa_attention`, as every implementation receives it.
 
-    Tokens that are not real hold zeros in query, key and value, so nothing stored in them (NaN included) can reach
-    another token. A term that is off has its tensors here, unused.
+    Query, key and value are zero for tokens that are not real, so their values (even NaN) cannot reach another token.
+    If a term of the score is off, its tensors are here but unused.
     """
 
     query: Tensor  # [B, T, C, H, d]
@@ -39,12 +39,12 @@ class Problem:
 
     @property
     def channel_reach(self) -> int:
-        """The channel distance from which on all share the table's end row, one for each side if signed."""
+        """The distance from which on channels share the table's end row, one for each side if signed."""
         rows = self.channel_key.shape[0]
         return (rows - 1) // 2 if self.channel_distance == "signed" else rows - 1
 
     def channel_rows(self, distance: Tensor) -> Tensor:
-        """Rows of `channel_key` for distances c − c'; those past the table have its end rows."""
+        """Rows of `channel_key` for distances c − c'; distances past the table's end get its last row."""
         reach = self.channel_reach
         if self.channel_distance == "signed":
             return distance.clamp(-reach, reach) + reach
@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def first_far_channel(self) -> int | None:
-        """The smallest distance from which on scores depend on a channel's side only; None without one."""
+        """The distance from which on scores depend only on a channel's side; None if there is none."""
         nearest = 1
         if "content" in self.components:
             if self.channel_window is None:
