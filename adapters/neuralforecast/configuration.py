@@ -45,11 +45,11 @@ def network_config(
         return ForecastingConfig(lookback=lookback, patch_length=patch_length, patch_stride=patch_stride, **options)
 
 
-def check_whole(**numbers: Any) -> None:
-    """Raise ValueError for an argument that is no whole number of at least 1."""
+def check_whole(least: int = 1, **numbers: Any) -> None:
+    """Raise ValueError for an argument that is no whole number of at least `least`."""
     for name, number in numbers.items():
-        if not isinstance(number, Integral) or number < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
 
 
 def check_names(names: Iterable[str], *takers: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ def check_names(names: Iterable[str], *takers: Callable[..., Any]) -> None:
 
 def check_window(channel_window: int | None, n_series: int) -> None:
     """Raise ValueError for a window that holds all series."""
-    if channel_window is not None and channel_window >= n_series:
+    if isinstance(channel_window, Integral) and channel_window >= n_series:  # others are named by the network
         raise ValueError(
             f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {channel_window}"
         )

@@ -186,6 +186,7 @@ class Fitting(SeriesKnowledge):
         panel.check_ends(dataset)
         if len(dataset) != self.n_series:
             self._check_shared(len(dataset), "fit another model to forecast others")
+        self._check_known(dataset)
         self.show_series(dataset)
         return super().predict(dataset, *args, **kwargs)  # type: ignore[misc]
 
@@ -197,8 +198,20 @@ class Fitting(SeriesKnowledge):
                     f"{advice}"
                 )
 
+    def _check_known(self, dataset: Any) -> None:
+        names, fitted = panel.ids(dataset), self._fitted_series
+        if names is None or fitted is None:
+            return
+        strange = [repr(name) for name, row in zip(names, fitted.rows(names, len(names)), strict=True) if row < 0]
+        for option in (option for option in _OF_SINGLE_SERIES if strange and getattr(self, option)):
+            raise ValueError(
+                f"{option} keeps the model to the series of its fit, got {panel.listed(strange)}, which were not "
+                "there: fit another model to forecast others"
+            )
+
     def _check_panel(self, dataset: Any, ahead: int, distributed_config: Any = None) -> None:
         panel.check_local(dataset, distributed_config)
+        panel.check_static(dataset)
         self._check_exog(dataset)  # type: ignore[attr-defined]
         panel.check_values(dataset, self.cycle_column, ahead)
         panel.check_order(dataset, self.channel_order)

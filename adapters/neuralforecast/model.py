@@ -153,6 +153,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     EXOGENOUS_CAT = True
     MULTIVARIATE = True
     RECURRENT = False
+    _least_steps = 1
 
     def __init__(
         self,
@@ -226,6 +227,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         **trainer_kwargs: Any,
     ) -> None:
         check_whole(h=h, input_size=input_size, n_series=n_series)
+        check_whole(self._least_steps, max_steps=max_steps)
         training = ForecasterTraining(
             linear_learning_rate=linear_learning_rate,
             weight_averaging=weight_averaging,

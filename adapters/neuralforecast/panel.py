@@ -41,6 +41,15 @@ def check_series(dataset: BaseTimeSeriesDataset, n_series: int) -> None:
         raise ValueError(f"n_series ({n_series}) must be the number of series in df, got {len(dataset)} there")
 
 
+def check_static(dataset: BaseTimeSeriesDataset) -> None:
+    """Raise ValueError for a static table of another number of series; the host would read past its end."""
+    static = getattr(dataset, "static", None)
+    if static is not None and len(static) != len(dataset):
+        raise ValueError(
+            f"static_df must have one row for each of the {len(dataset)} series of df, got {len(static)} rows"
+        )
+
+
 def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None, ahead: int) -> None:
     """Raise ValueError for a series without a value, for infinite ones, and for a cycle without whole numbers.
 

@@ -66,6 +66,7 @@ class PretrainedMVPA(MVPA):
     """
 
     _full_rate_steps = None  # its rate is small already
+    _least_steps = 0
 
     def __init__(
         self,

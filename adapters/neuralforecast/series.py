@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from mvpa_ts.forecasting.channel_order import correlation_order
 from mvpa_ts.forecasting.network import ForecastingNetwork
 
 CORRELATION = "correlation"
+_LARGEST = 1e18  # of a coordinate: distances are squared in float32
 Positions = list[list[Any]]  # pairs of an id and its coordinates, as JSON has them
 
 
@@ -199,7 +201,8 @@ def checked_order(order: Sequence[Any] | str | None, n_series: int | None) -> li
     """
     if order is None or (isinstance(order, str) and order == CORRELATION):
         return order
-    if isinstance(order, str):
+    listing = not isinstance(order, str) and isinstance(order, Iterable)
+    if not listing or any(not isinstance(name, Hashable) for name in order):
         raise ValueError(f'channel_order must be None, "correlation" or a list of all ids, got {order!r}')
     names = _plain(order)
     if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
@@ -224,7 +227,7 @@ def checked_positions(positions: Any) -> Positions | None:
     """
     if positions is None:
         return None
-    if isinstance(positions, Mapping):
+    if isinstance(positions, (Mapping, pd.Series)):
         pairs = list(positions.items())
     elif hasattr(positions, "columns"):
         if getattr(getattr(positions, "index", None), "name", None) == "unique_id":
@@ -238,8 +241,8 @@ def checked_positions(positions: Any) -> Positions | None:
         pairs = positions  # of a saved model
     else:
         raise ValueError(
-            "channel_positions must be a dict of coordinates by unique_id, or a table with a column 'unique_id', got "
-            f"{type(positions).__name__}"
+            "channel_positions must be a dict of coordinates by unique_id, a pandas Series with the ids as its index, "
+            f"or a table with a column 'unique_id', got {type(positions).__name__}"
         )
     names = _plain([name for name, _ in pairs])
     if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
@@ -255,8 +258,11 @@ def checked_positions(positions: Any) -> Positions | None:
             f"channel_positions must hold the same number of coordinates, at least one, for each series, got {shapes}"
         )
     for name, row in zip(names, rows, strict=True):
-        if not np.isfinite(row).all():
-            raise ValueError(f"channel_positions must be finite, got {row.tolist()} of series {name!r}")
+        if not (np.abs(row) < _LARGEST).all():
+            raise ValueError(
+                f"channel_positions must be finite, got {row.tolist()} of series {name!r}: coordinates may be up to "
+                f"{_LARGEST:g}"
+            )
     return [[name, row.tolist()] for name, row in zip(names, rows, strict=True)]
 
 

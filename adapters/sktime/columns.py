@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.fitted import FittedForecaster
 
 CORRELATION = "correlation"
+_LARGEST = 1e18  # of a coordinate: distances are squared in float32
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def checked_order(order: Any) -> list[Any] | str | None:
     """None, "correlation", or names as they are saved; raises ValueError where a column is named twice."""
     if order is None or (isinstance(order, str) and order == CORRELATION):
         return order
-    if isinstance(order, str):
+    if isinstance(order, str) or not isinstance(order, Iterable):
         raise ValueError(f'channel_order must be None, "correlation" or a list of all columns of y, got {order!r}')
     names = [plain(name) for name in order]
     if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
@@ -137,11 +138,19 @@ def checked_positions(positions: Any) -> dict[Any, list[float]] | None:
         pairs = list(zip(positions.index, positions.to_numpy(), strict=True))
     elif isinstance(positions, (Mapping, pd.Series)):
         pairs = list(positions.items())
-    else:
+    elif isinstance(positions, Iterable) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in positions):
         pairs = [tuple(pair) for pair in positions]
+    else:
+        raise ValueError(
+            "channel_positions must be a dict of coordinates by column, a table with a row for each column, or pairs "
+            f"of a column and its coordinates, got {positions!r:.100}"
+        )
     if twice := [repr(name) for name, count in Counter(plain(name) for name, _ in pairs).items() if count > 1]:
         raise ValueError(f"channel_positions must name each column once, got {', '.join(twice)} more than once")
-    rows = {plain(name): np.atleast_1d(np.asarray(position, dtype=float)) for name, position in pairs}
+    try:
+        rows = {plain(name): np.atleast_1d(np.asarray(position, dtype=float)) for name, position in pairs}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"channel_positions must hold numbers beside the columns: {error}") from error
     shapes = {row.shape: name for name, row in rows.items()}
     if len(shapes) != 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
         found = ", ".join(f"shape {shape} of {name!r}" for shape, name in shapes.items()) or "no column"
@@ -149,8 +158,11 @@ def checked_positions(positions: Any) -> dict[Any, list[float]] | None:
             f"channel_positions must hold the same number of coordinates, at least one, for each column, got {found}"
         )
     for name, row in rows.items():
-        if not np.isfinite(row).all():
-            raise ValueError(f"channel_positions must be finite, got {row.tolist()} of {name!r}")
+        if not (np.abs(row) < _LARGEST).all():
+            raise ValueError(
+                f"channel_positions must be finite, got {row.tolist()} of {name!r}: coordinates may be up to "
+                f"{_LARGEST:g}"
+            )
     return {name: row.tolist() for name, row in rows.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.adapters import host_words
@@ -48,7 +49,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
         patch = min(ForecastingConfig.patch_length, -(-lookback // 2))
     features = series[0].features
     window, positions = parameters["channel_window"], checked_positions(parameters["channel_positions"])
-    if window is not None and window >= channels:
+    if isinstance(window, Integral) and window >= channels:  # the network names what is no number
         raise ValueError(
             f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
         )

@@ -204,6 +204,7 @@ class ForecastingNetwork(nn.Module):
         if cycle is not None:
             forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
         forecast = forecast * scale[..., None] + location[..., None]
+        positions = None if positions is None else positions.to(x.dtype)
         others = self._from_others(x, scale, future, historic, series, positions, units)
         if others is not None:
             forecast = forecast + others

@@ -225,6 +225,13 @@ def test_bad_input(options: dict, inputs: dict, message: str) -> None:
         make_network(**options)(make_windows(), **inputs)
 
 
+def test_whole_numbers_are_positions() -> None:
+    network = make_network(position_size=1).eval()
+    places = torch.arange(5)[:, None]
+    forecasts = [network(make_windows(), positions=positions) for positions in (places, places.float())]
+    torch.testing.assert_close(*forecasts)
+
+
 @pytest.mark.parametrize("name", ["channel_vectors", "position_size"])
 def test_what_nothing_would_read(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):

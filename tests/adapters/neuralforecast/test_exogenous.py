@@ -121,3 +121,9 @@ def test_exclude_insample_y_forecasts_from_columns_alone(tiny: Callable, exogeno
     )
     swing = [part.groupby("unique_id")["MVPA"].std() for part in (forecast, fitted.predict(mirrored, futr_df=future))]
     np.testing.assert_allclose(*swing, rtol=1e-3)
+
+
+def test_static_table_that_lacks_a_series(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    past, _, static = exogenous("kind")
+    with pytest.raises(ValueError, match="static_df must have one row for each of the 3 series of df, got 2 rows"):
+        forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static.iloc[:2])

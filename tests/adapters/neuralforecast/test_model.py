@@ -41,6 +41,8 @@ from mvpa_ts.forecasting.configuration import ForecastingConfig
         ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
         ({"channel_window": 0}, "channel_window must be at least 1, got 0"),
         ({"channel_window": 40}, "channel_window must be None or from 1 to n_series - 1 = 3, got 40"),
+        ({"channel_window": "2"}, "channel_window must be a whole number, got '2'"),
+        ({"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),

@@ -102,6 +102,7 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
     ("positions", "message"),
     [
         ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of series 'b'"),
+        ({"a": 0.0, "b": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of series 'b': .* up to 1e\+18"),
         ({"a": [0.0, 1.0], "b": [1.0]}, r"at least one, for each series, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
         (
             {},
@@ -110,10 +111,13 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
         ({"a": [], "b": []}, r"at least one, for each series, got shape \(0,\)"),
         (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
         ({"a": "north", "b": "south"}, "must hold numbers beside the ids: could not convert string to float: 'north'"),
-        (np.arange(2), "must be a dict of coordinates by unique_id, or a table with a column 'unique_id', got ndarray"),
+        (
+            np.arange(2),
+            "must be a dict of coordinates by unique_id, .* or a table with a column 'unique_id', got ndarray",
+        ),
         (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
     ],
-    ids=["NaN", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
+    ids=["NaN", "huge", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
 )
 def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
     with pytest.raises(ValueError, match=message):
@@ -168,12 +172,28 @@ def test_order_that_is_wrong(tiny: Callable):
         ValueError, match=r'channel_order must be None, "correlation" or a list of all ids, got "?\'?corr'
     ):
         tiny(channel_order="corr")
+    for order in (3, [["a"], ["b"]]):
+        with pytest.raises(ValueError, match=r"channel_order must be None, .* or a list of all ids, got"):
+            tiny(2, channel_order=order)
     with pytest.raises(ValueError, match="channel_order must name each of the 2 series"):
         tiny(2, channel_order=["a", "a"])
     model = tiny(2, channel_order=["a", "b"])
     with pytest.raises(ValueError, match=r"channel_order must name each of the 3 series \(n_series\) once, got 2"):
         model.finetune(n_series=3, channel_order=["a", "b"])
     assert model.finetune(n_series=3, channel_order=["a", "c", "b"]).hparams["channel_order"] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("option", ["individual", "bounded"])
+def test_what_belongs_to_single_series_is_not_lent_to_others(
+    option: str, tiny: Callable, panel: Callable, forecaster: Callable, tmp_path
+):
+    fitted = forecaster(tiny(3, **{option: True}))
+    fitted.fit(panel(3, names=["a", "b", "c"]))
+    fitted.save(str(tmp_path / "saved"), save_dataset=False)
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded.predict(panel(3, names=["a", "b", "c"]))
+    with pytest.raises(ValueError, match=f"{option} keeps the model to the series of its fit, got 'x', 'y', which"):
+        loaded.predict(panel(3, names=["a", "x", "y"]))
 
 
 def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path):
@@ -332,6 +352,7 @@ def test_positions_of_arrays_are_plain():
     given = {np.str_("a"): np.array([1, 2], dtype=np.float32), np.int64(3): (0, 1)}
     assert checked_positions(given) == [["a", [1.0, 2.0]], [3, [0.0, 1.0]]]
     table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})
+    assert checked_positions(pd.Series({"a": 1, "b": 2})) == checked_positions(table)
     assert checked_positions(table.set_index("unique_id")) == checked_positions(table) == [["a", [1.0]], ["b", [2.0]]]
     with pytest.raises(ValueError, match="channel_positions must be left out: a pretrained forecaster"):
         MVPA.from_pretrained(h=6, channel_positions=table)

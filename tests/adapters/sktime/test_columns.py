@@ -62,6 +62,7 @@ class TestOrder:
         for order, message in (
             (["c0", "c1", "c1"], r"channel_order must name each column once, got 'c1' more than once"),
             (["c0", "c1"], r"channel_order must name each column of y once; not in both: 'c2'"),
+            (3, r"channel_order must be None, .* or a list of all columns of y, got 3"),
             ("alphabet", "channel_order must be None, \"correlation\" or a list of all columns of y, got 'alphabet'"),
         ):
             with pytest.raises(ValueError, match=message):
@@ -99,6 +100,9 @@ class TestPositions:
             ({"c0": 1.0, "c1": (1.0, 2.0)}, "coordinates, at least one, for each column, got shape"),
             ({"c0": 1.0, "c1": np.nan}, r"channel_positions must be finite, got \[nan\] of 'c1'"),
             ([("c0", 1.0), ("c0", 2.0)], "channel_positions must name each column once, got 'c0' more than once"),
+            ({"c0": 1.0, "c1": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of 'c1': .* up to 1e\+18"),
+            ({"c0": 1.0, "c1": "far"}, "channel_positions must hold numbers beside the columns: .*'far'"),
+            ([1.0, 2.0], r"channel_positions must be a dict of coordinates by column, .* got \[1.0, 2.0\]"),
             ({}, "at least one, for each column, got no column"),
         ):
             with pytest.raises(ValueError, match=message):
