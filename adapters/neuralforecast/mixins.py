@@ -98,6 +98,10 @@ class PathRates:
     def _on_linear_path(name: str) -> bool:
         return on_linear_path(name)
 
+    def largest_deviation(self) -> float | None:
+        """The largest deviation of a series that is trained on in its own units; None where that is not known."""
+        return None
+
     def configure_optimizers(self) -> Any:
         """The host's optimiser and schedule, with a group for the linear path if its rate differs."""
         groups = parameter_groups(
@@ -123,6 +127,10 @@ class PathRates:
         finally:
             self.optimizer = before
         optimizer = configured["optimizer"]
+        if before is None and (largest := self.largest_deviation()) is not None:
+            # Gradients have the unit of the series: Adam would take those of 1e-9 for none. Squares stay in float32.
+            for group in optimizer.param_groups:
+                group["eps"] = max(1e-18, group["eps"] * min(1.0, largest))
         if self.lr_scheduler is None and self.num_lr_decays <= 0:
             if self._windows is not None and self._full_rate_steps is not None:
                 share = rate_share(self.max_steps, self._windows, self._full_rate_steps)

@@ -298,7 +298,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             config = config.with_vectors(n_series)  # type: ignore[arg-type]
         # As chosen here, for a panel that is trained on later may have another number of series.
         self.hparams["channel_vectors"] = config.channel_vectors is not None
-        self._reads_units = config.mixing_heads > 0 and config.normalise and scaler == "identity"
+        self._own_units = scaler == "identity"
+        self._reads_units = config.normalise and self._own_units
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
 

@@ -121,9 +121,12 @@ def windows(
             "ridge=None"
         )
     position = 0 if cycle_column is None else positions(dataset, cycle_column)[: -held_out or None]
-    unscaled = Scaling(np.zeros(dataset.n_groups), np.ones(dataset.n_groups))
-    series = [Series(rows(dataset, held_out), position=position)]
-    return series_windows(series, [unscaled], lookback=lookback, horizon=horizon)["train"]
+    values = rows(dataset, held_out)
+    largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
+    # Zero stays zero: to it the level returns. A series far from zero that hardly varies would leave float32.
+    scale = np.maximum(np.nan_to_num(units(dataset, held_out)[:, 1]), 1e-8 * largest)
+    scaling = Scaling(np.zeros(dataset.n_groups), np.where(scale > 0.0, scale, 1.0))
+    return series_windows([Series(values, position=position)], [scaling], lookback=lookback, horizon=horizon)["train"]
 
 
 def windows_count(dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: int, horizon: int) -> int | None:

@@ -79,6 +79,7 @@ class SeriesKnowledge:
     network: ForecastingNetwork
     test_size: int
     _reads_units: bool
+    _own_units: bool
     _fitted_series: FittedSeries | None = None
     _shown: ShownSeries | None = None
 
@@ -127,6 +128,11 @@ class SeriesKnowledge:
         if self._shown.order.device != device:
             self._shown = self._shown.to(device)
         return self._shown
+
+    def largest_deviation(self) -> float | None:
+        """The largest deviation of a series of the last fit, if the loss is in the units of the series; else None."""
+        units = [] if self._fitted_series is None or not self._own_units else self._fitted_series.units
+        return max((deviation for _, deviation in units if np.isfinite(deviation)), default=None)
 
     def get_extra_state(self) -> Tensor:
         """What is saved beside the weights: the series of the last fit, as JSON."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
-from mvpa_ts.forecasting.patches import PatchEncoder, location_scale
+from mvpa_ts.forecasting.patches import PatchEncoder, location_scale, unit_of_windows
 
 
 class ForecastingNetwork(nn.Module):
@@ -159,7 +159,8 @@ class ForecastingNetwork(nn.Module):
         units : Tensor, shape (C, 2), optional
             Mean and deviation of each channel over its series, by which heads compare channels; NaN if unknown. Pass
             zeros and ones for series that were standardised. By default those of each window are taken, which hide how
-            much of one channel arrives in another.
+            much of one channel arrives in another, and a window that varies by less than 0.003 counts as one that
+            hardly varies.
 
         Returns
         -------
@@ -179,7 +180,7 @@ class ForecastingNetwork(nn.Module):
             mask = None
         if mask is not None:
             x = x.masked_fill(~mask, 0.0)
-        location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
+        location, scale = self._location_scale(x, mask, units)
         x = (x - location) / scale
         cycle, phases = None, None
         if config.cycle_length is not None and phase is not None:
@@ -222,6 +223,18 @@ class ForecastingNetwork(nn.Module):
         if "features" not in self._modules:
             self.__dict__["features"] = {}
 
+    def _location_scale(self, x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of each window; without an observed value, the mean of its whole series."""
+        if not self.config.normalise:
+            return x.new_zeros(()), x.new_ones(())
+        if units is None:
+            return location_scale(x, mask)
+        known = ~units.isnan().any(1)
+        location, scale = location_scale(x, mask, torch.where(known, units[:, 1], unit_of_windows(x, mask)))
+        if mask is not None:
+            location = torch.where(mask.any(1, keepdim=True) | ~known, location, units[:, 0])
+        return location, scale
+
     def _covariate_sizes(self) -> dict[str, int]:
         """Numbers of a channel's features over a window."""
         config = self.config
@@ -244,7 +257,7 @@ class ForecastingNetwork(nn.Module):
         """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
         config = self.config
         scale = window_scale
-        if units is not None:
+        if units is not None and self.mixing is not None:
             scale = torch.where(~units.isnan().any(1), units[:, 1], window_scale)
         added = None
         if self.mixing is not None:

@@ -374,3 +374,31 @@ def test_a_misspelt_argument_is_named_when_the_model_is_made() -> None:
     with pytest.raises(TypeError, match=r"hiden_size is neither an argument of MVPA .*: did you mean hidden_size\?"):
         MVPA(h=2, input_size=4, n_series=2, hiden_size=8)
     assert MVPA(h=2, input_size=4, n_series=2, gradient_clip_val=1.0).trainer_kwargs["gradient_clip_val"] == 1.0
+
+
+@pytest.mark.parametrize("options", [{}, {"mixing_heads": 0}, {"ridge": 1.0, "bounded": True}], ids=str)
+def test_forecasts_have_the_unit_of_the_series(options: dict, tiny: Callable, panel: Callable, forecaster: Callable):
+    forecasts = []
+    for unit in (1.0, 1e-12, 1e15):
+        fitted = forecaster(tiny(max_steps=10, **options))
+        frame = panel()
+        fitted.fit(frame.assign(y=frame["y"] * unit))
+        forecasts.append(fitted.predict()["MVPA"].to_numpy(dtype=float) / unit)
+    np.testing.assert_allclose(forecasts[1], forecasts[0], rtol=1e-3)
+    np.testing.assert_allclose(forecasts[2], forecasts[0], rtol=1e-5)
+
+
+def test_a_series_without_a_recent_value_is_forecast_at_its_mean(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel()
+    lost = (frame["unique_id"] == "s02") & (frame.groupby("unique_id").cumcount() >= 40)
+    fitted = forecaster(tiny())
+    fitted.fit(frame.assign(available_mask=1.0 - lost, y=frame["y"].mask(lost)))
+    forecast = fitted.predict().set_index("unique_id").loc["s02", "MVPA"]
+    np.testing.assert_allclose(forecast, 300.0, rtol=0.05)
+
+
+def test_constant_series_stay_so(tiny: Callable, panel: Callable, forecaster: Callable):
+    for level in (0.0, 3e-12, 280.0):
+        fitted = forecaster(tiny())
+        fitted.fit(panel().assign(y=level))
+        np.testing.assert_allclose(fitted.predict()["MVPA"], level, rtol=1e-6)

@@ -312,7 +312,7 @@ def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable,
 
 
 def test_scaled_windows_have_units_of_their_own(tiny: Callable, panel: Callable, forecaster: Callable):
-    for options in ({"scaler_type": "standard"}, {"loss": DistributionLoss("Normal")}, {"mixing_heads": 0}):
+    for options in ({"scaler_type": "standard"}, {"loss": DistributionLoss("Normal")}, {"use_norm": False}):
         fitted = forecaster(tiny(3, **options))
         calls = told(fitted.models[0])
         fitted.fit(panel(3))
