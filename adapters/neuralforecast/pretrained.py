@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,13 @@ from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.seasons import season_of
 
+# Options of `MVPA` that make or start its network; this one exists.
+_OF_THE_NETWORK = (
+    "hidden_size", "n_heads", "linear_hidden_size", "dropout", "attn_dropout", "head_dropout", "patch_len", "stride",
+    "components", "channel_distance", "max_channels", "mixing_heads", "covariate_maps", "channel_window",
+    "cycle_column", "cycle_per_series", "phase_weights", "individual", "level_reversion", "shuffle_channels", "ridge",
+    "cycle_strength", "reversion_strength", "use_norm",
+)  # fmt: skip
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
                "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions",
                "channel_vectors")  # fmt: skip
@@ -91,6 +99,17 @@ class PretrainedMVPA(MVPA):
                 f"{refused[0]} must be left out: a pretrained forecaster reads only the series; use MVPA for "
                 f"{refused[0]}"
             )
+        usual = inspect.signature(MVPA.__init__).parameters
+        for name in (name for name in _OF_THE_NETWORK if name in options):
+            value = tuple(options[name]) if isinstance(options[name], list) else options[name]
+            if value != usual[name].default:
+                raise ValueError(
+                    f"{name} must be left out: a pretrained forecaster has its network already, got {value!r}; use "
+                    f"MVPA for {name}"
+                )
+        order = options.get("channel_order")
+        if n_series is None and isinstance(order, Sized) and not isinstance(order, str):
+            n_series = max(1, len(order))
         for name in ("encoder_layers", "channel_vectors"):  # the host saves what the parent was told
             options.pop(name, None)
         network = load_base(base)

@@ -8,7 +8,9 @@ around it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +22,7 @@ from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.forecasting import trend_forecasts
-from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.forecasting.patches import location_scale, unit_of_windows
 from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
     PERIODS,
@@ -38,6 +40,8 @@ ORIGINS = {1: (8, 64), 2: (4, 8, 12, 24, 48, 96)}
 """Steps before the end from which the simple forecasts are tried on the history, by the network's generation."""
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
+MOST_SERIES = 256
+"""Series that attend to one another. Of more, groups of neighbours do, so that time grows with their number only."""
 
 QUICK = ("weights.bias", "error_weight")
 """Parameters that choose among the simple forecasts for all series alike."""
@@ -126,6 +130,10 @@ class Reading(NamedTuple):
     def of(self, windows: Tensor) -> Reading:
         """Some of the windows, by their number."""
         return Reading(*(part[windows] for part in self))
+
+    def series(self, start: int, stop: int) -> Reading:
+        """Some of the series."""
+        return Reading(*(part[:, :, start:stop] for part in self[:2]), *(part[:, start:stop] for part in self[2:]))
 
     def upside_down(self) -> Reading:
         """What would have been read had all values the other sign."""
@@ -274,7 +282,7 @@ class BaseForecaster(nn.Module):
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))
         C, P = x.shape[2], config.patch_length
-        location, scale = location_scale(x, mask)
+        location, scale = location_scale(x, mask, unit_of_windows(x, mask))
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
         rows, observed = (rearrange(part, "b l c -> (b c) l") for part in (x, mask))
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x)).repeat_interleave(C)
@@ -289,7 +297,15 @@ class BaseForecaster(nn.Module):
         return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0])
 
     def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
-        """Quantiles [B, h, C, Q] from what `read` gave."""
+        """Quantiles [B, h, C, Q] from what `read` gave; of many series in groups of neighbours, see `MOST_SERIES`."""
+        C = reading.simple.shape[1]
+        if C <= MOST_SERIES:
+            return self._forecast(reading, ordered)
+        groups = math.ceil(C / MOST_SERIES)
+        ends = [C * group // groups for group in range(groups + 1)]
+        return torch.cat([self._forecast(reading.series(*span), ordered) for span in pairwise(ends)], dim=2)
+
+    def _forecast(self, reading: Reading, ordered: bool) -> Tensor:
         config = self.config
         P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
         simple, unit, real = reading.simple, reading.unit, reading.real

@@ -150,9 +150,12 @@ def location_scale(x: Tensor, mask: Tensor | None, unit: Tensor | None = None) -
 
 
 def unit_of_windows(x: Tensor, mask: Tensor | None) -> Tensor:
-    """What counts as little in each window, [B, 1, C]: a thousandth of how far it goes from its mean, or less."""
+    """What counts as little in each window, [B, 1, C]: a thousandth of how far it goes from its mean.
+
+    For a constant window, a millionth of its size; for one of zeros next to nothing, so that it is forecast as zero.
+    """
     location = x.mean(1, keepdim=True) if mask is None else x.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(1)
     centred = x - location if mask is None else (x - location).masked_fill(~mask, 0.0)
     unit = torch.maximum(1e-3 * centred.abs().amax(1, keepdim=True), 1e-6 * x.abs().amax(1, keepdim=True))
     # A power of two, by which numbers are divided without rounding.
-    return torch.where(unit > 0.0, unit, 1.0).log2().round().exp2().detach()
+    return unit.clamp(min=2.0**-100).log2().round().exp2().detach()

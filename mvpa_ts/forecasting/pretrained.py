@@ -16,7 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.forecasting.base import LEAST_STEPS, LEVELS, QUICK, QUICK_RATE, BaseConfig, BaseForecaster, Reading
+from mvpa_ts.forecasting.base import (
+    LEAST_STEPS,
+    LEVELS,
+    MOST_SERIES,
+    QUICK,
+    QUICK_RATE,
+    BaseConfig,
+    BaseForecaster,
+    Reading,
+)
 from mvpa_ts.forecasting.network import parameter_groups
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.weights import load_strictly, read_weights
@@ -26,6 +35,7 @@ NAMES = ("base",)
 PATHS = 16
 """Paths drawn where the horizon is longer than the network's own."""
 _MOST_READ = 2048  # windows times series that fine-tuning keeps in memory: 20 kB each
+_MOST_TRAINED = 512  # windows times series of a fine-tuning step
 _CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
 
 
@@ -187,6 +197,7 @@ def finetuned(
     learning_rate : float
         Small: the weights are good already. The choice among simple forecasts learns 100 times faster.
     batch_size : int
+        Windows of a step; fewer for panels of more than 32 series. Of more than 256 series, a step draws that many.
     seed : int
     season : int, optional
         As in `BaseForecaster.forward`.
@@ -216,24 +227,30 @@ def finetuned(
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
     rates = [group["lr"] for group in optimizer.param_groups]
     network.train()
+    C = values.shape[1]
+    batch_size = max(1, min(batch_size, _MOST_TRAINED // C))
     draws = [torch.randint(earliest, latest + 1, (batch_size,), generator=generator) for _ in range(steps)]
     # No weight changes what a window reads: on a short panel each window is read once.
     windows = torch.cat(draws).unique() if draws else torch.empty(0, dtype=torch.long)
-    once = len(windows) * values.shape[1] <= _MOST_READ
+    once = C <= MOST_SERIES and len(windows) * C <= _MOST_READ
 
-    def read(ends: Tensor) -> Reading:
+    def read(ends: Tensor, series: Tensor | slice) -> Reading:
         past = ends[:, None] + torch.arange(config.lookback)
-        return network.read(padded[past], mask[past], season)
+        return network.read(padded[past][..., series], mask[past][..., series], season)
 
-    known = read(windows) if once and len(windows) else None
+    known = read(windows, slice(None)) if once and len(windows) else None
     for step, ends in enumerate(draws):
         ahead = config.lookback + ends[:, None] + torch.arange(horizon)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * (1.0 - step / steps)
-        reading = read(ends) if known is None else known.of(torch.searchsorted(windows, ends))
+        series: Tensor | slice = slice(None)
+        if C > MOST_SERIES:
+            series = torch.randperm(C, generator=generator)[:MOST_SERIES].sort().values
+        reading = read(ends, series) if known is None else known.of(torch.searchsorted(windows, ends))
         forecast = network.forecast(reading)[:, :horizon]
-        losses = pinball_loss(forecast / unit[:, None], padded[ahead] / unit, levels)
-        loss = (losses * mask[ahead][..., None]).sum() / mask[ahead].sum().clamp(min=1)
+        target, counted, size = padded[ahead][..., series], mask[ahead][..., series], unit[series]
+        losses = pinball_loss(forecast / size[:, None], target / size, levels)
+        loss = (losses * counted[..., None]).sum() / counted.sum().clamp(min=1)
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} in step {step}: lower learning_rate ({learning_rate})")
         optimizer.zero_grad(set_to_none=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from mvpa_ts.forecasting import base
 from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, widening
 from mvpa_ts.forecasting.pretrained import finetuned, forecast_quantiles, load_base, save_base
 from mvpa_ts.forecasting.seasons import season_of
@@ -36,6 +37,41 @@ def panel(batch=2, length=64, channels=3):
 def test_units_and_level_of_the_series_do_not_matter(network):
     x = panel() * 10
     torch.testing.assert_close(network(1e3 * x - 7e4), 1e3 * network(x) - 7e4, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e20])
+def test_no_unit_is_too_small_or_too_large(network, unit):
+    network, x = network.float(), panel().float()
+    torch.testing.assert_close(network(unit * x) / unit, network(x), rtol=1e-4, atol=1e-4)
+    assert network(0.0 * x).abs().max() < 1e-30
+
+
+def test_many_series_are_forecast_in_groups_of_neighbours(network, monkeypatch):
+    x = panel(channels=7)
+    monkeypatch.setattr(base, "MOST_SERIES", 3)  # groups of 2, 2 and 3
+    grouped = network(x)
+    monkeypatch.setattr(base, "MOST_SERIES", 7)
+    reading = network.read(x, torch.ones_like(x, dtype=torch.bool))
+    alone = torch.cat([network.forecast(reading.series(*span)) for span in ((0, 2), (2, 4), (4, 7))], dim=2)
+    flipped = reading.upside_down()
+    mirrored = torch.cat([network.forecast(flipped.series(*span)) for span in ((0, 2), (2, 4), (4, 7))], dim=2)
+    torch.testing.assert_close(grouped[..., 4], 0.5 * (alone - mirrored.flip(3))[..., 4])
+    assert not torch.allclose(grouped, network(x))  # they do attend to one another
+
+
+def test_training_further_on_many_series_draws_some(network, monkeypatch):
+    seen = []
+    monkeypatch.setattr("mvpa_ts.forecasting.pretrained.MOST_SERIES", 3)
+    monkeypatch.setattr("mvpa_ts.forecasting.pretrained._MOST_TRAINED", 21)
+    forecast = BaseForecaster.forecast
+    monkeypatch.setattr(
+        BaseForecaster,
+        "forecast",
+        lambda self, reading, **options: seen.append(reading.location.shape) or forecast(self, reading, **options),
+    )
+    values = panel(batch=1, length=80, channels=7)[0].float()
+    finetuned(BaseForecaster(SMALL), values, horizon=4, steps=2)
+    assert seen == [(3, 3), (3, 3)]  # 21 // 7 windows, 3 series
 
 
 def test_quantiles_are_in_order(network):

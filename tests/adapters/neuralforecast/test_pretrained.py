@@ -112,3 +112,27 @@ def test_what_does_not_fit():
         MVPA.from_pretrained("base", h=3, futr_exog_list=["price"])
     with pytest.raises(FileNotFoundError, match="there is no forecaster large"):
         MVPA.from_pretrained("large", h=3)
+    for name, value in {"channel_window": 1, "hidden_size": 64, "components": ["content"]}.items():
+        with pytest.raises(ValueError, match=f"{name} must be left out: a pretrained forecaster has its network"):
+            MVPA.from_pretrained("base", h=3, **{name: value})
+
+
+def test_an_order_says_how_many_series_there_are():
+    df = panel(3)
+    order = ["s002", "s000", "s001"]
+    plain, ordered = (
+        fitted(df, h=4, channel_order=names, ordered=True).predict().iloc[:, 2] for names in (None, order)
+    )
+    assert not np.allclose(plain, ordered)
+    with pytest.raises(ValueError, match=r"channel_order must name each of the 2 series .* once, got 's000' more than"):
+        MVPA.from_pretrained("base", h=3, channel_order=["s000", "s000"])
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_forecasts_have_the_unit_of_the_series(steps):
+    df = panel(2)
+    forecasts = [
+        fitted(df.assign(y=df["y"] * unit), h=4, max_steps=steps).predict().iloc[:, 2].to_numpy(dtype=float) / unit
+        for unit in (1.0, 1e-12, 1e15)
+    ]
+    np.testing.assert_allclose(forecasts[1:], forecasts[:1] * 2, rtol=1e-4, atol=1e-4)
