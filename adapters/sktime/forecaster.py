@@ -73,7 +73,10 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         number is then fixed.
     quantiles : sequence of float
         Levels to train. They must include 0.5, the point forecast. Other levels are interpolated between them.
-    max_steps, batch_size, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
+    batch_size : int, optional
+        Windows of a training step. By default 256, and fewer for more than 32 columns, for the time of a step grows
+        with their number: 8192 divided by it, but at least 8.
+    max_steps, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
     frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
         As in `ForecasterTraining`, where the first is `steps`.
     pretrained : str or path, optional
@@ -158,7 +161,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         bounded: bool = False,
         quantiles: Sequence[float] = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975),
         max_steps: int = 500,
-        batch_size: int = 256,
+        batch_size: int | None = None,
         learning_rate: float = 0.006,
         linear_learning_rate: float | None = None,
         weight_decay: float = 0.0,

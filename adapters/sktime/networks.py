@@ -93,7 +93,9 @@ class Networks:
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
-        training = training_of(self.get_params(), steps, from_scratch=start is None or label == "pretrain")
+        training = training_of(
+            self.get_params(), steps, len(columns.names), from_scratch=start is None or label == "pretrain"
+        )
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
                 series,

@@ -18,6 +18,8 @@ _HOST_NAMES = {
     "lookback": "input_size", "cycle_length": "sp", "levels": "quantiles", "position_size": "channel_positions",
 }  # fmt: skip
 
+_SERIES_OF_STEP = 8192  # windows times columns that a training step reads, unless it is told
+
 
 def checked_device(name: str) -> str:
     """The name of a device that torch has; raises ValueError where it knows none of this name or sees none."""
@@ -85,15 +87,18 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
 
 
-def training_of(parameters: Mapping[str, Any], steps: int, *, from_scratch: bool) -> ForecasterTraining:
+def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from_scratch: bool) -> ForecasterTraining:
     """How a new network is trained, or, at a tenth of the learning rate, one that is trained already."""
     from mvpa_ts.forecasting.training import ForecasterTraining
 
+    windows = parameters["batch_size"]
+    if windows is None:
+        windows = min(ForecasterTraining.batch_size, max(8, _SERIES_OF_STEP // columns))
     share, linear = (1.0 if from_scratch else 0.1), parameters["linear_learning_rate"]
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
         return ForecasterTraining(
             steps=steps,
-            batch_size=parameters["batch_size"],
+            batch_size=windows,
             learning_rate=share * parameters["learning_rate"],
             linear_learning_rate=None if linear is None else share * linear,
             full_rate_steps=ForecasterTraining.full_rate_steps if from_scratch else None,

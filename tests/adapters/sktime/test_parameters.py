@@ -13,6 +13,7 @@ from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 from mvpa_ts.adapters.sktime.panels import HOST_NAMES as PANEL_NAMES
+from mvpa_ts.adapters.sktime.parameters import training_of
 from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
 from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig
 
@@ -52,11 +53,18 @@ def test_every_parameter_arrives(monkeypatch):
     assert told["of_channels"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
 
 
+@pytest.mark.parametrize(("columns", "windows"), [(1, 256), (32, 256), (64, 128), (300, 27), (5000, 8)])
+def test_many_columns_have_fewer_windows_a_step(columns, windows):
+    parameters = MVPAForecaster().get_params()
+    assert training_of(parameters, 5, columns, from_scratch=True).batch_size == windows
+    assert training_of({**parameters, "batch_size": 19}, 5, columns, from_scratch=True).batch_size == 19
+
+
 def test_defaults_are_those_of_the_core():
     """They are written out, for a signature must not import torch."""
     for estimator, kinds, renamed, own in (
         (MVPAForecaster, (ForecastingConfig(1, 48), ForecasterTraining()), {"steps": "max_steps", "cycle_length": "sp"},
-         {"patch_length", "patch_stride", "channel_vectors"}),
+         {"patch_length", "patch_stride", "channel_vectors", "batch_size"}),
         (MVPAClassifier, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
         (MVPARegressor, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
     ):  # fmt: skip
