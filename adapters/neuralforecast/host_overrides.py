@@ -23,8 +23,16 @@ class MaskedWindows:
         columns, temporal = batch["temporal_cols"], batch["temporal"]  # [N, columns, T]
         missing = temporal[:, [columns.get_loc("available_mask")]] == 0
         weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
+        temporal = self.scaled_columns(temporal, columns, 1)
         temporal = temporal.masked_fill(missing & (~weight | temporal.isnan()), 0.0)
-        return super()._create_windows({**batch, "temporal": temporal}, step)  # type: ignore[misc]
+        batch = {**batch, "temporal": temporal}
+        if batch.get("static") is not None:
+            batch["static"] = self.scaled_columns(batch["static"], batch["static_cols"], 1)
+        return super()._create_windows(batch, step)  # type: ignore[misc]
+
+    def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
+        """Values of a batch with their exogenous columns scaled; here they stay as they are."""
+        return values
 
     def _parse_windows(self, batch: dict[str, Any], windows: dict[str, Any]) -> Any:
         y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(  # type: ignore[misc]

@@ -125,7 +125,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         Normalise each window and series in the network. For losses that only neuralforecast can scale back
         (distributions, implicit quantiles), and with `exclude_insample_y`, its scaler does it instead.
     scaler_type : str, optional
-        The scaler of neuralforecast. None takes "standard" if the network cannot normalise, and "identity" otherwise.
+        The scaler of neuralforecast. None takes "standard" if the network cannot normalise. Otherwise the network
+        normalises the series, and exogenous columns of numbers are scaled by their mean and deviation in the training.
     loss, valid_loss, learning_rate, max_steps, ..., **trainer_kwargs
         As in every model of neuralforecast.
 
@@ -299,6 +300,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         # As chosen here, for a panel that is trained on later may have another number of series.
         self.hparams["channel_vectors"] = config.channel_vectors is not None
         self._own_units = scaler == "identity"
+        self._scales_features = self._own_units and scaler_type is None
         self._reads_units = config.normalise and self._own_units
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)

@@ -180,6 +180,27 @@ def units(dataset: BaseTimeSeriesDataset, held_out: int) -> np.ndarray:
     return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
 
 
+def feature_scales(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequence[str]) -> dict[str, list[float]]:
+    """Mean and deviation of exogenous columns over the rows of all series but the last `held_out`; none for files."""
+    if not hasattr(dataset, "temporal") or not names:
+        return {}
+    columns, owner = dataset.temporal_cols, np.repeat(np.arange(dataset.n_groups), np.diff(dataset.indptr))
+    trained = np.arange(len(owner)) < (dataset.indptr[1:] - held_out)[owner]
+    trained &= dataset.temporal[:, columns.get_loc("available_mask")].numpy() > 0
+    static = dataset.static_cols
+    scales = {}
+    for name in names:
+        if name in columns:
+            values = dataset.temporal[:, columns.get_loc(name)].numpy()[trained]
+        elif static is not None and name in static:
+            values = dataset.static[:, static.get_loc(name)].numpy()
+        else:
+            continue  # the host names it
+        scaling = Scaling.of(values[:, None].astype(float))
+        scales[name] = [float(scaling.location[0]), float(scaling.scale[0])]
+    return scales
+
+
 def check_dates(dataset: BaseTimeSeriesDataset) -> None:
     """Raise ValueError for dates that occur twice in a series, warn of series that do not share their dates.
 

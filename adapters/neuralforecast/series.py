@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,14 @@ class FittedSeries:
         Mean and deviation of each series over its training rows; NaN where they are not known.
     order : list of int
         The series in the order in which attention sees them.
+    features : dict of str to list
+        Mean and deviation of exogenous columns over the training rows of all series, by which they are scaled.
     """
 
     names: list[Any] | None
     units: list[list[float]]
     order: list[int]
+    features: dict[str, list[float]] = field(default_factory=dict)
 
     def rows(self, names: list[Any] | None, count: int) -> list[int]:
         """Which series of the fit each of `count` series is, −1 for a new one; without names the number decides."""
@@ -80,6 +83,12 @@ class SeriesKnowledge:
     test_size: int
     _reads_units: bool
     _own_units: bool
+    _scales_features: bool
+    futr_exog_list: list[str]
+    hist_exog_list: list[str]
+    stat_exog_list: list[str]
+    cat_exog_list: list[str]
+    cycle_column: str | None
     _fitted_series: FittedSeries | None = None
     _shown: ShownSeries | None = None
 
@@ -89,8 +98,13 @@ class SeriesKnowledge:
         rows = None if self._fitted_series is None else self._fitted_series.rows(names, count)
         self._keep_vectors(rows, count)
         order = self._order(names, count, dataset, held_out)
+        features: dict[str, list[float]] = {}
+        if self._scales_features:
+            # Weights that are trained further keep the scale that they were trained with.
+            known = {} if self._fitted_series is None else self._fitted_series.features
+            features = {**panel.feature_scales(dataset, held_out, self._numbers), **known}
         self._fitted_series = FittedSeries(
-            None if names is None else _plain(names), panel.units(dataset, held_out).tolist(), order
+            None if names is None else _plain(names), panel.units(dataset, held_out).tolist(), order, features
         )
         self.show_series(dataset)
 
@@ -128,6 +142,19 @@ class SeriesKnowledge:
         if self._shown.order.device != device:
             self._shown = self._shown.to(device)
         return self._shown
+
+    @property
+    def _numbers(self) -> list[str]:
+        """Exogenous columns that are neither categories nor the phase of the cycle."""
+        columns = [*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list]
+        return sorted({*columns} - {*self.cat_exog_list, self.cycle_column})
+
+    def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
+        """Values of a batch with their exogenous columns, which lie along `dim`, scaled as at the last fit."""
+        known = {} if self._fitted_series is None else self._fitted_series.features
+        scales = values.new_tensor([known.get(column, (0.0, 1.0)) for column in columns])
+        location, scale = (part.reshape(-1, *[1] * (values.ndim - 1 - dim)) for part in scales.unbind(1))
+        return (values - location) / scale if known else values
 
     def largest_deviation(self) -> float | None:
         """The largest deviation of a series of the last fit, if the loss is in the units of the series; else None."""

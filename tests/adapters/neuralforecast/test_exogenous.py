@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from neuralforecast import NeuralForecast
 
 pytest.importorskip("neuralforecast")
 
@@ -127,3 +128,39 @@ def test_static_table_that_lacks_a_series(exogenous: Callable, tiny: Callable, f
     past, _, static = exogenous("kind")
     with pytest.raises(ValueError, match="static_df must have one row for each of the 3 series of df, got 2 rows"):
         forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static.iloc[:2])
+
+
+def test_the_unit_of_a_column_does_not_matter(
+    exogenous: Callable, tiny: Callable, awaken: Callable, forecaster: Callable, tmp_path
+):
+    past, future, static = exogenous("z", "kind")
+    past, future = (frame.assign(w=frame["z"] ** 2) for frame in (past, future))
+    options = {"futr_exog_list": ["z"], "hist_exog_list": ["w"], "stat_exog_list": ["kind"]}
+    forecasts = []
+    for unit, level in ((1.0, 0.0), (1e6, 3e7)):
+        scaled = [
+            frame.assign(**{name: unit * frame[name] + level for name in ("z", "w", "kind") if name in frame})
+            for frame in (past, future, static)
+        ]
+        fitted = forecaster(awaken(tiny(3, **options)))
+        fitted.fit(scaled[0], static_df=scaled[2])
+        forecasts.append(fitted.predict(futr_df=scaled[1])["MVPA"].to_numpy())
+    np.testing.assert_allclose(*forecasts, rtol=1e-2)
+    fitted.save(str(tmp_path / "saved"))
+    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    np.testing.assert_array_equal(loaded.predict(futr_df=scaled[1])["MVPA"], forecasts[1])
+
+
+def test_columns_are_scaled_once(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    past, _, _ = exogenous("z")
+    fitted = forecaster(tiny(3, futr_exog_list=["z"]))
+    model = fitted.models[0]
+    fitted.fit(past, val_size=6)
+    z = past.groupby("unique_id")["z"].apply(lambda part: part.iloc[:-6])
+    np.testing.assert_allclose(model._fitted_series.features["z"], [z.mean(), z.std(ddof=0)], rtol=1e-5)
+    before = model._fitted_series.features
+    fitted.fit(past.assign(z=100.0 * past["z"]))  # weights are trained further: with the scale that they know
+    assert fitted.models[0]._fitted_series.features == before
+    told = forecaster(tiny(3, futr_exog_list=["z"], scaler_type="identity"))  # somebody's choice is taken as it is
+    told.fit(past)
+    assert told.models[0]._fitted_series.features == {}
