@@ -58,8 +58,10 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
         length = (samples + len(low) - 1) // 2
         positions = torch.arange(2 - len(low), 2 * length, device=x.device) % samples
         extended = x[..., positions]
-        x = _every_second(extended, low, length)
-        details.append(_every_second(extended, high, length))
+        # Both filters read the same slices: tracing by torch.compile takes its time by operations.
+        shifted = [extended[..., shift : shift + 2 * length - 1 : 2] for shift in range(len(low))]
+        x = _weighted_sum(shifted, low)
+        details.append(_weighted_sum(shifted, high))
     return [x, *reversed(details)]
 
 
@@ -75,11 +77,11 @@ def band_lengths(samples: int, wavelet: str = "db4", level: int | None = None) -
     return (lengths[-1], *reversed(lengths[1:]))
 
 
-def _every_second(x: Tensor, taps: Sequence[float], length: int) -> Tensor:
-    """Correlate with `taps` at every second position: [..., 2·length + taps − 2] -> [..., length]."""
-    output = x[..., 0 : 2 * length : 2] * taps[0]
-    for shift, tap in enumerate(taps[1:], start=1):
-        output = output.add_(x[..., shift : shift + 2 * length : 2][..., :length], alpha=tap)
+def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:
+    """Sum of tensors of one shape, each times its tap."""
+    output = shifted[0] * taps[0]
+    for values, tap in zip(shifted[1:], taps[1:], strict=True):
+        output = output.add_(values, alpha=tap)
     return output
 
 

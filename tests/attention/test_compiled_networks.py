@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mvpa_ts import ClassificationConfig, ClassificationNetwork, ForecastingConfig, ForecastingNetwork
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_tiny
 
 
 def forecasting() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], dict[str, Any]]]:
@@ -67,3 +67,37 @@ def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], maske
             torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
+
+
+def small_forecasting() -> tuple[nn.Module, Callable[[int], Tensor], int]:
+    network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, dim=16, num_heads=2, num_layers=1))
+    return network.eval(), lambda C: torch.randn(2, 96, C), 2
+
+
+def small_mvpformer() -> tuple[nn.Module, Callable[[int], Tensor], int]:
+    sizes = {"dim": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "mlp_dim": 16}
+    network = MVPFormer(MVPFormerConfig(**sizes, time_rows=4, channel_rows=16, context=4, window=1))
+    return network.eval(), lambda C: torch.randn(1, C, 2 * 2560), 1
+
+
+@pytest.mark.parametrize("make", [small_forecasting, small_mvpformer])
+def test_one_graph_of_a_small_network(make: Callable[[], Any]) -> None:
+    """Only the channels are marked dynamic: tracing is quick enough for each run of the tests."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    network, inputs, channel_axis = make()
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(network, fullgraph=True, backend=counter)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    for C in (7, 11, 13):
+        x = inputs(C)
+        torch._dynamo.mark_dynamic(x, channel_axis)
+        results = []
+        for call in (network, compiled):
+            output = call(x)
+            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
+            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
+        assert len(results[0]) > 5
+        for expected, actual in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+    assert counter.frame_count == 1
