@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
@@ -202,10 +204,10 @@ def feature_scales(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequenc
 
 
 def check_dates(dataset: BaseTimeSeriesDataset) -> None:
-    """Raise ValueError for dates that occur twice in a series, warn of series that do not share their dates.
+    """Raise ValueError for dates that occur twice in a series, warn of dates that series do not share or that jump.
 
     The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
-    beside the wrong steps of the others.
+    beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
     """
     host = _fitting(dataset)
     if host is None:
@@ -225,6 +227,30 @@ def check_dates(dataset: BaseTimeSeriesDataset) -> None:
             f"each series, so MVPA sees them beside the wrong steps. {_MEND}",
             stacklevel=2,
         )
+    if (jump := _jump(grid, host.freq)) is not None:
+        warnings.warn(
+            f"the dates of df do not follow freq={host.freq!r}: {jump}. neuralforecast counts each row as one step. "
+            f"Set freq to that of the dates, or add the missing rows. {_MEND}",
+            stacklevel=2,
+        )
+
+
+def _jump(dates: np.ndarray, freq: Any) -> str | None:
+    """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
+    if isinstance(freq, str) and re.fullmatch(r"\d+(m|d|w|mo|q|y|i)", freq):
+        return None  # a name of polars, which pandas would read as another frequency
+    if np.issubdtype(dates.dtype, np.number):
+        found, grid = dates, np.arange(len(dates)) * freq + dates[0]
+    else:
+        found = pd.DatetimeIndex(dates)
+        grid = pd.date_range(found[0], periods=len(found), freq=freq)
+    wrong = np.flatnonzero(np.asarray(found != grid))
+    if not len(wrong):
+        return None
+    first = wrong[0]
+    return (
+        f"after {found[first - 1]} comes {found[first]}, not {grid[first]}" if first else f"they begin with {found[0]}"
+    )
 
 
 def check_ends(dataset: BaseTimeSeriesDataset) -> None:

@@ -20,7 +20,7 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast.cycle import phase_of
-from mvpa_ts.adapters.neuralforecast.panel import positions
+from mvpa_ts.adapters.neuralforecast.panel import _jump, positions
 
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
@@ -412,3 +412,27 @@ def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, mo
     monkeypatch.setitem(sys.modules, "pyspark", in_worker)
     with pytest.raises(ValueError, match="Spark splits it by series"):
         tiny().predict(dataset(panel(4)))
+
+
+def test_dates_that_jump_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel()
+    gap = frame[~frame["ds"].isin(frame["ds"].unique()[[20, 21]])]
+    with pytest.warns(UserWarning, match=r"do not follow freq='h': after 2024-01-01 19:00:00 comes .* 22:00:00, not"):
+        forecaster(tiny()).fit(gap)
+    with pytest.warns(UserWarning, match=r"do not follow freq='ME': they begin with 2024-01-01"):
+        forecaster(tiny(), freq="ME").fit(frame)
+    numbered = panel(integer=True)
+    with pytest.warns(UserWarning, match="do not follow freq=1: after 19 comes 21, not 20"):
+        forecaster(tiny(), freq=1).fit(numbered[numbered["ds"] != 20])
+
+
+@pytest.mark.parametrize("freq", ["h", pd.offsets.Hour(1), "1h", "B", "ME", "QS-OCT", 1, 5])
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq: Any, zone: str | None):
+    if isinstance(freq, int):
+        dates = np.arange(40) * freq + 3
+    else:
+        dates = np.asarray(pd.date_range("2024-03-25", periods=200, freq=freq, tz=zone))
+    assert _jump(np.unique(dates), freq) is None
+    assert _jump(np.delete(dates, 7), freq) is not None
+    assert _jump(dates, "1mo" if not isinstance(freq, int) else "1i") is None
