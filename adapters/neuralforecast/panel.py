@@ -239,6 +239,8 @@ def _jump(dates: np.ndarray, freq: Any) -> str | None:
     """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
     if isinstance(freq, str) and re.fullmatch(r"\d+(m|d|w|mo|q|y|i)", freq):
         return None  # a name of polars, which pandas would read as another frequency
+    found: Any
+    grid: Any
     if np.issubdtype(dates.dtype, np.number):
         found, grid = dates, np.arange(len(dates)) * freq + dates[0]
     else:
