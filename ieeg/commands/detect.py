@@ -55,6 +55,8 @@ def main(arguments: list[str]) -> None:
     if not files:
         raise CommandError(f"{path} holds no recording")
     warn_of_shared_names(files)
+    if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
+        raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = list(_outputs(path, files, Path(options.output)))

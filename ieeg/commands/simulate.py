@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     settings = parser.parse_args(arguments)
     chosen: dict[str, Any] = dict(settings.difficulty)
     chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
-    write_cohort(
+    written = write_cohort(
         settings.out,
         kind=settings.format,
         part_hours=settings.part_hours,
@@ -58,6 +58,8 @@ def main(arguments: list[str]) -> None:
         num_seizures=settings.seizures,
         difficulty=Difficulty(**chosen),
     )
+    count = f"{len(written)} recording{'' if len(written) == 1 else 's'}"
+    print(f"{count} in {settings.out}; next: mvpformer detect {settings.out} -o results")
 
 
 def write_cohort(
@@ -86,6 +88,8 @@ def write_cohort(
             f"sfreq must be {' or '.join(f'{rate:g}' for rate in RATES)} Hz in files of the SWEC layout, got "
             f"{others[0]:g}: choose one of them, or --format edf"
         )
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is a file: name a folder to write to")
     targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")

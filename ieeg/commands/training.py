@@ -59,7 +59,7 @@ def run_training(
     """
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-    named = with_named_configs(arguments, configs)
+    named = without_simulation(with_named_configs(arguments, configs))
     if named[0] not in SUBCOMMANDS:
         named = ["fit", *named]
     with _quiet():
@@ -176,6 +176,25 @@ def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> 
             result.append(argument)
         expected = argument in ("--config", "-c")
     return result
+
+
+def without_simulation(arguments: Sequence[str]) -> list[str]:
+    """Let recordings of the command line take the place of the simulated subjects of a configuration.
+
+    Validation recordings take the place of its validation subjects.
+
+    Examples
+    --------
+    >>> without_simulation(["--data.recordings", "[night.edf]"])
+    ['--data.recordings', '[night.edf]', '--data.simulation=null']
+    """
+    options = {argument.partition("=")[0] for argument in arguments}
+    if "--data.recordings" not in options or any(option.startswith("--data.simulation") for option in options):
+        return [*arguments]
+    replaced = ["--data.simulation=null"]
+    if "--data.validation_recordings" in options and "--data.validation_subjects" not in options:
+        replaced.append("--data.validation_subjects=[]")
+    return [*arguments, *replaced]
 
 
 def _config_file(name: str, configs: Mapping[str, str]) -> str:

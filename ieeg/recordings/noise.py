@@ -26,7 +26,7 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     Raises
     ------
     ValueError
-        The recording holds no finite sample.
+        `snr` is not finite, or the recording holds no finite sample.
 
     Examples
     --------
@@ -36,6 +36,8 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     >>> np.round(noise.std(1)).tolist()
     [5.0, 5.0]
     """
+    if not np.isfinite(snr):
+        raise ValueError(f"snr must be a finite number of dB such as 40, got {snr:g} (--noise)")
     count, total, squares = np.zeros((3, len(recording.channel_names)))
     step = max(int(60 * recording.sfreq), 1)
     for start in range(0, recording.num_samples, step):

@@ -87,7 +87,10 @@ def recording_from_raw(
     """
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
-        raise ValueError(f"{name}: no EEG channel; dropped: {dropped}")
+        reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])
+        raise ValueError(
+            f"{name} has no EEG channel ({reasons}{'; …' if len(dropped) > 8 else ''}): name those that are EEG (--channels)"
+        )
     check_rates(raw, kept, name)
     scale = microvolt_scales(raw, kept, unit, units, name)
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]

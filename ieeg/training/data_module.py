@@ -122,7 +122,11 @@ class RecordingDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         if (recordings is None) == (simulation is None):
-            raise ValueError("either recordings or simulation must be given, not both and not neither")
+            raise ValueError(
+                f"recordings or simulation must be given, got {'neither' if recordings is None else 'both'}: name files "
+                "or folders in recordings (--data.recordings '[night.edf]')"
+                + ("" if recordings is None else ", or leave one of the two out")
+            )
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
             raise ValueError(
                 "subjects is a table of files, so recordings must be paths of files or folders, got other objects"
@@ -190,14 +194,16 @@ class RecordingDataModule(pl.LightningDataModule):
         subjects = {_subject(item) for item in recordings}
         if unknown := sorted(set(self.validation_subjects) - subjects):
             raise ValueError(
-                f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))}"
+                f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))} "
+                "(--data.validation_subjects)"
             )
         held_out = [item for item in recordings if _subject(item) in self.validation_subjects]
         train = [item for item in recordings if _subject(item) not in self.validation_subjects]
         if not train or not held_out:
             missing = "training" if not train else "validation"
             raise ValueError(
-                f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects"
+                f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects, "
+                "or files in validation_recordings"
             )
         split_subjects(
             sorted({_subject(item) for item in train}),

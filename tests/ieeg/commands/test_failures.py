@@ -50,6 +50,31 @@ def noise(channels: int = 3, seconds: float = 30.0) -> np.ndarray:
     return np.random.default_rng(0).normal(0, 50, (channels, int(seconds * 512)))
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["-o", "taken"], "--output taken is a file: name a folder, or a file that ends in .tsv"),
+        (["-o", "out", "--noise", "nan"], "snr must be a finite number of dB such as 40, got nan (--noise)"),
+    ],
+)
+def test_wrong_settings_of_detect(tmp_path, monkeypatch, capsys, more, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("mine")
+    write_edf(recording("S0", seed=0, segments=2), tmp_path / "a.edf")
+    assert run("detect", "a.edf", *more) == 1
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_simulate_names_the_next_command(tmp_path, capsys):
+    out = tmp_path / "made"
+    arguments = ["simulate", out, "--subjects", "1", "--channels", "2", "--hours", "0.01", "--format", "edf"]
+    assert run(*arguments, "--seizures", "0") == 0
+    assert f"1 recording in {out}; next: mvpformer detect {out} -o results" in capsys.readouterr().out
+    assert run("simulate", out / "S101.edf", *arguments[2:]) == 1
+    assert "is a file: name a folder to write to" in capsys.readouterr().err
+
+
 class TestDivergedModel:
     @pytest.fixture
     def arguments(self, tmp_path):

@@ -288,6 +288,7 @@ def test_fsdp_divides_the_model_by_blocks(folder, tmp_path, capsys, monkeypatch)
         (["--data.validation_subjects", "[S9]"], r"validation_subjects ['S9'] have no recording; there are S0, S1, S2"),
         (["--data.validation_subjects", "[]"], "no subject is left for validation"),
         (["--data.recordings", "[nowhere]"], "nowhere"),
+        (["--data.recordings", "null"], "recordings or simulation must be given, got neither"),
         (["--model.architecture.context", "60"], "needs 61 segments of 5 s"),
         (["--checkpoint_every", "0"], "checkpoint_every must be at least 1"),
         (["--model.schedule", "cosine", "--trainer.max_steps=-1"], "set trainer.max_steps"),
@@ -298,6 +299,21 @@ def test_errors_are_one_line(folder, tmp_path, capsys, more, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_recordings_replace_the_simulated_subjects_of_a_configuration(folder, tmp_path, capsys):
+    short = tmp_path / "short.yaml"
+    data = {name: value for name, value in SMALL["data"].items() if name in ("batch_size", "windows", "in_memory")}
+    trainer = SMALL["trainer"] | {"max_steps": 1}
+    short.write_text(yaml.safe_dump({"model": SMALL["model"], "data": data, "trainer": trainer}))
+    arguments = ["pretrain", "--config", "tiny", "--config", str(short), "--output", str(tmp_path / "run")]
+    own = ["--data.recordings", f"[{folder}]"]
+    assert main([*arguments, *own]) == 1
+    assert "have no recording; there are S0, S1, S2 (--data.validation_subjects)" in capsys.readouterr().err
+    files = [str(folder / f"S{n}.edf") for n in range(3)]
+    own = ["--data.recordings", f"[{files[0]}, {files[1]}]", "--data.validation_recordings", f"[{files[2]}]"]
+    assert main([*arguments, *own]) == 0
+    assert len(losses(tmp_path / "run")) == 1
 
 
 def test_unknown_configuration(capsys):

@@ -123,7 +123,7 @@ class TestEDF:
         np.testing.assert_allclose(read_recording(path, unit="µV").read(0, 2000).std(), 50, rtol=0.1)
 
     def test_no_eeg_channel(self, tmp_path):
-        with pytest.raises(ValueError, match=r"no EEG channel; dropped: \{'EKG': 'EKG is no EEG by its name'"):
+        with pytest.raises(ValueError, match=r"no EEG channel \(EKG: EKG is no EEG by its name.*--channels"):
             read_recording(self.write(tmp_path / "e.edf", label="EKG"))
 
     def test_write_refuses(self, tmp_path):
@@ -266,7 +266,7 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no recording"):
         read_recording(tmp_path)
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf"):
+    with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf.*Recording.from_array"):
         read_recording(tmp_path / "a.txt")
 
 

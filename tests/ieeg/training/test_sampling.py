@@ -90,8 +90,8 @@ def test_a_state_of_another_order_is_refused(change):
         ({"rank": 2, "world_size": 2}, "rank"),
         ({"num_samples": 0}, "num_samples"),
         ({"balance": "ictal"}, "needs ictal, a flag for each span"),
-        ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "with seizures and spans without"),
-        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "with seizures and spans without"),
+        ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "recordings that train hold no seizure"),
+        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "recordings that train hold only seizures"),
     ],
 )
 def test_settings_out_of_range(settings, message):
