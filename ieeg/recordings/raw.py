@@ -88,9 +88,8 @@ def recording_from_raw(
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
         reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])
-        raise ValueError(
-            f"{name} has no EEG channel ({reasons}{'; …' if len(dropped) > 8 else ''}): name those that are EEG (--channels)"
-        )
+        more = "; …" if len(dropped) > 8 else ""
+        raise ValueError(f"{name} has no EEG channel ({reasons}{more}): name those that are EEG (--channels)")
     check_rates(raw, kept, name)
     scale = microvolt_scales(raw, kept, unit, units, name)
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
