@@ -114,8 +114,8 @@ def read_recording(
         return read_recording(recordings[0], **options)
     if not path.name.lower().endswith(SUFFIXES):
         raise ValueError(
-            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or load "
-            "it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
+            "load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
         )
     _check_header(path, truncated)
     with damage_is_an_error(path):

@@ -122,9 +122,10 @@ class RecordingDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         if (recordings is None) == (simulation is None):
+            got = "neither" if recordings is None else "both"
             raise ValueError(
-                f"recordings or simulation must be given, got {'neither' if recordings is None else 'both'}: name files "
-                "or folders in recordings (--data.recordings '[night.edf]')"
+                f"recordings or simulation must be given, got {got}: name files or folders in "
+                "recordings (--data.recordings '[night.edf]')"
                 + ("" if recordings is None else ", or leave one of the two out")
             )
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
