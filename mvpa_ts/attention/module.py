@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
-from einops import rearrange
+from einops import parse_shape, rearrange
 from torch import Tensor, nn
 
 from mvpa_ts.attention.cache import KeyValueCache
@@ -19,6 +19,10 @@ from mvpa_ts.attention.functional import (
     mvpa_attention,
 )
 from mvpa_ts.attention.last_segment import last_segment_attention
+
+# einops remembers each type it meets, and torch.compile guards that memory: a parameter first met while a network is
+# traced would have the next call traced again.
+parse_shape(nn.Parameter(torch.empty(0)), "n")
 
 
 class MVPAttention(nn.Module):

@@ -34,6 +34,38 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
     return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
 
 
+@pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
+def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) -> None:
+    """In the default run: small sizes, and the axis of channels alone is dynamic."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    network: nn.Module
+    if name == "forecasting":
+        config = ForecastingConfig(horizon=4, lookback=32, dim=8, num_heads=1, num_layers=1, dropout=0.0)
+        network, shape, axis = ForecastingNetwork(config), (2, 32, 0), 2
+    else:
+        sizes = {"dim": 16, "num_heads": 1, "num_kv_heads": 1, "mlp_dim": 16, "num_layers": 1}
+        network, shape, axis = MVPFormer(mvpformer_tiny(dropout=0.0, **sizes)), (1, 0, 2 * 2560), 1
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(network, fullgraph=True, backend=counter)
+    network.eval()  # in training, an eager call of the forecaster remembers the number of channels
+    parameters = list(network.parameters())
+    for C in (7, 11, 13):
+        x = torch.randn([*shape[:axis], C, *shape[axis + 1 :]])
+        torch._dynamo.mark_dynamic(x, axis)
+        results = []
+        for call in (
+            compiled,
+            network,
+        ):  # the compiled one first, as by a user, without what an eager call leaves behind
+            output = call(x)
+            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
+            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
+        for actual, expected in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+        assert counter.frame_count == 1, C
+
+
 @pytest.mark.slow  # tracing a network for any number of channels takes up to a minute
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
