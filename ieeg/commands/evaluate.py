@@ -118,6 +118,8 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
     """Mean similarity of each subject to each reference, over all its segments."""
     import pandas as pd
 
+    if not Path(path).is_file():
+        raise CommandError(f"--similarities: there is no file {path}")
     frame = pd.read_csv(path)
     references = [name for name in ("true", "two_step", "random") if name in frame]
     if not references or not {"subject", "segments"} <= set(frame):

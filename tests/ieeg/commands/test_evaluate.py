@@ -207,6 +207,12 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
     assert run(*options) == 0
 
 
+def test_a_table_of_similarities_that_is_not_there(results, tmp_path, capsys):
+    options = ["--unannotated", "seizure-free", "--similarities", tmp_path / "nowhere.csv"]
+    assert run("evaluate", results[0], "-o", tmp_path / "scores", *options) == 1
+    assert "--similarities: there is no file" in capsys.readouterr().err
+
+
 def test_similarities_stand_in_the_table(results, tmp_path, capsys):
     root, _ = results
     rows = [("S01", "ictal", 1, 0.2), ("S01", "interictal", 3, 0.6), ("S02", "interictal", 4, 0.4)]
