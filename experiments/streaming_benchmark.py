@@ -5,6 +5,9 @@ dear as it gets; then steps are timed. The decoder's full pass over the encoded 
 
     python experiments/streaming_benchmark.py            # S, 32 channels: results/detection/streaming.json and .md
     python experiments/streaming_benchmark.py --quick    # the tiny model, written nowhere
+    python experiments/streaming_benchmark.py --before FOLDER  # FOLDER/mvpa_ts is older: streaming_before.json
+
+With --before, two processes with one thread each step in turn, so that load falls on both alike.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
@@ -78,11 +83,73 @@ def table(record: dict) -> str:
     return "\n".join([*lines, ""])
 
 
+# Fills a stream of MVPFormer-S with 32 channels, then takes one timed step for each line it reads.
+_WORKER = """
+import sys, time, torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+from mvpa_ts.ieeg import MVPFormer, mvpformer_s
+try:
+    from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
+except ImportError:  # its path before the move
+    from mvpa_ts.ieeg.streaming import StreamingMVPFormer
+config = mvpformer_s()
+stream = StreamingMVPFormer(MVPFormer(config).eval(), 32)
+signal = torch.randn(32, 2560) * 50
+for _ in range(config.context):
+    stream.step(signal)
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    stream.step(signal)
+    print(time.perf_counter() - start, flush=True)
+"""
+
+
+def compare(before: str, steps: int = 20) -> dict:
+    """Seconds of steps in turn, with the code in the folder `before` and with today's."""
+    workers = {}
+    for name in ("before", "now"):
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": before} if name == "before" else {})
+        command = [sys.executable, "-P", "-c", _WORKER]  # -P: not the folder that this runs in
+        workers[name] = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    for worker in workers.values():
+        assert worker.stdout is not None
+        worker.stdout.readline()
+    for index in range(steps):
+        for name, worker in sorted(workers.items(), reverse=bool(index % 2)):
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            worker.stdin.write("\n")
+            seconds[name].append(float(worker.stdout.readline()))
+    for worker in workers.values():
+        worker.communicate()
+    ratios = [now / then for now, then in zip(seconds["now"], seconds["before"], strict=True)]
+    return {
+        "model": "MVPFormer-S, 32 channels, one thread",
+        "hardware": hardware(),
+        "torch": torch.__version__,
+        "load": os.getloadavg()[0],
+        "median_seconds": {name: statistics.median(values) for name, values in seconds.items()},
+        "median_ratio": statistics.median(ratios),
+        "seconds": seconds,
+    }
+
+
 def main() -> None:
     """Measure, print, and write unless --quick."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the tiny model and few steps; write nothing")
+    parser.add_argument("--before", metavar="FOLDER", help="compare with the older mvpa_ts in this folder")
     arguments = parser.parse_args()
+    if arguments.before:
+        comparison = compare(arguments.before)
+        print(json.dumps(comparison, indent=1))
+        write_text(results_folder("detection") / "streaming_before.json", json.dumps(comparison, indent=1) + "\n")
+        return
     load = os.getloadavg()[0]
     config, name = (mvpformer_tiny(), "MVPFormer-tiny") if arguments.quick else (mvpformer_s(), "MVPFormer-S")
     rows = [
