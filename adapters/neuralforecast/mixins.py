@@ -12,14 +12,13 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast.losses import levels, scaled_by_host
 from mvpa_ts.forecasting.errors import forecast_loss
 from mvpa_ts.forecasting.network import ForecastingNetwork, on_linear_path, parameter_groups
-from mvpa_ts.forecasting.training import one_cycle, rate_share
+from mvpa_ts.forecasting.training import lower_rates, one_cycle
 from mvpa_ts.weight_averaging import WeightAverage
 
 # Times the learning rate of the attention path: on the earlier years of the airline panel, after 100 steps, an error of
 # 22 instead of 32 with one rate for both (experiments/short_runs.py).
 LINEAR_RATE = 30.0
-# Steps for each window that these rates are for. On the airline panel before its last year, 500 steps on 90 windows
-# at a fifth of the rates have errors of 18.6 and 24.5 (look-back 24 and 36), 18.1 and 26.7 at the full ones.
+# Steps for each window that these rates are for; docs/development/forecasting.md has what was tried.
 FULL_RATE_STEPS = 1.0
 
 
@@ -133,9 +132,7 @@ class PathRates:
                 group["eps"] = max(1e-18, group["eps"] * min(1.0, largest))
         if self.lr_scheduler is None and self.num_lr_decays <= 0:
             if self._windows is not None and self._full_rate_steps is not None:
-                share = rate_share(self.max_steps, self._windows, self._full_rate_steps)
-                for group in optimizer.param_groups:
-                    group["lr"] *= share
+                lower_rates(optimizer.param_groups, self.max_steps, self._windows, self._full_rate_steps)
             configured["lr_scheduler"]["scheduler"] = one_cycle(optimizer, self.max_steps)
             return configured
         # A warm-up may begin at zero for both; what it multiplies differs.

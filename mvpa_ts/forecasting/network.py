@@ -351,18 +351,24 @@ def parameter_groups(
     *,
     learning_rate: float,
     linear_rate: float,
+    covariate_rate: float | None = None,
     others: Iterable[nn.Parameter] = (),
     linear: Callable[[str], bool] = on_linear_path,
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
-    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path.
+    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a rate of their
+    own, the maps from covariates to the forecast are a third group.
     """
-    paths: dict[bool, list[nn.Parameter]] = {True: [], False: list(others)}
+    rates = {"attention": learning_rate, "linear": linear_rate, "covariates": covariate_rate}
+    paths: dict[str, list[nn.Parameter]] = {path: [] for path in rates}
+    paths["attention"] += others
     for name, parameter in network.named_parameters():
-        paths[linear(name)].append(parameter)
-    groups = [{"params": paths[False], "lr": learning_rate}, {"params": paths[True], "lr": linear_rate}]
-    return [group for group in groups if group["params"]]
+        if covariate_rate is not None and name.endswith("_map"):
+            paths["covariates"].append(parameter)
+        else:
+            paths["linear" if linear(name) else "attention"].append(parameter)
+    return [{"params": paths[path], "lr": rate, "path": path} for path, rate in rates.items() if paths[path]]
 
 
 class _Bounded(torch.autograd.Function):

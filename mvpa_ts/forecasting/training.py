@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -23,7 +23,10 @@ from mvpa_ts.weight_averaging import WeightAverage
 from mvpa_ts.windows import Windows
 
 _VALIDATIONS = 20  # in a run that is counted in steps
-_LEAST_SHARE = 0.05  # of the learning rates, however few the windows
+_LEAST_SHARE = 0.05  # of the windows that full learning rates would need
+_FALL = {"attention": 2.0, "linear": 0.75, "covariates": 1.5}  # powers of that share by which their rates fall
+# Times the learning rate of the attention path, at least: what a covariate alone decides is else not learnt in time.
+_COVARIATE_RATE = 5.0
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
 _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
@@ -44,11 +47,13 @@ class ForecasterTraining:
     learning_rate : float
         Peak of the cycle.
     linear_learning_rate : float or None
-        That of the linear path and the learnable cycle; None: the same.
+        That of the linear path and the learnable cycle; None: the same. Its maps of covariates have at least five times
+        `learning_rate`.
     full_rate_steps : float or None
-        Steps for each window that the full learning rates are for. In one cycle of more `steps` the rates are lowered
-        in proportion, at most to a twentieth, for few windows are soon learnt by heart. None never lowers them, and nor
-        do `epochs` and other schedules.
+        Steps for each window that the full learning rates are for. In one cycle of more `steps` the rates are lowered,
+        for few windows are soon learnt by heart: with half the windows to a quarter in the attention path, to 0.6 in
+        the linear path and to a third in its maps of covariates. None never lowers them, and nor do `epochs` and other
+        schedules.
     schedule : {"one-cycle", "halving", "constant"}
         Of the learning rates; "halving" begins after the second epoch and is done after every epoch.
     weight_decay : float
@@ -246,14 +251,20 @@ class _Run:
         if isinstance(model, ForecastingNetwork) and model.unbounded:
             model.set_bounds(*self.windows.value_range())
         groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
-        if isinstance(model, ForecastingNetwork):
+        network = next((part for part in model.modules() if isinstance(part, ForecastingNetwork)), None)
+        if network is not None:
+            inside = set(network.parameters())
             rate = training.linear_learning_rate or training.learning_rate
-            groups = parameter_groups(model, learning_rate=training.learning_rate, linear_rate=rate)
+            groups = parameter_groups(
+                network,
+                learning_rate=training.learning_rate,
+                linear_rate=rate,
+                covariate_rate=max(rate, _COVARIATE_RATE * training.learning_rate),
+                others=[parameter for parameter in model.parameters() if parameter not in inside],
+            )
         one_cycle_of_steps = training.epochs is None and training.schedule == "one-cycle"
         if one_cycle_of_steps and training.full_rate_steps is not None:
-            share = rate_share(self.total, len(self.windows), training.full_rate_steps)
-            for group in groups:
-                group["lr"] *= share
+            lower_rates(groups, self.total, len(self.windows), training.full_rate_steps)
         self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
         self.rates = [group["lr"] for group in groups]
         self.schedule = None
@@ -405,12 +416,16 @@ class _Run:
         self.good = self.step, copy.deepcopy(self.model.state_dict())
 
 
-def rate_share(steps: int, windows: int, full_rate_steps: float) -> float:
-    """Share of the learning rates that a training of so many steps on so many windows has, at least a twentieth.
+def lower_rates(groups: Iterable[dict[str, Any]], steps: int, windows: int, full_rate_steps: float) -> None:
+    """Lower the learning rates of a training that has more than so many steps for each window, in place.
 
-    With less, a linear path that starts at zero would not come as far as the trend of a series of thirty rows.
+    The attention path learns few windows by heart first, so its rate falls most. The share of windows counts as at
+    least a twentieth: with less, a linear path that starts at zero would not come as far as the trend of a series of
+    thirty rows.
     """
-    return min(1.0, max(_LEAST_SHARE, full_rate_steps * windows / max(steps, 1)))
+    share = min(1.0, max(_LEAST_SHARE, full_rate_steps * windows / max(steps, 1)))
+    for group in groups:
+        group["lr"] *= share ** _FALL.get(group.get("path", ""), 1.0)
 
 
 def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.OneCycleLR:
