@@ -105,8 +105,9 @@ class ChannelMixing(nn.Module):
         """
         B, L, C = x.shape
         H, _, K = self.maps.shape
-        if self.training and not torch.compiler.is_compiling():
-            self.reach.clamp_(min=C)
+        if self.training:
+            # Counted as a tensor: torch.compile would make a graph for each number of channels of clamp_(min=C).
+            self.reach.copy_(torch.maximum(self.reach, self.reach.new_ones(C).sum()))
         near = self._identities(C, series) if vectors else None
         if near is None and positions is None and C / self.max_channels > DENSE_LIMIT:
             return self._linear(x, distances)

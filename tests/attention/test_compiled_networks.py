@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mvpa_ts import ClassificationConfig, ClassificationNetwork, ForecastingConfig, ForecastingNetwork
-from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 
 
 def forecasting() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tensor], dict[str, Any]]]:
@@ -41,29 +41,28 @@ def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) 
     torch.manual_seed(0)
     network: nn.Module
     if name == "forecasting":
-        config = ForecastingConfig(horizon=4, lookback=32, dim=8, num_heads=1, num_layers=1, dropout=0.0)
+        sizes = {"dim": 8, "num_heads": 1, "num_layers": 1, "dropout": 0.0, "head_dropout": 0.0}
+        config = ForecastingConfig(horizon=4, lookback=32, **sizes)
         network, shape, axis = ForecastingNetwork(config), (2, 32, 0), 2
     else:
-        sizes = {"dim": 16, "num_heads": 1, "num_kv_heads": 1, "mlp_dim": 16, "num_layers": 1}
-        network, shape, axis = MVPFormer(mvpformer_tiny(dropout=0.0, **sizes)), (1, 0, 2 * 2560), 1
+        sizes = {"dim": 16, "num_heads": 1, "num_kv_heads": 1, "mlp_dim": 16, "num_layers": 1, "dropout": 0.0}
+        network, shape, axis = MVPFormer(mvpformer_tiny(**sizes)), (1, 0, 2 * 2560), 1
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(network, fullgraph=True, backend=counter)
-    network.eval()  # in training, an eager call of the forecaster remembers the number of channels
     parameters = list(network.parameters())
     for C in (7, 11, 13):
         x = torch.randn([*shape[:axis], C, *shape[axis + 1 :]])
         torch._dynamo.mark_dynamic(x, axis)
         results = []
-        for call in (
-            compiled,
-            network,
-        ):  # the compiled one first, as by a user, without what an eager call leaves behind
+        for call in (compiled, network):  # the compiled one first, as by a user, before an eager call leaves anything
             output = call(x)
             gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
             results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
         for actual, expected in zip(*results, strict=True):
             torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
         assert counter.frame_count == 1, C
+    if name == "forecasting":
+        assert network.mixing.reach == 13  # channels seen in training, also by the compiled network
 
 
 @pytest.mark.slow  # tracing a network for any number of channels takes up to a minute
@@ -99,37 +98,3 @@ def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], maske
             torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
-
-
-def small_forecasting() -> tuple[nn.Module, Callable[[int], Tensor], int]:
-    network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, dim=16, num_heads=2, num_layers=1))
-    return network.eval(), lambda C: torch.randn(2, 96, C), 2
-
-
-def small_mvpformer() -> tuple[nn.Module, Callable[[int], Tensor], int]:
-    sizes = {"dim": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "mlp_dim": 16}
-    network = MVPFormer(MVPFormerConfig(**sizes, time_rows=4, channel_rows=16, context=4, window=1))
-    return network.eval(), lambda C: torch.randn(1, C, 2 * 2560), 1
-
-
-@pytest.mark.parametrize("make", [small_forecasting, small_mvpformer])
-def test_one_graph_of_a_small_network(make: Callable[[], Any]) -> None:
-    """Only the channels are marked dynamic: tracing is quick enough for each run of the tests."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    network, inputs, channel_axis = make()
-    counter = CompileCounterWithBackend("eager")
-    compiled = torch.compile(network, fullgraph=True, backend=counter)
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    for C in (7, 11, 13):
-        x = inputs(C)
-        torch._dynamo.mark_dynamic(x, channel_axis)
-        results = []
-        for call in (network, compiled):
-            output = call(x)
-            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
-            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-        assert len(results[0]) > 5
-        for expected, actual in zip(*results, strict=True):
-            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
-    assert counter.frame_count == 1
