@@ -202,8 +202,8 @@ def test_short_recordings_are_named():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recordings": None}, "either recordings or simulation"),
-        ({"simulation": Simulation()}, "either recordings or simulation"),
+        ({"recordings": None}, "recordings or simulation must be given, got neither"),
+        ({"simulation": Simulation()}, "recordings or simulation must be given, got both"),
         ({"validation_subjects": ["S9"]}, r"\['S9'\] have no recording; there are S0, S1, S2"),
         ({"validation_subjects": []}, "no subject is left for validation"),
         ({"validation_subjects": ["S0", "S1", "S2"]}, "no subject is left for training"),
