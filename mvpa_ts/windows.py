@@ -182,12 +182,19 @@ class Windows:
         before[1:] = (~self.observed).any(1).cumsum(0)
         return self.only(before[self.starts + self.lookback + self.horizon] == before[self.starts])
 
-    def value_range(self) -> tuple[Tensor, Tensor]:
-        """Smallest and largest observed value of each channel in the rows of the windows, [C] each."""
+    def rows_inside(self) -> Tensor:
+        """Which rows lie in the look-back of a window or are targets of it, bool [rows]."""
+        ends = self.starts + self.lookback + self.horizon
+        if self.limits is not None:
+            ends = torch.minimum(ends, self.limits[:, 1])
         # Windows that begin at a row, less those that have ended there.
         change, ones = self.starts.new_zeros(len(self.values) + 1), torch.ones_like(self.starts)
-        change.index_add_(0, self.starts, ones).index_add_(0, self.starts + self.lookback + self.horizon, -ones)
-        inside = change.cumsum(0)[:-1] > 0
+        change.index_add_(0, self.starts, ones).index_add_(0, ends, -ones)
+        return change.cumsum(0)[:-1] > 0
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest observed value of each channel in the rows of the windows, [C] each."""
+        inside = self.rows_inside()
         values = self.values[inside]
         observed = torch.ones_like(values, dtype=torch.bool) if self.observed is None else self.observed[inside]
         return observed_range(values, observed)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
+from mvpa_ts.forecasting.covariate_effects import covariate_effects
 from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
@@ -162,9 +164,10 @@ class Fitting(SeriesKnowledge):
         if self.bounded:
             lower, upper = panel.value_range(dataset, held_out)
             self.network.set_bounds(lower[order], upper[order])
+        explained = self._start_effects(dataset, held_out)
         if self._training.ridge is not None:
             windows = panel.windows(
-                dataset, held_out, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
+                dataset, held_out, explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
             )
             start_in_closed_form(self.network, windows.channels(order), self._training)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
@@ -179,6 +182,28 @@ class Fitting(SeriesKnowledge):
             self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
         self._check_training()
         return self
+
+    @torch.no_grad()
+    def _start_effects(self, dataset: Any, held_out: int) -> np.ndarray | float:
+        """Set the effects of covariates to those of a regression on the panel, if they are all zero yet.
+
+        Gives what they explain, [rows, N]; 0 if nothing was set.
+        """
+        network, fitted = self.network, self._fitted_series
+        if not getattr(network, "reads_effects", False) or not self._reads_units or not self._scales_features:
+            return 0.0
+        if bool(network.future_effects.any()) or not hasattr(dataset, "temporal") or fitted is None:
+            return 0.0  # weights that are trained further, or a table in files
+        # Categories come last, as vectors that are learnt; they have no number to regress on.
+        names = [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
+        if not names:
+            return 0.0
+        deviations = torch.tensor(fitted.units)[:, 1]
+        values = torch.tensor(panel.rows(dataset, held_out, weighed=True)) / deviations
+        features = self.scaled_columns(torch.tensor(panel.known_features(dataset, held_out, names)), names, dim=2)
+        effects = covariate_effects(values, values.isfinite(), features)
+        network.future_effects[: len(names)] = effects.to(network.future_effects)
+        return (features @ effects * deviations).nan_to_num(0.0).numpy()
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""

@@ -371,8 +371,14 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
                 stride = max(1, patch // 2) if self.hparams["stride"] is None else config.patch_stride
                 config = replace(config, patch_length=patch, patch_stride=stride)
             self.network = ForecastingNetwork(config)
-        elif len(getattr(self.network, "features", ())) and not _holds(state_dict, "network.features."):
-            self.network = ForecastingNetwork(replace(self.network.config, covariate_heads=0))
+        else:
+            lacking: dict[str, Any] = {}
+            if len(getattr(self.network, "features", ())) and not _holds(state_dict, "network.features."):
+                lacking["covariate_heads"] = 0
+            if getattr(self.network, "reads_effects", False) and not _holds(state_dict, "network.future_effects"):
+                lacking["covariate_effects"] = False
+            if lacking:
+                self.network = ForecastingNetwork(replace(self.network.config, **lacking))
         state_dict = {**state_dict}
         state_dict.setdefault("_extra_state", torch.tensor(list(b"null"), dtype=torch.uint8))  # not in older files
         return super().load_state_dict(state_dict, *args, **kwargs)

@@ -114,16 +114,25 @@ def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, 
 
 
 def windows(
-    dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: int, horizon: int, cycle_column: str | None
+    dataset: BaseTimeSeriesDataset,
+    held_out: int,
+    explained: np.ndarray | float = 0.0,
+    *,
+    lookback: int,
+    horizon: int,
+    cycle_column: str | None,
 ) -> Windows:
-    """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends."""
+    """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends.
+
+    What is `explained` already is subtracted from the values.
+    """
     if not hasattr(dataset, "temporal"):
         raise ValueError(
             "ridge needs df in memory, got parquet files, which are read series by series: pass df as a frame, or "
             "ridge=None"
         )
     position = 0 if cycle_column is None else positions(dataset, cycle_column)[: -held_out or None]
-    values = rows(dataset, held_out)
+    values = rows(dataset, held_out) - explained
     largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
     # Zero stays zero: to it the level returns. A series far from zero that hardly varies would leave float32.
     scale = np.maximum(np.nan_to_num(units(dataset, held_out)[:, 1]), 1e-8 * largest)
@@ -166,6 +175,16 @@ def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False
         y = temporal[start:stop, dataset.y_idx].astype(float)
         values[len(values) - len(y) :, series] = np.where(missing[start:stop], np.nan, y)
     return values[: max(0, len(values) - held_out)]
+
+
+def known_features(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequence[str]) -> np.ndarray:
+    """Columns of all rows but the last, [rows, N, F], counted from the series' ends; NaN is missing."""
+    temporal, columns = dataset.temporal.numpy(), dataset.temporal_cols
+    chosen = [columns.get_loc(name) for name in names]
+    table = np.full((np.diff(dataset.indptr).max(), dataset.n_groups, len(chosen)), np.nan)
+    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
+        table[len(table) - (stop - start) :, series] = temporal[start:stop, chosen]
+    return table[: max(0, len(table) - held_out)]
 
 
 def units(dataset: BaseTimeSeriesDataset, held_out: int) -> np.ndarray:

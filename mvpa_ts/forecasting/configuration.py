@@ -18,6 +18,7 @@ BEFORE: dict[str, Any] = {
     "position_size": 0,
     "covariate_maps": False,
     "covariate_heads": 0,
+    "covariate_effects": False,
 }
 
 
@@ -79,6 +80,10 @@ class ForecastingConfig:
     covariate_heads : int
         Maps of these features that channels with `channel_vectors` combine, each with learnt weights, beside the map
         that all channels share. With 0 there is only that one.
+    covariate_effects : bool
+        What a feature known ahead does at the same step is a number for each feature. The network reads the series
+        without these effects and adds those of the horizon to the forecast. Training starts them by a regression with
+        autoregressive errors. Without `covariate_maps` there are none.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool
@@ -110,6 +115,7 @@ class ForecastingConfig:
     position_size: int = 0
     covariate_maps: bool = True
     covariate_heads: int = 4
+    covariate_effects: bool = True
     dropout: float = 0.3
     attention_dropout: float = 0.0
     head_dropout: float = 0.5

@@ -70,6 +70,8 @@ class ForecastingNetwork(nn.Module):
                 channels=config.channel_vectors,
                 coordinates=config.position_size,
             )
+        if self.reads_effects:
+            self.future_effects = nn.Parameter(torch.zeros(config.future_size))
         self.features = nn.ModuleDict()
         for name, size in self._covariate_sizes().items() if config.covariate_maps else ():
             outputs = config.horizon * config.num_outputs
@@ -85,6 +87,12 @@ class ForecastingNetwork(nn.Module):
             return False
         widest = torch.finfo(torch.float32).max
         return bool((self.lower <= -widest).all() and (self.upper >= widest).all())
+
+    @property
+    def reads_effects(self) -> bool:
+        """Whether effects of covariates at the same step are subtracted from what is read and added to the forecast."""
+        config = self.config
+        return config.covariate_effects and config.covariate_maps and config.future_size > 0
 
     @torch.no_grad()
     def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
@@ -180,6 +188,10 @@ class ForecastingNetwork(nn.Module):
             mask = None
         if mask is not None:
             x = x.masked_fill(~mask, 0.0)
+        effects = self.effects(x, mask, future, units)
+        if effects is not None:
+            x = x - effects[:, : config.lookback]
+            x = x if mask is None else x.masked_fill(~mask, 0.0)
         location, scale = self._location_scale(x, mask, units)
         x = (x - location) / scale
         cycle, phases = None, None
@@ -211,9 +223,25 @@ class ForecastingNetwork(nn.Module):
             forecast = forecast + others
         if config.level_reversion:
             forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
+        if effects is not None:
+            forecast = forecast + effects[:, config.lookback :, :, None] * shifts
         if config.bounded_channels is not None:
             forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
+
+    def effects(
+        self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None
+    ) -> Tensor | None:
+        """What covariates known ahead do at the same step, in the units of x, [B, L + h, C]; None without any.
+
+        Arguments are those of `forward`; x is zero where nothing was observed.
+        """
+        if not self.reads_effects or future is None:
+            return None
+        scale = self._location_scale(x, mask, units)[1]
+        if units is not None and self.config.normalise:
+            scale = torch.where(~units.isnan().any(1), units[:, 1], scale)
+        return (future @ self.future_effects) * scale
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version without heads in the linear path."""
@@ -358,13 +386,13 @@ def parameter_groups(
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
     The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a rate of their
-    own, the maps from covariates to the forecast are a third group.
+    own, the effects of covariates and the maps from them to the forecast are a third group.
     """
     rates = {"attention": learning_rate, "linear": linear_rate, "covariates": covariate_rate}
     paths: dict[str, list[nn.Parameter]] = {path: [] for path in rates}
     paths["attention"] += others
     for name, parameter in network.named_parameters():
-        if covariate_rate is not None and name.endswith("_map"):
+        if covariate_rate is not None and name.endswith(("_map", "future_effects")):
             paths["covariates"].append(parameter)
         else:
             paths["linear" if linear(name) else "attention"].append(parameter)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.closed_form import least_squares_start
+from mvpa_ts.forecasting.covariate_effects import covariate_effects
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage
@@ -246,6 +247,8 @@ class _Run:
         self.total = training.steps if training.epochs is None else training.epochs * epoch
         self.total = min(max_steps or self.total, self.total)
         self.every = None if training.epochs is not None else max(1, training.steps // _VALIDATIONS)
+        if isinstance(model, ForecastingNetwork):
+            start_effects(model, self.windows)
         if training.ridge is not None:
             start_in_closed_form(model, self.windows, training)
         if isinstance(model, ForecastingNetwork) and model.unbounded:
@@ -438,6 +441,17 @@ def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_sc
     )
 
 
+@torch.no_grad()
+def start_effects(network: ForecastingNetwork, windows: Windows) -> None:
+    """Set the effects of covariates to those of a regression on the windows' rows, if they are all zero yet."""
+    if not network.reads_effects or windows.features is None or bool(network.future_effects.any()):
+        return
+    values, observed = windows.values, windows.rows_inside()[:, None]
+    observed = observed.expand_as(values) if windows.observed is None else observed & windows.observed
+    features = windows.features[:, None].expand(-1, values.shape[1], -1)
+    network.future_effects.copy_(covariate_effects(values, observed, features))
+
+
 def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
     """Least squares for the linear path of a `ForecastingNetwork`, on some of the windows: neighbours are alike.
 
@@ -453,7 +467,12 @@ def start_in_closed_form(model: nn.Module, windows: Windows, training: Forecaste
 
     def batches() -> Iterator[tuple[Tensor | None, ...]]:
         for inputs, target, counted in chosen.batches(256):
-            yield inputs["x"], target, inputs["phase"], inputs["mask"], counted
+            x = inputs["x"]
+            assert x is not None
+            effects = model.effects(x, inputs["mask"], inputs["future"], inputs["units"])
+            if effects is not None:
+                x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
+            yield x, target, inputs["phase"], inputs["mask"], counted
 
     least_squares_start(
         model,

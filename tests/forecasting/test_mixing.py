@@ -136,7 +136,7 @@ def test_units_decide_how_channels_are_compared() -> None:
 
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_features_reach_the_linear_path(name: str) -> None:
-    network = make_network(num_layers=1, mixing_heads=0, **{f"{name}_size": 2})
+    network = make_network(num_layers=1, mixing_heads=0, covariate_effects=False, **{f"{name}_size": 2})
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
     x = make_windows()
@@ -153,7 +153,8 @@ def test_features_reach_the_linear_path(name: str) -> None:
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_channels_with_vectors_read_features_by_weights_of_their_own(name: str) -> None:
     """A loop over channels; an unknown series, and a panel of another size, have the shared map alone."""
-    network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **{f"{name}_size": 2}).eval()
+    sizes = {f"{name}_size": 2, "covariate_effects": False}
+    network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **sizes).eval()
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
     x = make_windows()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from neuralforecast import NeuralForecast
 
 pytest.importorskip("neuralforecast")
@@ -164,3 +165,38 @@ def test_columns_are_scaled_once(exogenous: Callable, tiny: Callable, forecaster
     told = forecaster(tiny(3, futr_exog_list=["z"], scaler_type="identity"))  # somebody's choice is taken as it is
     told.fit(past)
     assert told.models[0]._fitted_series.features == {}
+
+
+def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    """The effect is in units of the series; categories and what is held out take no part; it is saved and kept."""
+    past, _, _ = exogenous("z", "kind")
+    row = past.groupby("unique_id").cumcount()
+    past["y"] = 40.0 + 3.0 * past["z"] + 0.01 * np.random.default_rng(0).normal(size=len(past))
+    held_out = row >= row.max() - 5
+    past.loc[held_out, "y"] = 1000.0 * past.loc[held_out, "z"]
+    fitted = forecaster(tiny(3, futr_exog_list=["z"], max_steps=1))
+    fitted.fit(past, val_size=6)
+    model = fitted.models[0]
+    [(_, deviation)] = model._fitted_series.features.values()
+    units = np.array(model._fitted_series.units)[:, 1]
+    slopes = model.network.future_effects.item() / deviation * units
+    np.testing.assert_allclose(slopes.mean(), 3.0, rtol=0.1)
+    kept = model.network.future_effects.detach().clone()
+    fitted.fit(past.assign(y=-past["y"]), val_size=6)  # trained further: from what was learnt
+    assert torch.sign(model.network.future_effects) == torch.sign(kept)
+
+
+def test_weights_from_before_there_were_effects_are_read(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    past, future, _ = exogenous("z")
+    fitted = forecaster(tiny(3, futr_exog_list=["z"], max_steps=1))
+    fitted.fit(past)
+    with torch.no_grad():
+        fitted.models[0].network.future_effects.zero_()
+    expected = fitted.predict(futr_df=future)["MVPA"]
+    weights = fitted.models[0].state_dict()
+    del weights["network.future_effects"]
+    model = fitted.models[0].__class__(**fitted.models[0].hparams)
+    model.load_state_dict(weights)
+    assert not model.network.reads_effects
+    fitted.models[0] = model
+    np.testing.assert_array_equal(fitted.predict(futr_df=future)["MVPA"], expected)
