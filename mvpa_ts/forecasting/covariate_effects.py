@@ -43,7 +43,7 @@ def covariate_effects(values: Tensor, observed: Tensor, features: Tensor) -> Ten
     >>> covariate_effects(values, torch.ones(200, 1, dtype=torch.bool), features).round(decimals=1)
     tensor([3., 0.])
     """
-    n, C, F = features.shape
+    C, F = features.shape[1:]
     last = max(200, _MOST_VALUES // (C * (F + _MOST_LAGS)))
     y, X = values[-last:].double(), features[-last:].double()
     known = observed[-last:] & X.isfinite().all(2)

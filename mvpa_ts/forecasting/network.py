@@ -229,9 +229,7 @@ class ForecastingNetwork(nn.Module):
             forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
 
-    def effects(
-        self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None
-    ) -> Tensor | None:
+    def effects(self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None) -> Tensor | None:
         """What covariates known ahead do at the same step, in the units of x, [B, L + h, C]; None without any.
 
         Arguments are those of `forward`; x is zero where nothing was observed.
