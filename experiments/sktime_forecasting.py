@@ -142,8 +142,8 @@ def report(rows: pd.DataFrame) -> str:
         "Made by `experiments/sktime_forecasting.py`, through sktime's interface. ETTh1: MAE and MSE in units of the "
         "train rows' standard deviation, every window of the test part, fitted once on the rows before it. The others: "
         "mean absolute percentage error of the last windows, fitted anew before each. Made-up sales are a season, five "
-        "times a covariate, and noise of 1.6 % that nothing forecasts. Seasonal naive repeats the last period (24 hours, "
-        "12 months; for Longley's yearly rows the last value). Mean over seeds, ± standard deviation.",
+        "times a covariate, and noise of 1.6 % that nothing forecasts. Seasonal naive repeats the last period (24 "
+        "hours, 12 months; for Longley's yearly rows the last value). Mean over seeds, ± standard deviation.",
         "",
         "| case | horizon | windows | seeds | MVPAForecaster | seasonal naive | in 50 % interval | in 90 % interval |",
         "|---|---|---|---|---|---|---|---|",
