@@ -14,7 +14,7 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
-from mvpa_ts.forecasting.covariate_effects import covariate_effects
+from mvpa_ts.forecasting.closed_form import covariate_effects
 from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")

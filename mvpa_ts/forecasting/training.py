@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.closed_form import least_squares_start
-from mvpa_ts.forecasting.covariate_effects import covariate_effects
+from mvpa_ts.forecasting.closed_form import covariate_effects, least_squares_start
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage

@@ -8,7 +8,7 @@ import torch
 from support.made_up_networks import CHANNELS, LOOKBACK, make_network, make_windows
 
 from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig, Series, fit_forecaster
-from mvpa_ts.forecasting.covariate_effects import covariate_effects
+from mvpa_ts.forecasting.closed_form import covariate_effects
 from mvpa_ts.forecasting.training import start_effects
 from mvpa_ts.windows import Scaling, series_windows
 
