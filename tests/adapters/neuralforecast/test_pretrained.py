@@ -82,9 +82,10 @@ def test_training_changes_the_forecast_and_is_saved(tmp_path):
     pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
 
 
-def test_a_model_saved_with_the_first_network_gets_it_back(tmp_path):
+@pytest.mark.parametrize("sizes", [{"generation": 1}, {}, {"dim": 24, "num_heads": 2, "mlp_dim": 40, "num_layers": 2}])
+def test_a_model_saved_with_a_former_network_gets_it_back(tmp_path, sizes: dict):
     df = panel(2)
-    save_base(BaseForecaster(BaseConfig(generation=1)), tmp_path / "first")
+    save_base(BaseForecaster(BaseConfig(**sizes)), tmp_path / "first")
     former = NeuralForecast(models=[MVPA.from_pretrained(str(tmp_path / "first"), h=6, **QUIET)], freq="D")
     former.fit(df)
     former.models[0].hparams["base"] = "base"  # as it was saved when that network was the shipped one
