@@ -245,6 +245,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         self._columns = arranged(y, self.get_params(), None if self.pretrained is not None else start)
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
+        steps = self._finetune_steps
         if self.pretrained is not None:
             self.fitted_: Any = self._finetuned(self._shipped(start, horizon, y.index), series)
         elif start is None:
@@ -252,9 +253,9 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
             config = network_config(self.get_params(), [series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
         else:
-            if self._finetune_steps:
+            if steps:
                 check_rows(len(series.values), start.config.horizon)
-            self.fitted_ = self._train([series], start.config, self._finetune_steps, "fit", self._columns, start=start)
+            self.fitted_ = self._train([series], start.config, steps, "fit", self._columns, start=start)
         return self
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:

@@ -16,6 +16,7 @@ from mvpa_ts.adapters.sktime.frames import frequency_of
 from mvpa_ts.adapters.sktime.parameters import checked_device, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
+from mvpa_ts.checks import keep_whole
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.configuration import ForecastingConfig
@@ -45,6 +46,8 @@ class Networks:
 
     @property
     def _finetune_steps(self) -> int:
+        """Steps of `fit` after `pretrain` and of `update`; raises ValueError if the parameter is no such number."""
+        keep_whole(self, 0, "finetune_steps")
         if self.finetune_steps is not None:
             return self.finetune_steps
         return _FINETUNE_STEPS if self.pretrained is None else 0

@@ -143,8 +143,17 @@ class ForecastingConfig:
             self, 0, "mixing_heads", "position_size", "covariate_heads", "num_layers", "future_size", "historic_size",
             "static_size",
         )  # fmt: skip
-        if not self.num_layers and self.future_size + self.historic_size + self.static_size:
-            raise ValueError("num_layers must be at least 1 with exogenous features, got 0: no layer would read them")
+        read_by_layers = self.static_size + (0 if self.covariate_maps else self.future_size + self.historic_size)
+        if not self.num_layers and read_by_layers:
+            raise ValueError(
+                "num_layers must be at least 1 with constant features, or without covariate_maps, got 0: nothing else "
+                "would read the features"
+            )
+        if self.channel_window is not None and not (self.num_layers and "content" in self.components):
+            raise ValueError(
+                f"channel_window ({self.channel_window}) needs num_layers of at least 1 and 'content' in components: "
+                "nothing else reads it"
+            )
         if self.num_layers and self.patch_length > self.lookback:
             raise ValueError(f"patch_length ({self.patch_length}) must not exceed lookback ({self.lookback})")
         if self.patch_stride > self.patch_length:

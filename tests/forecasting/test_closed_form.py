@@ -304,13 +304,14 @@ def test_held_out_rows_are_not_read() -> None:
     assert network.future_effects.item() == pytest.approx(0.7)
 
 
-def test_a_forecaster_finds_what_a_covariate_alone_decides() -> None:
+@pytest.mark.parametrize("layers", [0, 1])
+def test_a_forecaster_finds_what_a_covariate_alone_decides(layers: int) -> None:
     """Without the regression the error of this training is above 2."""
     _, features = drawn(252, seed=3)
     table = features[:, 0].double().numpy()
     values = 5.0 + 3.0 * table
     series = Series(values[:240], table)
-    config = ForecastingConfig(12, 24, num_outputs=len(LEVELS), future_size=1)
+    config = ForecastingConfig(12, 24, num_outputs=len(LEVELS), future_size=1, num_layers=layers)
     fitted = fit_forecaster([series], config, ForecasterTraining(steps=20))
     middle = fitted.predict(series)[:, :, len(LEVELS) // 2]
     assert np.abs(middle - values[240:]).mean() < 0.3

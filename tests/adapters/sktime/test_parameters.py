@@ -92,3 +92,10 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     assert told["steps"] == SMALL["finetune_steps"]
     assert told["scalings"] == [forecaster._scaling]
     assert told["start"].network is forecaster.fitted_.network
+
+
+@pytest.mark.parametrize("pretrained", [None, "base"])
+@pytest.mark.parametrize(("steps", "message"), [(-3, "at least 0, got -3"), (2.5, "a whole number, got 2.5")])
+def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, pretrained: str | None):
+    with pytest.raises(ValueError, match=f"finetune_steps must be {message}"):
+        MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
