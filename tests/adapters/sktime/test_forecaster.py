@@ -214,11 +214,15 @@ class TestExogenous:
         forecaster = fitted(y[:-5], [1, 5], X[:-5])
         np.testing.assert_array_equal(forecaster.predict(X=X.iloc[[-5, -1]]), forecaster.predict(X=X[-5:]))
 
-    def test_without_a_layer_they_are_refused(self):
+    def test_without_a_layer_the_linear_path_reads_them(self):
         y = waves()
-        assert np.isfinite(fitted(y, num_layers=0).predict().to_numpy()).all()
-        with pytest.raises(ValueError, match="num_layers must be at least 1 with exogenous features, got 0"):
-            fitted(y, X=pd.DataFrame({"x": np.arange(60.0)}, index=y.index), num_layers=0)
+        x = np.random.default_rng(0).normal(size=len(y))
+        X = pd.DataFrame({"x": x}, index=y.index)
+        forecaster = fitted(y.add(5.0 * x, axis=0), X=X, num_layers=0)
+        future = pd.DataFrame({"x": [1.0]}, index=forecaster.fh.to_absolute_index(forecaster.cutoff)[:1])
+        future = pd.concat([future] * len(forecaster.fh)).set_axis(forecaster.fh.to_absolute_index(forecaster.cutoff))
+        more = forecaster.predict(X=future).to_numpy() - forecaster.predict(X=0.0 * future).to_numpy()
+        np.testing.assert_allclose(more, 5.0, atol=0.7)
 
     def test_errors_name_what_is_missing(self):
         y = waves()
