@@ -47,8 +47,8 @@ paths. About 0.33 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
   walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.
-- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series, an hour and a half of one
-  core, a batch read for three steps{start}.
+- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series, an hour and a half of
+  one core, a batch read for three steps{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
 - **Not for**: histories below 16 steps, seasons that the history does not hold once, decisions without a check on
   your data.
