@@ -29,8 +29,8 @@ def test_every_parameter_arrives(monkeypatch):
     changes = {
         "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
         "components": ("content",), "channel_distance": "signed", "max_channels": 9, "channel_window": 1,
-        "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11, "phase_weights": True,
-        "quantiles": (0.2, 0.5), "mixing_heads": 4,
+        "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11,
+        "phase_weights": True, "quantiles": (0.2, 0.5), "mixing_heads": 4,
         "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
         "horizon_decay": 0.7, "frequency_weight": 0.8, "ridge": 0.9, "cycle_strength": 0.11, "reversion_strength": 0.12,
         "level_reversion": True, "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
