@@ -43,7 +43,7 @@ REUSE, POOL = 3, 24
 CARD = """# A forecaster that needs no training
 
 Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history, longer horizons by
-paths. About 0.33 million weights, in half precision.
+paths. About 1.1 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
   walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.

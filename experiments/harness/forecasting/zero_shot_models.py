@@ -20,8 +20,8 @@ from mvpa_ts.forecasting.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
-FIRST, SECOND = "MVPA, pretrained, first weights", "MVPA, pretrained, second weights"
-"""Rows of weights shipped before, with which the sets were looked at once and twice; not run any more."""
+FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third"))
+"""Rows of weights shipped before, each a look at the sets; not run any more."""
 FREQUENCIES = {
     "5 minutes": "5min", "10 minutes": "10min", "half-hourly": "30min", "hourly": "h", "weekly": "W", "monthly": "ME",
     "quarterly": "QE", "yearly": "YE",
@@ -114,7 +114,7 @@ def trained(model: str) -> Callable[[str], Forecast]:
                 if model == "NHITS":
                     chosen = models.NHITS(**common, scaler_type="standard")
                 elif model == "iTransformer":
-                    chosen = models.iTransformer(**common, n_series=C)
+                    chosen = models.iTransformer(**common, n_series=C, scaler_type="standard")
                 else:
                     chosen = MVPA(**common, n_series=C)
                 fitted[0] = NeuralForecast(models=[chosen], freq=1)
