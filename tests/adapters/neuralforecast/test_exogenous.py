@@ -49,15 +49,28 @@ def exogenous(panel: Callable) -> Callable:
     return make
 
 
-@pytest.mark.parametrize("scaler", [None, "standard"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("name", "scaler", "layers"),
+    [
+        *((name, scaler, 1) for name in KINDS for scaler in (None, "standard")),
+        *((name, None, 0) for name in KINDS if "static" not in name),
+    ],
+)
 def test_each_kind_changes_the_forecast(
-    name: str, scaler: str | None, tiny: Callable, awaken: Callable, exogenous: Callable, forecaster: Callable
+    name: str,
+    scaler: str | None,
+    layers: int,
+    tiny: Callable,
+    awaken: Callable,
+    exogenous: Callable,
+    forecaster: Callable,
 ):
     past, future, static = exogenous(*(column for columns in KINDS[name].values() for column in columns))
     static = static if "static" in name else None
     cardinalities = {"categorical_cardinalities": {"day": 3, "group": 2}} if "category" in name else {}
-    model = awaken(tiny(3, scaler_type=scaler, learning_rate=1e-4, **KINDS[name], **cardinalities))
+    model = awaken(
+        tiny(3, encoder_layers=layers, scaler_type=scaler, learning_rate=1e-4, **KINDS[name], **cardinalities)
+    )
     fitted = forecaster(model)
     fitted.fit(past, static_df=static)
     forecast = fitted.predict(df=past, futr_df=future, static_df=static)["MVPA"].to_numpy()
@@ -105,9 +118,9 @@ def test_missing_columns_are_named(tiny: Callable, panel: Callable, forecaster: 
         forecaster(tiny(futr_exog_list=["z"])).fit(panel(4))
 
 
-def test_no_layer_reads_no_columns(tiny: Callable):
-    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with exogenous features"):
-        tiny(encoder_layers=0, hist_exog_list=["z"])
+def test_static_columns_need_a_layer(tiny: Callable):
+    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with constant features"):
+        tiny(encoder_layers=0, stat_exog_list=["z"])
 
 
 def test_exclude_insample_y_forecasts_from_columns_alone(tiny: Callable, exogenous: Callable, forecaster: Callable):
