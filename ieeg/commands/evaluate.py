@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> None:
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)
-    print(f"{len(folders)} recordings of {len(results)} subjects; event scores in mode {options.mode}\n")
+    counts = f"{_counted(len(folders), 'recording')} of {_counted(len(results), 'subject')}"
+    print(f"{counts}; event scores in mode {options.mode}\n")
     print(markdown_table(report.groups))
     print(markdown_table(report.summary[["group", "measure", "subjects", "mean", "mean_low", "mean_high", "pooled"]]))
     print(f"see {options.output}")
@@ -102,6 +103,10 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
             f"{seen[0]}: their scores are scores on training data",
             stacklevel=3,
         )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _alarm(text: str) -> OnlineRule:

@@ -76,10 +76,13 @@ def _traces(options: Any) -> Figure:
 
     segments = _segments(options)
     end = options.onset + 30.0 if options.offset is None else options.offset
+    if options.offset is not None and not end > options.onset:
+        raise CommandError(f"--offset must be after --onset {options.onset:g} s, got {end:g} s")
     end = min(end, segments.recording.duration)
     if not 0 <= options.onset < end:
         raise CommandError(
-            f"the recording lasts {segments.recording.duration:.1f} s, but --onset asks for {options.onset} to {end} s"
+            f"--onset must be from 0 to the end of the recording, got {options.onset:g} s: "
+            f"the recording lasts {segments.recording.duration:.1f} s"
         )
     events = read_detection(options.detection).events if options.detection else []
     return plot_traces(segments, options.onset, end, events, segments.recording.seizures)
@@ -99,6 +102,8 @@ def _connectivity(options: Any) -> Figure:
 
     if options.model is None:
         raise CommandError("the figure connectivity needs a model: pass --model")
+    if options.windows < 1:
+        raise CommandError(f"--windows must be at least 1, got {options.windows}")
     for model in (options.model, options.before):
         check_model(model)
     after = _maps(options, options.model)

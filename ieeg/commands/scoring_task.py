@@ -104,6 +104,9 @@ class ScoringTask:
             detection.save(output, online=OnlineRule(*self.online), positions=positions, clock=self.clock)
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
+            share = segments.implausible_samples / (recording.num_samples * len(segments.channel_names))
+            if share > 0.1:
+                reasons = f"{share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
             raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {output} says nothing about seizures")
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         count = len(detection.events)

@@ -178,7 +178,8 @@ class Recording:
         places |= {i: i for i in range(len(places))}  # type: ignore[misc]
         unknown = [channel for channel in channels if channel not in places]
         if unknown:
-            raise ValueError(f"{self.name} has no channel {unknown}; it has {list(self.channel_names)}")
+            wrong, names = (", ".join(map(str, part)) for part in (unknown, self.channel_names))
+            raise ValueError(f"{self.name} has no channel {wrong}; it has {names}")
         return np.array([places[channel] for channel in channels], dtype=np.intp)  # type: ignore[index]
 
     def pick(self, channels: Sequence[str] | Sequence[int]) -> Recording:

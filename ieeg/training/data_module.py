@@ -333,10 +333,19 @@ class SeizureDataModule(RecordingDataModule):
     """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 segments before them.
 
     Works like `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once. The windows of
-    the first segments are padded as in `Detector`. The last segment may overlap the one before it.
+    the first segments are padded as in `Detector`. The last segment may overlap the one before it. If no validation
+    recording holds a seizure, a warning says what is not measured.
     """
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
+        if use == "validation" and not any(item.recording.seizures for item in segments):
+            warnings.warn(
+                "no validation recording holds a seizure, so AUROC, average precision, F1 and kappa say nothing, and "
+                "whether seizures are found is not measured: add recordings with annotated seizures to "
+                "validation_subjects (--data.validation_subjects) or validation_recordings "
+                "(--data.validation_recordings)",
+                stacklevel=2,
+            )
         return SpanDataset(segments, self.windows, before=self.context - 1, past=self.past, tail=True)
 
     def _padded(self) -> int:

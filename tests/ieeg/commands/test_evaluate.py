@@ -229,6 +229,12 @@ def test_similarities_stand_in_the_table(results, tmp_path, capsys):
     assert "must have the columns subject, segments, true" in capsys.readouterr().err
 
 
+def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys):
+    root, _ = results
+    assert run("evaluate", root / "S01_session0", "-o", tmp_path / "scores") == 0
+    assert "1 recording of 1 subject; event" in capsys.readouterr().out
+
+
 def test_empty_folder(tmp_path, capsys):
     assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
     assert "holds no complete detection" in capsys.readouterr().err
@@ -264,7 +270,13 @@ class TestPlot:
             (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
             (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
             (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
+            (["traces", "{file}", "-o", "x.png", "--onset", "9", "--offset", "5"], "--offset must be after --onset 9 s"),
+            (["traces", "{file}", "-o", "x.png", "--channels", "A99,B99"], "has no channel A99, B99; it has "),
             (["connectivity", "{file}", "-o", "x.png"], "connectivity needs a model: pass --model"),
+            (
+                ["connectivity", "{file}", "-o", "x.png", "--model", "m", "--windows", "0"],
+                "--windows must be at least 1, got 0",
+            ),
             (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),
         ],
     )

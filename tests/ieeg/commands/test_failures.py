@@ -150,6 +150,16 @@ def test_a_recording_of_which_nothing_was_scored_is_no_background(model_folder, 
     assert "bckg" in (tmp_path / "out" / "good" / EVENTS).read_text()
 
 
+def test_values_of_a_wrong_unit_are_named_where_nothing_was_scored(model_folder, tmp_path, capsys):
+    samples = np.random.default_rng(0).uniform(-9e6, 9e6, (3, 20 * 512))
+    with pytest.warns(UserWarning, match="is the unit right"):
+        write_edf(named(samples, ["A1", "A2", "A3"]), tmp_path / "volts.edf")
+    assert run("detect", tmp_path / "volts.edf", "-o", tmp_path / "out", "--model", model_folder) == 1
+    error = capsys.readouterr().err
+    assert "nothing was scored (89% of the values are beyond ±1 V" in error
+    assert "no channel with a signal" not in error
+
+
 def test_damaged_files_are_named_and_the_others_scored(model_folder, tmp_path, capsys, monkeypatch):
     write_edf(recording("S1", 1, segments=3), tmp_path / "in" / "good.edf")
     write_edf(recording("S2", 2, segments=3), tmp_path / "in" / "odd.edf")

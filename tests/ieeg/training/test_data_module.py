@@ -241,6 +241,22 @@ def test_recordings_of_one_subject_on_both_sides(tmp_path):
             SeizureDataModule(**(listed | other))
 
 
+@pytest.mark.parametrize("seizures", [(), ((5.0, 10.0),)], ids=["no seizure", "a seizure"])
+def test_validation_without_a_seizure_warns(seizures):
+    train, held_out = (recording(name, seed=0, segments=4) for name in ("A", "B"))
+    made = SeizureDataModule(
+        recordings=[train.with_seizures(((5.0, 10.0),))],
+        validation_recordings=[held_out.with_seizures(seizures)],
+        context=4,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made.setup()
+    messages = [str(warning.message) for warning in caught if "holds a seizure" in str(warning.message)]
+    assert len(messages) == int(not seizures)
+    assert all("whether seizures are found is not measured" in message for message in messages)
+
+
 def test_spans_come_with_the_power_before_them():
     held = [HeldSegments(Segments(recording("S0", seed=0, segments=40, channels=2)))]
     plain = [Segments(recording("S0", seed=0, segments=40, channels=2))]
