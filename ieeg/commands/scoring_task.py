@@ -106,7 +106,7 @@ class ScoringTask:
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
             share = segments.implausible_samples / (recording.num_samples * len(segments.channel_names))
             if share > 0.1:
-                reasons = f"{share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
+                reasons += f"; {share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
             raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {output} says nothing about seizures")
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         count = len(detection.events)

@@ -56,7 +56,7 @@ class PreprocessedSignal:
             names = tuple(f"{plain_name(names[i])}-{plain_name(names[j])}" for i, j in pairs)
         if channels is not None:
             if unknown := [name for name in channels if name not in names]:
-                raise ValueError(f"{recording.name} has no channel {unknown}; it has {[*names]}")
+                raise ValueError(f"{recording.name} has no channel {', '.join(unknown)}; it has {', '.join(names)}")
             chosen = np.array([names.index(name) for name in channels], dtype=np.intp)
             names = tuple(channels)
         else:

@@ -338,7 +338,7 @@ class SeizureDataModule(RecordingDataModule):
     """
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
-        if use == "validation" and not any(item.recording.seizures for item in segments):
+        if use == "validation" and segments and not any(item.recording.seizures for item in segments):
             warnings.warn(
                 "no validation recording holds a seizure, so AUROC, average precision, F1 and kappa say nothing, and "
                 "whether seizures are found is not measured: add recordings with annotated seizures to "

@@ -270,7 +270,10 @@ class TestPlot:
             (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
             (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
             (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
-            (["traces", "{file}", "-o", "x.png", "--onset", "9", "--offset", "5"], "--offset must be after --onset 9 s"),
+            (
+                ["traces", "{file}", "-o", "x.png", "--onset", "9", "--offset", "5"],
+                "--offset must be after --onset 9 s",
+            ),
             (["traces", "{file}", "-o", "x.png", "--channels", "A99,B99"], "has no channel A99, B99; it has "),
             (["connectivity", "{file}", "-o", "x.png"], "connectivity needs a model: pass --model"),
             (
