@@ -21,7 +21,7 @@ DESCRIPTION = """Detect seizures in a recording, or in all recordings below a fo
 Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a folder below --output with
   events.tsv            seizures, SzCORE/BIDS
   probabilities.tsv     probability of each 5 s, and the alarm of the online rule
-  reference_events.tsv  seizures that the recording itself states, if any
+  reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
   report.html           figures and settings, in one file
   run.json              versions, weights, preprocessing, channels left out and why
 and probabilities.store, from which an interrupted run goes on when it is started again. Where --output ends in .tsv,

@@ -148,7 +148,7 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
     if table is None:
         missing = f"{root} holds none of {', '.join(dict.fromkeys(_patterns(folder.name)))}"
     elif not table.is_file():
-        missing = f"{folder} has no {REFERENCE}, as the recording states no seizures: give --reference"
+        missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
     else:
         texts = [text for _, _, text in read_events(table)]
         if any(is_seizure(text) or is_background(text) for text in texts):

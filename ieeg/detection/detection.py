@@ -125,7 +125,7 @@ class Detection:
         How events were made from the probabilities, with the threshold.
     provenance : Provenance
     reference : list of (onset, offset) or None
-        Seizures that the recording states.
+        Seizures that the recording states; empty if it states that there is none, None if it says nothing.
     segments : Segments or None
         The signal that was scored, for figures. None for a detection that was read from files.
     """
@@ -226,8 +226,8 @@ class Detection:
         ``mvpformer detect patient.edf -o results`` does. ``mvpformer evaluate`` reads both.
 
         These are ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` if the recording states
-        seizures, ``run.json``, and last ``report.html``. None holds a name or birth date. Files of an earlier run are
-        replaced or removed.
+        its seizures or that there are none, ``run.json``, and last ``report.html``. None holds a name or birth date.
+        Files of an earlier run are replaced or removed.
 
         Parameters
         ----------

@@ -213,7 +213,7 @@ class Detector:
             segments.channel_names,
             self.rules,
             self._provenance(segments, weights),
-            [*segments.recording.seizures] or None,
+            [*segments.recording.seizures] if segments.recording.annotated else None,
             segments,
         )
 

@@ -167,6 +167,26 @@ def seizures_from_events(
     return sorted(spans)
 
 
+def stated_seizures(
+    events: Sequence[Event],
+    duration: float,
+    open_seconds: float | None = OPEN_SECONDS,
+    name: str = "recording",
+    *,
+    words: Sequence[str] = (),
+) -> list[Interval] | None:
+    """As `seizures_from_events`, but None if no event says seizure, and none says that there is none ("bckg").
+
+    Examples
+    --------
+    >>> stated_seizures([(0, 0, "lights off")], 100), stated_seizures([(0, 100, "bckg")], 100)
+    (None, [])
+    """
+    if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
+        return None
+    return seizures_from_events(events, duration, open_seconds, name, words=words)
+
+
 def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
     """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
 

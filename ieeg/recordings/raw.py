@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, seizures_from_events
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
@@ -68,7 +68,7 @@ def recording_from_raw(
         Units as the file states them, by channel; an unknown one without `unit` is an error. By default they are taken
         from the file of a Raw that is not loaded, and unknown ones are volts.
     seizures : sequence of (onset, offset), optional
-        Taken from the annotations by default.
+        Taken from the annotations by default. Unknown if no annotation says seizure or "bckg".
     open_seconds : float or None
         As for `read_recording`.
     preprocessed : bool
@@ -96,7 +96,7 @@ def recording_from_raw(
     if seizures is None:
         events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
         # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
-        seizures = seizures_from_events(
+        seizures = stated_seizures(
             [(onset - raw.first_time, length, text) for onset, length, text in events],
             raw.n_times / raw.info["sfreq"],
             open_seconds,

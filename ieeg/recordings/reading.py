@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, read_events, seizures_from_events
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, read_events, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import apply_rows, bids_path, read_channel_table, read_participant, rows_of_channels
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
@@ -331,10 +331,10 @@ def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mn
 def _sidecar_seizures(
     path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str]
 ) -> list[Interval] | None:
-    """Seizures of the events.tsv beside the file, or None without one."""
+    """Seizures of the events.tsv beside the file, or None if there is none or it says nothing of seizures."""
     stem = _stem(path)
     table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
     if not table.is_file():
         return None
     duration = raw.n_times / raw.info["sfreq"]
-    return seizures_from_events(read_events(table, words), duration, open_seconds, path.name, words=words)
+    return stated_seizures(read_events(table, words), duration, open_seconds, path.name, words=words)

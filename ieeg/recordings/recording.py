@@ -64,8 +64,10 @@ class Recording:
         Who was recorded. Splits and balanced sampling use it.
     name : str
         What reports call the recording.
-    seizures : sequence of (onset, offset)
-        Half-open intervals in seconds from the start; sorted and cut to the recording.
+    seizures : sequence of (onset, offset), optional
+        Half-open intervals in seconds from the start; sorted and cut to the recording. An empty sequence states that
+        there is none. None, the default, says that nobody knows: the attribute `annotated` is then False, and
+        `seizures` is empty.
     metadata : mapping, optional
         What the file says of subject and recording (age, sex, …); never a name or a birth date.
     preprocessed : bool
@@ -102,7 +104,7 @@ class Recording:
         num_samples: int,
         subject: str | None = None,
         name: str = "recording",
-        seizures: Sequence[Interval] = (),
+        seizures: Sequence[Interval] | None = None,
         metadata: Mapping[str, Any] | None = None,
         preprocessed: bool = False,
         dropped: Mapping[str, str] | None = None,
@@ -131,7 +133,8 @@ class Recording:
         self._indices = np.arange(len(self.channel_names)) if channel_indices is None else np.asarray(channel_indices)
         if len(self._indices) != len(self.channel_names):
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
-        self.seizures = _cut(seizures, self.duration, name)
+        self.annotated = seizures is not None
+        self.seizures = _cut(seizures or (), self.duration, name)
 
     @property
     def duration(self) -> float:
@@ -196,11 +199,11 @@ class Recording:
         return self._copy(
             num_samples=last - first,
             first_sample=self.first_sample + first,
-            seizures=[(on - shift, off - shift) for on, off in self.seizures],
+            seizures=[(on - shift, off - shift) for on, off in self.seizures] if self.annotated else None,
         )
 
-    def with_seizures(self, seizures: Sequence[Interval]) -> Recording:
-        """The same recording with other seizure intervals."""
+    def with_seizures(self, seizures: Sequence[Interval] | None) -> Recording:
+        """The same recording with other seizure intervals; none if empty, unknown if None."""
         return self._copy(seizures=seizures)
 
     def fingerprint(self) -> str:
@@ -220,7 +223,7 @@ class Recording:
             "num_samples": self.num_samples,
             "subject": self.subject,
             "name": self.name,
-            "seizures": self.seizures,
+            "seizures": self.seizures if self.annotated else None,
             "metadata": self.metadata,
             "preprocessed": self.preprocessed,
             "dropped": self.dropped,
@@ -239,7 +242,7 @@ class Recording:
         *,
         subject: str | None = None,
         name: str = "array",
-        seizures: Sequence[Interval] = (),
+        seizures: Sequence[Interval] | None = None,
         preprocessed: bool = False,
     ) -> Recording:
         """A recording of samples in memory.

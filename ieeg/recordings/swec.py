@@ -192,7 +192,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
             )
         channels, rate = shape[0], own_rate
         parts.append(Part(part, parts[-1].first + parts[-1].samples if parts else 0, shape[1]))
-    seizures: list[Interval] = []
+    seizures: list[Interval] | None = None
     attributes: dict[str, Any] = {}
     if total is not None:
         rate, channels, parts, seizures, attributes = _read_total(total, parts, rate, channels)
@@ -243,7 +243,7 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
 
 def _read_total(
     total: Path, parts: list[Part], rate: float | None, channels: int | None
-) -> tuple[float, int, list[Part], list[Interval], dict[str, Any]]:
+) -> tuple[float, int, list[Part], list[Interval] | None, dict[str, Any]]:
     """What the total file says, with the parts to read; raises where it contradicts the parts."""
     check_heaps(total)
     with damage_is_an_error(total), open_hdf5(total) as file:
@@ -313,7 +313,7 @@ def _rate(file: h5py.File, path: Path) -> float:
     return float(value[0])
 
 
-def _seizures(file: h5py.File, path: Path) -> list[Interval]:
+def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
     stored = local_object(file, SEIZURES)
     if stored is None:
@@ -323,7 +323,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval]:
                 f"{path} has no {SEIZURES}, and its data holds the unknown names {others[:5]}: is it damaged?"
             )
         warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
-        return []
+        return None
     columns: dict[str, Any] = {}
     if isinstance(getattr(stored, "dtype", None), np.dtype):
         names = stored.dtype.names or ()

@@ -260,7 +260,7 @@ def read_result(
     if reference is None:
         if not (Path(folder) / REFERENCE).is_file():
             raise FileNotFoundError(
-                f"{folder} has no {REFERENCE}, because the recording states no seizures: pass the events as reference"
+                f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: pass the events as reference"
             )
         reference = Path(folder) / REFERENCE
     if isinstance(reference, (str, os.PathLike)):

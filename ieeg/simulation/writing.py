@@ -172,6 +172,8 @@ def write_edf(recording: Recording, path: str | os.PathLike[str]) -> Path:
             edfio.EdfSignal(values, per_second, label=name, physical_dimension="uV", physical_range=(-limit, limit))
         )
     annotations = [edfio.EdfAnnotation(onset, offset - onset, "seizure") for onset, offset in recording.seizures]
+    if recording.annotated and not annotations:
+        annotations = [edfio.EdfAnnotation(0.0, recording.duration, "bckg")]  # SzCORE's word for no seizure
     edf = edfio.Edf(signals, data_record_duration=1, annotations=annotations)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")

@@ -36,12 +36,14 @@ def model():
 
 @pytest.fixture(scope="module")
 def results(model, tmp_path_factory):
-    """Two annotated subjects, one with two recordings, and a recording without seizures."""
+    """Two annotated subjects, one with two recordings, and a recording that says nothing of seizures."""
     root = tmp_path_factory.mktemp("results")
     detector = Detector(model, threshold=0.5, rules="none")
     made = {}
     for subject, session, seizures in (("S01", 0, 1), ("S01", 1, 1), ("S02", 0, 1), ("S03", 0, 0)):
         recording = simulate_recording(subject, session=session, num_channels=2, duration=180.0, num_seizures=seizures)
+        if not seizures:
+            recording = recording.with_seizures(None)
         segments = detector.segments(recording)
         detection = detector.detect_segments(segments)
         detection.save(root / recording.name)
@@ -161,14 +163,16 @@ def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
     """The second run leaves nothing of the first run's reference, and only a whole run can be evaluated."""
     model.save_pretrained(tmp_path / "model")
     file, table = tmp_path / "x.edf", tmp_path / "x_events.tsv"
-    write_edf(simulate_recording("S01", num_channels=2, duration=90.0, num_seizures=0), file)
+    recording = simulate_recording("S01", num_channels=2, duration=90.0, num_seizures=0)
+    write_edf(recording.with_seizures(None), file)
     options = ["detect", file, "-o", tmp_path / "out", "--model", tmp_path / "model"]
     reference = tmp_path / "out" / "x" / REFERENCE
-    for kind, onset in (("sz", 10), ("sz", 20), ("bckg", 0)):
+    for kind, onset in (("sz", 10), ("sz", 20), ("bckg", 0), ("lights off", 0)):
         table.write_text(f"onset\tduration\teventType\n{onset}\t50\t{kind}\n")
         assert run(*options) == 0
-        stated = read_seizures(reference, 90.0) if reference.exists() else []
-        assert stated == ([] if kind == "bckg" else [(onset, onset + 50.0)])
+        stated = read_seizures(reference, 90.0) if reference.exists() else None
+        assert stated == {"sz": [(onset, onset + 50.0)], "bckg": []}.get(kind)
+        assert run("evaluate", tmp_path / "out", "-o", tmp_path / f"{onset} {kind}") == int(kind == "lights off")
     assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 1
     assert f"{tmp_path / 'out' / 'x'} has no {REFERENCE}" in capsys.readouterr().err
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 import warnings
 
+import numpy as np
 import pytest
 
+from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.recordings.annotations import (
     is_background,
     is_seizure,
     read_events,
     read_seizures,
     seizures_from_events,
+    stated_seizures,
 )
+from mvpa_ts.ieeg.recordings.noise import add_noise
+from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
 @pytest.mark.parametrize(
@@ -249,3 +254,26 @@ def test_a_seizure_free_stretch_is_no_seizure(tmp_path):
     table = tmp_path / "x_events.tsv"
     table.write_text("onset\tduration\ttrial_type\n0\t600\tseizure-free\n")
     assert read_seizures(table, 600.0) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [((), None), (("lights off",), None), (("lights off", "bckg"), []), (("bckg", "sz"), [(10.0, 15.0)])],
+)
+def test_no_seizure_and_nothing_said_are_told_apart(texts, expected):
+    events = [(10.0, 5.0, text) for text in texts]
+    assert stated_seizures(events, 60.0) == expected
+    recording = Recording.from_array(np.ones((1, 6000)), 100.0, ["A1"], "mV", seizures=stated_seizures(events, 60.0))
+    for part in (recording, recording.pick(["A1"]), recording.crop(0.0, 30.0), add_noise(recording, 20.0)):
+        assert part.annotated == (expected is not None)
+
+
+def test_the_table_beside_a_file_comes_before_its_annotations(tmp_path):
+    quiet = simulate_recording("S01", num_channels=2, duration=20.0, num_seizures=0)
+    path, table = write_edf(quiet, tmp_path / "x.edf"), tmp_path / "x_events.tsv"
+    assert read_recording(path).annotated
+    assert not read_recording(write_edf(quiet.with_seizures(None), tmp_path / "y.edf")).annotated
+    table.write_text("onset\tduration\ttrial_type\n2\t5\tsz\n")
+    assert read_recording(path).seizures == ((2.0, 7.0),)
+    table.write_text("onset\tduration\ttrial_type\n2\t5\tlights off\n")
+    assert read_recording(path).annotated
