@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
-DESCRIPTION = """Detect seizures in a recording, or in all recordings below a folder.
+DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 
 Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a folder below --output with
   events.tsv            seizures, SzCORE/BIDS
@@ -28,6 +28,7 @@ and probabilities.store, from which an interrupted run goes on when it is starte
 the events of the one recording are written there, and nothing else.
 
 Examples: mvpformer detect patient.edf -o results
+          mvpformer detect night1.edf night2.edf -o results
           mvpformer detect patient.edf --model runs/patient/model -o results
 """
 MODEL_HELP = f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package"
@@ -47,19 +48,21 @@ def main(arguments: list[str]) -> None:
     options = command_line().parse_args(arguments)
     from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
 
-    path = Path(options.recording)
-    if not path.exists():
-        raise CommandError(f"no file or folder {path}")
+    found: dict[Path, list[Path]] = {}
+    for path in map(Path, options.recordings):
+        if not path.exists():
+            raise CommandError(f"no file or folder {path}")
+        found[path] = find_recordings(path)
+        if not found[path]:
+            raise CommandError(f"{path} holds no recording")
     check_model(options.model)
-    files = find_recordings(path)
-    if not files:
-        raise CommandError(f"{path} holds no recording")
+    files = [file for listed in found.values() for file in listed]
     warn_of_shared_names(files)
     if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
-    outputs = list(_outputs(path, files, Path(options.output)))
+    outputs = _outputs(found, Path(options.output))
     failed = []
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
         if outcome.error is None:
@@ -78,7 +81,13 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("detect", DESCRIPTION)
-    parser.add_argument("recording", type=str, help="a file, a BIDS or SWEC folder, or any folder of recordings")
+    parser.add_argument(
+        "recordings",
+        type=str,
+        nargs="+",
+        metavar="recording",
+        help="a file, a BIDS or SWEC folder, or any folder of recordings",
+    )
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
@@ -219,26 +228,29 @@ def _named(file: Path, error: Exception) -> str:
     return f"{file}: {kind}{error}"
 
 
-def _outputs(path: Path, files: Iterable[Path], output: Path) -> Iterator[tuple[Path, Path]]:
-    """Each file and the folder of its results, which mirrors where the file lies below `path`; or the one table."""
-    files = [*files]
+def _outputs(found: Mapping[Path, Sequence[Path]], output: Path) -> list[tuple[Path, Path]]:
+    """Each file below a path and the folder of its results, which mirrors where it lies there; or the one table."""
     if output.suffix == ".tsv":
+        files = [file for listed in found.values() for file in listed]
         if len(files) > 1:
             raise CommandError(
-                f"--output {output} is a file for the events of one recording, but {path} holds {len(files)}: name a "
-                "folder"
+                f"--output {output} is a file for the events of one recording, but {', '.join(map(str, found))} holds "
+                f"{len(files)}: name a folder"
             )
-        yield files[0], output
-        return
-    root = path if path.is_dir() and files != [path] else path.parent
+        return [(files[0], output)]
     taken: dict[Path, Path] = {}
-    for file in files:
-        name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
-        folder = output / file.parent.relative_to(root) / name
-        if folder in taken:
-            raise CommandError(f"{file} and {taken[folder]} would share the folder {folder}: rename one")
-        taken[folder] = file
-        yield file, folder
+    for path, files in found.items():
+        root = path if path.is_dir() and files != [path] else path.parent
+        for file in files:
+            name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
+            folder = output / file.parent.relative_to(root) / name
+            if folder in taken:
+                raise CommandError(
+                    f"{file} and {taken[folder]} would share the folder {folder}: rename one, or name a folder that "
+                    "holds both in folders of their own"
+                )
+            taken[folder] = file
+    return [(file, folder) for folder, file in taken.items()]
 
 
 def preprocessing_changes(text: str | None) -> dict[str, object] | None:

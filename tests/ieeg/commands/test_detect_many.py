@@ -124,6 +124,24 @@ class TestCluster:
         assert "no dask.distributed cluster answers at tcp://127.0.0.1:9" in capsys.readouterr().err
 
 
+class TestSeveralPaths:
+    def test_several_files(self, recordings, model_folder, expected, tmp_path):
+        files = [recordings / f"S{number}.edf" for number in range(3)]
+        assert run("detect", *files, "-o", tmp_path / "out", "--model", model_folder) == 0
+        assert_same(tmp_path / "out", expected)
+
+    def test_paths_that_cannot_be_told_apart(self, recordings, model_folder, tmp_path, capsys):
+        twin = tmp_path / "other" / "S1.edf"
+        twin.parent.mkdir()
+        twin.write_bytes((recordings / "S1.edf").read_bytes())
+        options = ["-o", tmp_path / "out", "--model", model_folder]
+        assert run("detect", recordings / "S1.edf", twin, *options) == 1
+        assert "would share the folder" in capsys.readouterr().err
+        assert run("detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options) == 1
+        assert "no file or folder" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
 class TestOneTable:
     def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
         output = tmp_path / "deep" / "S1.tsv"
