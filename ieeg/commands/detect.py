@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,7 +228,7 @@ def _named(file: Path, error: Exception) -> str:
     return f"{file}: {kind}{error}"
 
 
-def _outputs(found: Mapping[Path, Sequence[Path]], output: Path) -> list[tuple[Path, Path]]:
+def _outputs(found: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path, Path]]:
     """Each file below a path and the folder of its results, which mirrors where it lies there; or the one table."""
     if output.suffix == ".tsv":
         files = [file for listed in found.values() for file in listed]
