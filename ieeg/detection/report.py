@@ -53,10 +53,11 @@ def html_report(
 def facts(run: Mapping[str, Any]) -> dict[str, str]:
     """What ``run.json`` states, in words."""
     recording, model, online = run["recording"], run["model"], run["online"]
+    used = len(run["channels"]["used"])
     first, last = online["latency"]
     return {
         "Recording": f"{recording['duration']:.1f} s at {recording['sfreq']:g} Hz, "
-        f"{len(run['channels']['used'])} channels used",
+        f"{used} channel{'' if used == 1 else 's'} used",
         "Events": f"{run['events']}; {_rules_in_words(run['rules'])}",
         "Threshold": f"a segment is positive above a probability of {run['threshold']:g}",
         "Segments": f"{run['segments']} of {SEGMENT_SECONDS:g} s",

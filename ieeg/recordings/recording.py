@@ -282,9 +282,9 @@ class Recording:
         return recording_from_raw(raw, **options)
 
     def __repr__(self) -> str:
-        count = len(self.seizures)
+        count, channels = len(self.seizures), len(self.channel_names)
         return (
-            f"<Recording {self.name}: {len(self.channel_names)} channels, {self.duration:.1f} s at {self.sfreq:g} Hz, "
+            f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at {self.sfreq:g} Hz, "
             f"{count} seizure{'' if count == 1 else 's'}>"
         )
 
