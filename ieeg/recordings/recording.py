@@ -284,8 +284,8 @@ class Recording:
     def __repr__(self) -> str:
         count, channels = len(self.seizures), len(self.channel_names)
         return (
-            f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at {self.sfreq:g} Hz, "
-            f"{count} seizure{'' if count == 1 else 's'}>"
+            f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at "
+            f"{self.sfreq:g} Hz, {count} seizure{'' if count == 1 else 's'}>"
         )
 
 
