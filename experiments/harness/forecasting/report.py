@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 from harness.figures import style
-from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS
+from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, TRANSFORMERS
 from harness.forecasting.settings import PEER_SETTINGS
 from harness.paper import tables as paper
 from harness.tables import machines
@@ -169,8 +169,11 @@ def plot_cost(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _shown(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Models of a figure with their rows: without those that only leave out terms of the score, which lie on MVPA."""
-    names = [name for name in MODELS if name in set(part["model"])]
+    """Models of a figure with their rows.
+
+    Models that only leave out terms of the score lie on MVPA, and a Transformer's error would squash all others.
+    """
+    names = [name for name in MODELS if name in set(part["model"]) and name not in TRANSFORMERS]
     if "MVPA" in names:
         names = [name for name in names if name not in HIDDEN]
     return [(name, part[part["model"] == name]) for name in names]
