@@ -15,6 +15,7 @@ from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
 from mvpa_ts.forecasting.closed_form import covariate_effects
+from mvpa_ts.forecasting.mixing import mixing_share
 from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
 
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
@@ -165,11 +166,14 @@ class Fitting(SeriesKnowledge):
             lower, upper = panel.value_range(dataset, held_out)
             self.network.set_bounds(lower[order], upper[order])
         explained = self._start_effects(dataset, held_out)
-        if self._training.ridge is not None:
+        asks = self._lowers_rates and self.network.mixing is not None
+        if asks or self._training.ridge is not None:
             windows = panel.windows(
                 dataset, held_out, explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column
             )
-            start_in_closed_form(self.network, windows.channels(order), self._training)
+            self._mixing_share = mixing_share(windows) if asks else 1.0
+            if self._training.ridge is not None:
+                start_in_closed_form(self.network, windows.channels(order), self._training)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:

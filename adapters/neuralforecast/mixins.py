@@ -87,11 +87,17 @@ class PathRates:
     loss: Any
     _windows: int | None = None  # of the panel to train on, where they were counted
     _full_rate_steps: float | None = FULL_RATE_STEPS
+    _mixing_share: float = 1.0
 
     @property
     def _linear_ratio(self) -> float:
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
         return 1.0 if scaled_by_host(self.loss) else LINEAR_RATE
+
+    @property
+    def _lowers_rates(self) -> bool:
+        own_schedule = self.lr_scheduler is None and self.num_lr_decays <= 0
+        return own_schedule and self._windows is not None and self._full_rate_steps is not None
 
     @staticmethod
     def _on_linear_path(name: str) -> bool:
@@ -107,6 +113,7 @@ class PathRates:
             self.network,
             learning_rate=self.learning_rate,
             linear_rate=self.linear_learning_rate or self._linear_ratio * self.learning_rate,
+            mixing_share=self._mixing_share,
             others=[
                 parameter
                 for name, parameter in self.named_parameters()  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.forecasting.configuration import DENSE_LIMIT
+from mvpa_ts.windows import Windows
 
 # Scores are the parameters times this, so that one learning rate suits scores and maps: with 1 the heads of the
 # travelling wave (experiments/structure.py) stay half as sharp after 400 steps.
@@ -19,6 +20,13 @@ _WITHOUT_VECTORS = 0.3
 # Share of the learning rate that maps of features have. With all of it the error on 100 windows of the US macroeconomy
 # rises from .373 to .414 on validation; with .1 that of a driver rises from .494 to .511 (experiments/structure.py).
 FEATURE_RATE = 0.3
+# Of `mixing_share`: windows from which and up to which it asks, those that it reads, and channels that it forecasts.
+_LEAST_WINDOWS, _MOST_WINDOWS, _READ_WINDOWS, _ASKED_CHANNELS = 100, 1000, 256, 16
+# Share of the error, times the windows, that unrelated walks take from each other by chance; the least share.
+_CHANCE, _LEAST_SHARE = 6.0, 0.1
+_RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)
+_WEIGHTS_OF_OTHERS = (0.1, 1.0)  # of the kernel, beside a channel's own look-back
+_LEAST_SIZE = 1e-12  # of what is divided by
 
 
 class ChannelMixing(nn.Module):
@@ -210,3 +218,84 @@ class FeatureMaps(nn.Module):
         if series is not None:
             weight = weight[series.clamp(min=0)] * (series >= 0)[:, None]
         return mapped + torch.einsum("bcf,rfk,cr->bck", features, self.maps, weight)
+
+
+@torch.no_grad()
+def mixing_share(windows: Windows) -> float:
+    """Share of the learning rate that `ChannelMixing` should have: less where no channel tells of another.
+
+    On a few hundred windows heads learn by heart what unrelated channels seem to tell of each other. So a ridge
+    regression is asked first: it forecasts each quarter of the windows from the other three, from a channel's own
+    look-back and from that of all channels. The share rises from .1 to 1 with the part of the squared error that other
+    channels take away: from what unrelated walks take by chance, 2 % with 300 windows, to twice as much.
+
+    Parameters
+    ----------
+    windows : Windows
+        To train on. A missing value is read as the last one before it.
+
+    Returns
+    -------
+    float
+        1 with a single channel, with fewer than 100 windows, which say too little, and with more than 1000, which are
+        not soon learnt by heart.
+
+    Examples
+    --------
+    >>> import torch
+    >>> source = torch.randn(340, generator=torch.Generator().manual_seed(0))
+    >>> leader, follower = source[20:].cumsum(0), source[:-20].cumsum(0)
+    >>> def share(values):
+    ...     return round(mixing_share(Windows(values, torch.arange(280), lookback=30, horizon=10)), 2)
+    >>> share(torch.stack([leader, follower], dim=1))
+    1.0
+    >>> share(torch.randn(320, 2, generator=torch.Generator().manual_seed(1)).cumsum(0))
+    0.1
+    """
+    C, count = windows.values.shape[1], len(windows)
+    if C < 2 or not _LEAST_WINDOWS <= count <= _MOST_WINDOWS:
+        return 1.0
+    windows = windows.thinned(-(-count // _READ_WINDOWS))
+    x, y = _changes(windows)
+    gram = torch.einsum("nlc,mlc->cnm", x, x)
+    sizes = gram.diagonal(dim1=1, dim2=2).mean(1)
+    quarter = torch.arange(len(windows)) * 4 // len(windows)
+    starts = windows.starts.cpu()
+    asked = torch.linspace(0, C - 1, min(C, _ASKED_CHANNELS)).round().long().unique().tolist()
+    errors = torch.zeros(len(asked), 1 + len(_WEIGHTS_OF_OTHERS), len(_RIDGES), dtype=torch.float64)
+    for row, channel in enumerate(asked):
+        own, others = gram[channel], gram.sum(0) - gram[channel]
+        for column, weight in enumerate((0.0, *_WEIGHTS_OF_OTHERS)):
+            kernel = own / sizes[channel].clamp(min=_LEAST_SIZE)
+            kernel = kernel + weight * others / (sizes.sum() - sizes[channel]).clamp(min=_LEAST_SIZE)
+            for part in range(4):
+                left_out = quarter == part
+                first, last = starts[left_out].min(), starts[left_out].max()
+                # No target of the one lies among those of the other.
+                known = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
+                truth, known_truth = y[left_out, :, channel], y[known, :, channel]
+                values, vectors = torch.linalg.eigh(kernel[known][:, known])
+                read, coefficients = kernel[left_out][:, known] @ vectors, vectors.T @ known_truth
+                for place, ridge in enumerate(_RIDGES):
+                    forecast = read @ (coefficients / (values[:, None].clamp(min=0.0) + ridge))
+                    errors[row, column, place] += (truth - forecast).square().sum()
+    alone, together = errors[:, 0].amin(1).sum(), errors[:, 1:].amin((1, 2)).sum()
+    gain = float((alone - together) / alone.clamp(min=_LEAST_SIZE))
+    return min(max(gain * count / _CHANCE - 1.0, _LEAST_SHARE), 1.0)
+
+
+def _changes(windows: Windows) -> tuple[Tensor, Tensor]:
+    """Look-backs [n, L, C] and horizons [n, h, C] less the last value of the look-back, in units of each channel."""
+    L = windows.lookback
+    rows = windows.starts[:, None] + torch.arange(L + windows.horizon, device=windows.starts.device)
+    values = windows.values.double()
+    if windows.observed is not None:
+        # The row of the last observed value up to each; before the first one, that row itself.
+        last = torch.where(windows.observed, torch.arange(len(values), device=values.device)[:, None], -1)
+        last = last.cummax(0).values
+        first = windows.observed.long().argmax(0)
+        values = values.gather(0, torch.where(last < 0, first, last))
+    values = (values - values.mean(0)) / values.std(0).clamp(min=_LEAST_SIZE)
+    cut = values[rows].cpu()
+    cut = cut - cut[:, L - 1 : L]
+    return cut[:, :L], cut[:, L:]

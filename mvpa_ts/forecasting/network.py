@@ -378,20 +378,29 @@ def parameter_groups(
     learning_rate: float,
     linear_rate: float,
     covariate_rate: float | None = None,
+    mixing_share: float = 1.0,
     others: Iterable[nn.Parameter] = (),
     linear: Callable[[str], bool] = on_linear_path,
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
     The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a rate of their
-    own, the effects of covariates and the maps from them to the forecast are a third group.
+    own, the effects of covariates and the maps from them to the forecast are a third group. With a share below 1 of the
+    rate, the heads that read other channels are another, see `mixing_share`.
     """
-    rates = {"attention": learning_rate, "linear": linear_rate, "covariates": covariate_rate}
+    rates = {
+        "attention": learning_rate,
+        "mixing": mixing_share * learning_rate,
+        "linear": linear_rate,
+        "covariates": covariate_rate,
+    }
     paths: dict[str, list[nn.Parameter]] = {path: [] for path in rates}
     paths["attention"] += others
     for name, parameter in network.named_parameters():
         if covariate_rate is not None and name.endswith(("_map", "future_effects")):
             paths["covariates"].append(parameter)
+        elif mixing_share < 1.0 and name.startswith("mixing."):
+            paths["mixing"].append(parameter)
         else:
             paths["linear" if linear(name) else "attention"].append(parameter)
     return [{"params": paths[path], "lr": rate, "path": path} for path, rate in rates.items() if paths[path]]

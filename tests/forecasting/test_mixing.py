@@ -11,9 +11,10 @@ from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, m
 
 from mvpa_ts.forecasting import mixing
 from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
-from mvpa_ts.forecasting.mixing import ChannelMixing
+from mvpa_ts.forecasting.mixing import ChannelMixing, mixing_share
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.windows import Windows
 
 
 def filled(outputs: int = 6, lookback: int = 10, **options: object) -> ChannelMixing:
@@ -254,3 +255,70 @@ def test_an_average_of_buffers_keeps_the_reach() -> None:
         network(make_windows())
         average.update_parameters(network)
     assert average.module.mixing.reach == CHANNELS
+
+
+def cut(values: torch.Tensor, lookback: int = 24, horizon: int = 6, **fields: object) -> Windows:
+    return Windows(values, torch.arange(len(values) - lookback - horizon + 1), lookback, horizon, **fields)  # type: ignore[arg-type]
+
+
+def walks(rows: int = 300, channels: int = 4, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, channels, generator=torch.Generator().manual_seed(seed)).cumsum(0)
+
+
+def led(rows: int = 300, lag: int = 10, seed: int = 0) -> torch.Tensor:
+    """A walk, two of its own, and one that follows the first."""
+    values = walks(rows + lag, 4, seed)
+    return torch.cat([values[lag:, :3], values[:rows, :1]], dim=1)
+
+
+def test_heads_learn_slowly_where_no_channel_tells_of_another() -> None:
+    shares = [mixing_share(cut(walks(seed=seed))) for seed in range(8)]
+    assert sorted(shares)[6] == 0.1  # one of eight seems to tell something
+    assert all(mixing_share(cut(led(seed=seed))) == 1.0 for seed in range(8))
+
+
+def test_share_rises_with_what_a_follower_takes_from_its_leader() -> None:
+    source, noise = led()[:, [0, 3]].diff(dim=0), torch.randn(299, generator=torch.Generator().manual_seed(9))
+    shares = [
+        mixing_share(cut(torch.stack([source[:, 0], part * source[:, 1] + noise], dim=1).cumsum(0)))
+        for part in (0.0, 0.2, 0.3, 1.0)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.1
+    assert shares[-1] == 1.0
+
+
+def test_units_do_not_change_the_share() -> None:
+    for values in (walks(), led()):
+        share = mixing_share(cut(values))
+        moved = values * torch.tensor([1e-6, 1.0, 1e6, 3.0]) + torch.tensor([0.0, 5.0, -1e5, 0.1])
+        assert mixing_share(cut(moved)) == pytest.approx(share, abs=0.02)
+
+
+def test_too_few_windows_too_many_or_one_channel_keep_the_rate() -> None:
+    assert mixing_share(cut(walks(128))) == 1.0  # 99 windows
+    assert mixing_share(cut(walks(129))) < 1.0
+    assert mixing_share(cut(walks(1029))) < 1.0
+    assert mixing_share(cut(walks(1030))) == 1.0
+    assert mixing_share(cut(walks(300, 1))) == 1.0
+
+
+def test_share_with_missing_values() -> None:
+    """Numbers that stand where nothing was observed are not read, also before a channel's first value."""
+    observed = torch.rand(300, 4, generator=torch.Generator().manual_seed(1)) > 0.1
+    observed[:20, 1] = False
+    for values, expected in ((walks(), 0.1), (led(), 1.0)):
+        shares = [
+            mixing_share(cut(values.where(observed, torch.tensor(other)), observed=observed)) for other in (0.0, 1e8)
+        ]
+        assert shares == [expected, expected]
+    nothing = observed.clone()
+    nothing[:, 2] = False
+    assert mixing_share(cut(led(), observed=nothing)) == 1.0
+
+
+def test_share_of_channels_that_never_change() -> None:
+    assert mixing_share(cut(torch.ones(300, 4))) == 0.1
+    values = walks()
+    values[:, 2] = 7.0
+    assert mixing_share(cut(values)) == 0.1

@@ -147,6 +147,23 @@ def test_few_windows_lower_the_rates(steps: int, options: dict[str, Any], share:
     assert told[1] == (13 if "epochs" in options else steps)
 
 
+@pytest.mark.parametrize(("options", "groups"), [({}, 3), ({"full_rate_steps": None}, 2), ({"epochs": 1}, 2)])
+def test_heads_that_read_unrelated_channels_learn_slowly(options: dict[str, Any], groups: int, monkeypatch) -> None:
+    def caught(optimizer: torch.optim.Optimizer, total: int) -> None:
+        told.extend((len(group["params"]), group["lr"]) for group in optimizer.param_groups)
+        raise InterruptedError
+
+    told: list[tuple[int, float]] = []
+    monkeypatch.setattr("mvpa_ts.forecasting.training.one_cycle", caught)
+    monkeypatch.setattr("mvpa_ts.forecasting.training.mixing_share", lambda windows: 0.25)
+    training = ForecasterTraining(steps=9, learning_rate=0.01, linear_learning_rate=0.1, **options)
+    with pytest.raises(InterruptedError):
+        fit([series(40)], training)
+    assert [rate for _, rate in told] == pytest.approx([0.01, 0.0025, 0.1] if groups == 3 else [0.01, 0.1])
+    if groups == 3:
+        assert told[1][0] == 3  # maps, scores by distance, score of nothing
+
+
 def test_a_rate_that_is_not_positive_is_named() -> None:
     with pytest.raises(ValueError, match=r"full_rate_steps must be positive or None, got 0"):
         ForecasterTraining(full_rate_steps=0.0)

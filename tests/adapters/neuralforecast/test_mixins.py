@@ -74,6 +74,24 @@ def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Cal
     assert rates(27, num_lr_decays=2, learning_rate=1e-3)[0][0] == pytest.approx(1e-3)
 
 
+def test_heads_that_read_unrelated_series_learn_slowly(
+    tiny: Callable, panel: Callable, dataset: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def groups(**options: object) -> list[float]:
+        model = tiny(max_steps=1, learning_rate=1e-3, **options)
+        model.fit(dataset(panel(4, 60)))
+        return [group["initial_lr"] for group in model.configure_optimizers()["optimizer"].param_groups]
+
+    assert len(groups()) == 2
+    monkeypatch.setattr("mvpa_ts.adapters.neuralforecast.fitting.mixing_share", lambda windows: 0.25)
+    attention, mixing, linear = groups()
+    assert mixing == pytest.approx(attention / 4)
+    assert linear == pytest.approx(30 * attention)
+    assert len(groups(mixing_heads=0)) == 2
+    constant = {"lr_scheduler": torch.optim.lr_scheduler.ConstantLR, "lr_scheduler_kwargs": {"factor": 1.0}}
+    assert len(groups(**constant)) == 2
+
+
 def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable, panel: Callable, dataset: Callable):
     def fit(max_lr: float | list[float]) -> None:
         schedule = {
