@@ -276,10 +276,10 @@ def panels_markdown(rows: pd.DataFrame) -> str:
         "# Short panels of related and unrelated series",
         "",
         "Made by `experiments/short_runs.py --panels`, through `NeuralForecast`: 8 made-up series, look-back 48, "
-        "horizon 12, 200 steps, trained once, MAE of the last five horizons, mean over the seeds. Walks, noise with a memory "
-        "(AR of .9) and rare counts are unrelated. Half of the followers follow the other half by 6 to 29 steps, and "
-        "the wave reaches each series three steps after the last. `MVPA, full rates` does not ask whether the series "
-        "tell of each other (`mixing_share`), and lets the heads that read other series learn at the full rate.",
+        "horizon 12, 200 steps, trained once, MAE of the last five horizons, mean over the seeds. Walks, noise with a "
+        "memory (AR of .9) and rare counts are unrelated. Half of the followers follow the other half by 6 to 29 "
+        "steps, and the wave reaches each series three steps after the last. `MVPA, full rates` does not ask whether "
+        "the series tell of each other (`mixing_share`): its heads that read other series learn at the full rate.",
         "",
         f"| panel | rows | seeds | {' | '.join(models)} |",
         "|---|---|---|" + "---|" * len(models),

@@ -74,7 +74,7 @@ class PathRates:
     """Mix-in for a model of the host: a learning rate for each path, and a single cycle of both by default.
 
     The cycle is taken where the host is told of no schedule: neither `lr_scheduler` nor `num_lr_decays`. Its peaks are
-    lower where there are more steps than windows.
+    lower where there are more steps than windows, and where no series tells of another (`mixing_share`).
     """
 
     linear_learning_rate: float | None
@@ -138,7 +138,9 @@ class PathRates:
             for group in optimizer.param_groups:
                 group["eps"] = max(1e-18, group["eps"] * min(1.0, largest))
         if self.lr_scheduler is None and self.num_lr_decays <= 0:
-            if self._windows is not None and self._full_rate_steps is not None:
+            if self._lowers_rates:
+                assert self._windows is not None
+                assert self._full_rate_steps is not None
                 lower_rates(optimizer.param_groups, self.max_steps, self._windows, self._full_rate_steps)
             configured["lr_scheduler"]["scheduler"] = one_cycle(optimizer, self.max_steps)
             return configured

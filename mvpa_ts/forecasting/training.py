@@ -58,7 +58,8 @@ class ForecasterTraining:
     full_rate_steps : float or None
         Steps for each window that the full learning rates are for. In one cycle of more `steps` the rates are lowered,
         for few windows are soon learnt by heart: with half the windows to a quarter in the attention path, to 0.6 in
-        the linear path and to a third in its maps of covariates. None never lowers them, and nor do `epochs` and other
+        the linear path and to a third in its maps of covariates. The heads that read other channels learn more slowly
+        where no channel tells of another, see `mixing_share`. None never lowers a rate, and nor do `epochs` and other
         schedules.
     schedule : {"one-cycle", "halving", "constant"}
         Of the learning rates; "halving" begins after the second epoch and is done after every epoch.
@@ -260,7 +261,7 @@ class _Run:
             model.set_bounds(*self.windows.value_range())
         groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
         network = next((part for part in model.modules() if isinstance(part, ForecastingNetwork)), None)
-        lowered = training.epochs is None and training.schedule == "one-cycle" and training.full_rate_steps is not None
+        lowers = training.epochs is None and training.schedule == "one-cycle" and training.full_rate_steps is not None
         if network is not None:
             inside = set(network.parameters())
             rate = training.linear_learning_rate or training.learning_rate
@@ -269,10 +270,10 @@ class _Run:
                 learning_rate=training.learning_rate,
                 linear_rate=rate,
                 covariate_rate=max(rate, _COVARIATE_RATE * training.learning_rate),
-                mixing_share=mixing_share(self.windows) if lowered and network.mixing is not None else 1.0,
+                mixing_share=mixing_share(self.windows) if lowers and network.mixing is not None else 1.0,
                 others=[parameter for parameter in model.parameters() if parameter not in inside],
             )
-        if lowered and training.full_rate_steps is not None:
+        if lowers and training.full_rate_steps is not None:
             lower_rates(groups, self.total, len(self.windows), training.full_rate_steps)
         self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
         self.rates = [group["lr"] for group in groups]
