@@ -138,9 +138,7 @@ class PathRates:
             for group in optimizer.param_groups:
                 group["eps"] = max(1e-18, group["eps"] * min(1.0, largest))
         if self.lr_scheduler is None and self.num_lr_decays <= 0:
-            if self._lowers_rates:
-                assert self._windows is not None
-                assert self._full_rate_steps is not None
+            if self._windows is not None and self._full_rate_steps is not None:
                 lower_rates(optimizer.param_groups, self.max_steps, self._windows, self._full_rate_steps)
             configured["lr_scheduler"]["scheduler"] = one_cycle(optimizer, self.max_steps)
             return configured
