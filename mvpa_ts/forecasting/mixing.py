@@ -237,8 +237,8 @@ def mixing_share(windows: Windows) -> float:
     Returns
     -------
     float
-        1 with a single channel, with fewer than 100 windows, which say too little, and with more than 1000, which are
-        not soon learnt by heart.
+        1 with a single channel, with fewer than 100 windows or four horizons of them, which say too little, and with
+        more than 1000, which are not soon learnt by heart.
 
     Examples
     --------
@@ -253,27 +253,29 @@ def mixing_share(windows: Windows) -> float:
     0.1
     """
     C, count = windows.values.shape[1], len(windows)
-    if C < 2 or not _LEAST_WINDOWS <= count <= _MOST_WINDOWS:
+    if C < 2 or not max(_LEAST_WINDOWS, 4 * windows.horizon) <= count <= _MOST_WINDOWS:
         return 1.0
     windows = windows.thinned(-(-count // _READ_WINDOWS))
-    x, y = _changes(windows)
-    gram = torch.einsum("nlc,mlc->cnm", x, x)
-    sizes = gram.diagonal(dim1=1, dim2=2).mean(1)
-    quarter = torch.arange(len(windows)) * 4 // len(windows)
-    starts = windows.starts.cpu()
     asked = torch.linspace(0, C - 1, min(C, _ASKED_CHANNELS)).round().long().unique().tolist()
+    starts, quarter = windows.starts.cpu(), torch.arange(len(windows)) * 4 // len(windows)
+    total, kernels, truths = torch.zeros(len(windows), len(windows), dtype=torch.float64), {}, {}
+    for channel in range(C):  # one by one, for a thousand of them would fill the memory
+        past, ahead = _changes(windows, channel)
+        kernel = past @ past.T
+        total += kernel
+        if channel in asked:
+            kernels[channel], truths[channel] = kernel, ahead
     errors = torch.zeros(len(asked), 1 + len(_WEIGHTS_OF_OTHERS), len(_RIDGES), dtype=torch.float64)
     for row, channel in enumerate(asked):
-        own, others = gram[channel], gram.sum(0) - gram[channel]
+        own, others = kernels[channel], total - kernels[channel]
         for column, weight in enumerate((0.0, *_WEIGHTS_OF_OTHERS)):
-            kernel = own / sizes[channel].clamp(min=_LEAST_SIZE)
-            kernel = kernel + weight * others / (sizes.sum() - sizes[channel]).clamp(min=_LEAST_SIZE)
+            kernel = _of_unit_size(own) + weight * _of_unit_size(others)
             for part in range(4):
                 left_out = quarter == part
                 first, last = starts[left_out].min(), starts[left_out].max()
                 # No target of the one lies among those of the other.
                 known = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
-                truth, known_truth = y[left_out, :, channel], y[known, :, channel]
+                truth, known_truth = truths[channel][left_out], truths[channel][known]
                 values, vectors = torch.linalg.eigh(kernel[known][:, known])
                 read, coefficients = kernel[left_out][:, known] @ vectors, vectors.T @ known_truth
                 for place, ridge in enumerate(_RIDGES):
@@ -284,18 +286,20 @@ def mixing_share(windows: Windows) -> float:
     return min(max(gain * count / _CHANCE - 1.0, _LEAST_SHARE), 1.0)
 
 
-def _changes(windows: Windows) -> tuple[Tensor, Tensor]:
-    """Look-backs [n, L, C] and horizons [n, h, C] less the last value of the look-back, in units of each channel."""
+def _changes(windows: Windows, channel: int) -> tuple[Tensor, Tensor]:
+    """A channel's look-backs [n, L] and horizons [n, h] less the last value of the look-back, in its own unit."""
     L = windows.lookback
-    rows = windows.starts[:, None] + torch.arange(L + windows.horizon, device=windows.starts.device)
-    values = windows.values.double()
+    values = windows.values[:, channel].cpu().double()
     if windows.observed is not None:
-        # The row of the last observed value up to each; before the first one, that row itself.
-        last = torch.where(windows.observed, torch.arange(len(values), device=values.device)[:, None], -1)
-        last = last.cummax(0).values
-        first = windows.observed.long().argmax(0)
-        values = values.gather(0, torch.where(last < 0, first, last))
-    values = (values - values.mean(0)) / values.std(0).clamp(min=_LEAST_SIZE)
-    cut = values[rows].cpu()
+        # The row of the last observed value up to each; before the first one, that of the first.
+        observed = windows.observed[:, channel].cpu()
+        last = torch.where(observed, torch.arange(len(values)), -1).cummax(0).values
+        values = values[torch.where(last < 0, observed.long().argmax(), last)]
+    values = (values - values.mean()) / values.std().clamp(min=_LEAST_SIZE)
+    cut = values[windows.starts.cpu()[:, None] + torch.arange(L + windows.horizon)]
     cut = cut - cut[:, L - 1 : L]
     return cut[:, :L], cut[:, L:]
+
+
+def _of_unit_size(kernel: Tensor) -> Tensor:
+    return kernel / kernel.diagonal().mean().clamp(min=_LEAST_SIZE)

@@ -301,6 +301,7 @@ def test_too_few_windows_too_many_or_one_channel_keep_the_rate() -> None:
     assert mixing_share(cut(walks(1029))) < 1.0
     assert mixing_share(cut(walks(1030))) == 1.0
     assert mixing_share(cut(walks(300, 1))) == 1.0
+    assert mixing_share(cut(walks(300), horizon=60)) == 1.0  # 217 windows, of which too few share no target
 
 
 def test_share_with_missing_values() -> None:
