@@ -42,6 +42,9 @@ class Fitting(SeriesKnowledge):
     hparams: Any
     trainer_kwargs: dict[str, Any]
     _training: ForecasterTraining
+    _windows: int | None
+    _mixing_share: float
+    _lowers_rates: bool
 
     @classmethod
     def load(cls, path: Any, allow_pickle: bool = False, trust_remote: bool = False, **options: Any) -> Any:
