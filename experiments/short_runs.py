@@ -37,12 +37,9 @@ KEY = ["model", "dataset", "lookback", "steps"]
 ROWS = [("ETTh1", horizon) for horizon in (96, 192, 336, 720)] + [("Weather", 96)]
 ROW_KEY = ["dataset", "horizon", "seed"]
 # Made-up panels of 8 series, and their rows before the tests.
-PANELS, PANEL_ROWS, PANEL_KEY = (
-    ("walks", "memory", "counts", "followers", "wave"),
-    (220, 300, 600),
-    ["panel", "rows", "seed", "model"],
-)
-PANEL_MODELS = ("last value", "MVPA", "MVPA, full rates", "iTransformer", "TSMixer", "NHITS")
+PANELS, PANEL_ROWS = ("walks", "memory", "counts", "followers", "wave"), (220, 300, 600)
+PANEL_KEY = ["panel", "rows", "seed", "model"]
+PANEL_MODELS = ("last value", "MVPA", "MVPA, full rates", "MVPA, bounded", "iTransformer", "TSMixer", "NHITS")
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 # Rates of the attention path and of the linear path.
 RATES = ((1e-3, 3e-2), (1e-3, 1e-2), (1e-3, 6e-2), (3e-3, 3e-2), (6e-3, 6e-3))
@@ -211,6 +208,8 @@ def short_panels(seeds: list[int], *, quick: bool) -> None:
     table = results_folder("forecasting", quick=quick) / "short_panels.csv"
     cases = itertools.product(PANELS, PANEL_ROWS, seeds, PANEL_MODELS)
     for key in itertools.islice(cases, 3) if quick else cases:
+        if key[3] == "MVPA, bounded" and key[0] != "counts":
+            continue  # for values that often lie at a limit
         known = read_rows(table)
         if not known.empty and key in set(known[PANEL_KEY].itertuples(index=False, name=None)):
             continue
@@ -256,9 +255,11 @@ def panel_error(name: str, values: np.ndarray, seed: int, steps: int) -> float:
         return float(np.mean([np.abs(values[end : end + YEAR] - values[end - 1]).mean() for end in ends]))
     frame = pd.DataFrame(values, index=pd.date_range("2020-01-01", periods=len(values), freq="h", name="ds"))
     long = frame.reset_index().melt("ds", var_name="unique_id", value_name="y").astype({"unique_id": str})
-    model = model_of(name.removesuffix(", full rates"), YEAR, 48, values.shape[1], steps, random_seed=seed)
+    kind, _, variant = name.partition(", ")
+    options = {"bounded": True} if variant == "bounded" else {}
+    model = model_of(kind, YEAR, 48, values.shape[1], steps, random_seed=seed, **options)
     asked = fitting.mixing_share
-    if name.endswith("full rates"):
+    if variant == "full rates":
         fitting.mixing_share = lambda windows: 1.0
     try:
         forecast = NeuralForecast([model], freq="h").cross_validation(
@@ -266,7 +267,7 @@ def panel_error(name: str, values: np.ndarray, seed: int, steps: int) -> float:
         )
     finally:
         fitting.mixing_share = asked
-    return float((forecast[name.removesuffix(", full rates")] - forecast["y"]).abs().mean())
+    return float((forecast[kind] - forecast["y"]).abs().mean())
 
 
 def panels_markdown(rows: pd.DataFrame) -> str:
@@ -279,7 +280,8 @@ def panels_markdown(rows: pd.DataFrame) -> str:
         "horizon 12, 200 steps, trained once, MAE of the last five horizons, mean over the seeds. Walks, noise with a "
         "memory (AR of .9) and rare counts are unrelated. Half of the followers follow the other half by 6 to 29 "
         "steps, and the wave reaches each series three steps after the last. `MVPA, full rates` does not ask whether "
-        "the series tell of each other (`mixing_share`): its heads that read other series learn at the full rate.",
+        "the series tell of each other (`mixing_share`): its heads that read other series learn at the full rate. "
+        "`MVPA, bounded` has `bounded=True`.",
         "",
         f"| panel | rows | seeds | {' | '.join(models)} |",
         "|---|---|---|" + "---|" * len(models),
