@@ -8,7 +8,6 @@ MVPA's default rates were chosen on the three years before the last of the airli
     python experiments/short_runs.py                    # results/forecasting/short_runs.csv and .md; resumable
     python experiments/short_runs.py --validation       # MVPA on earlier years; prints only
     python experiments/short_runs.py --rows             # README's rows of MVPA in full, host_rows.csv and .md
-    python experiments/short_runs.py --panels           # made-up panels, related or not, short_panels.csv and .md
     python experiments/short_runs.py --quick            # two steps, one look-back, written elsewhere
 """
 
@@ -36,10 +35,6 @@ KEY = ["model", "dataset", "lookback", "steps"]
 # README's rows that can be had through the host: it keeps the last weights, ETTh2's row those of the best validation.
 ROWS = [("ETTh1", horizon) for horizon in (96, 192, 336, 720)] + [("Weather", 96)]
 ROW_KEY = ["dataset", "horizon", "seed"]
-# Made-up panels of 8 series, and their rows before the tests.
-PANELS, PANEL_ROWS = ("walks", "memory", "counts", "followers", "wave"), (220, 300, 600)
-PANEL_KEY = ["panel", "rows", "seed", "model"]
-PANEL_MODELS = ("last value", "MVPA", "MVPA, full rates", "MVPA, bounded", "iTransformer", "TSMixer", "NHITS")
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 # Rates of the attention path and of the linear path.
 RATES = ((1e-3, 3e-2), (1e-3, 1e-2), (1e-3, 6e-2), (3e-3, 3e-2), (6e-3, 6e-3))
@@ -51,8 +46,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--validation", action="store_true", help="rates of MVPA on earlier years of the airline panel")
     parser.add_argument("--rows", action="store_true", help="README's rows of MVPA, trained and tested by the host")
-    parser.add_argument("--panels", action="store_true", help="short panels of related and unrelated series")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of these rows and panels")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of these rows")
     parser.add_argument("--quick", action="store_true", help="two steps, one look-back, written elsewhere")
     arguments = parser.parse_args()
     silence()
@@ -62,9 +56,6 @@ def main() -> None:
         return
     if arguments.rows:
         readme_rows(arguments.seeds, quick=arguments.quick)
-        return
-    if arguments.panels:
-        short_panels(arguments.seeds, quick=arguments.quick)
         return
     table = results_folder("forecasting", quick=arguments.quick) / "short_runs.csv"
     for dataset, lookback, steps in CASES[: 1 if arguments.quick else None]:
@@ -200,96 +191,6 @@ def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
         for name in ("test_mse", "test_mae"):
             cells += [f"{part[name].mean():.4f}", f"{loop[name].mean():.4f} ± {loop[name].std():.4f}"]
         lines.append(f"| {dataset} | {horizon} | {len(part)} | {part['test_windows'].iloc[0]} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", machines(rows)]) + "\n"
-
-
-def short_panels(seeds: list[int], *, quick: bool) -> None:
-    """Run the made-up panels that are not in the table yet, then write the page."""
-    table = results_folder("forecasting", quick=quick) / "short_panels.csv"
-    cases = itertools.product(PANELS, PANEL_ROWS, seeds, PANEL_MODELS)
-    for key in itertools.islice(cases, 3) if quick else cases:
-        if key[3] == "MVPA, bounded" and key[0] != "counts":
-            continue  # for values that often lie at a limit
-        known = read_rows(table)
-        if not known.empty and key in set(known[PANEL_KEY].itertuples(index=False, name=None)):
-            continue
-        panel, rows, seed, model = key
-        error = panel_error(model, made_up_panel(panel, rows + 5 * YEAR, seed), seed, 2 if quick else 200)
-        machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
-        append_row(table, {**dict(zip(PANEL_KEY, key, strict=True)), "mae": error, **machine})
-        print(f"{panel}, {rows} rows, seed {seed}, {model}: MAE {error:.3f}", flush=True)
-    page = panels_markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), page)
-    print(page)
-
-
-def made_up_panel(name: str, rows: int, seed: int) -> np.ndarray:
-    """Eight series [rows, 8]: unrelated walks, noise with a memory, rare counts; followers of others, or a wave."""
-    draws = np.random.default_rng([PANELS.index(name), seed])
-    if name == "walks":
-        return draws.standard_normal((rows, 8)).cumsum(0)
-    if name == "counts":
-        return draws.poisson(2.0, (rows, 8)) * (draws.random((rows, 8)) < 0.3).astype(float)
-    sources = draws.standard_normal((rows + 200, 8))
-    for t in range(1, len(sources)):
-        sources[t] += 0.9 * sources[t - 1]
-    if name == "memory":
-        return sources[200:]
-    if name == "followers":  # half of the series follow the other half
-        lags = draws.integers(6, 30, 4)
-        followers = [sources[200 - lag : 200 - lag + rows, leader] for leader, lag in enumerate(lags)]
-        return np.stack([*sources[200:, :4].T, *followers], axis=1) + 0.3 * draws.standard_normal((rows, 8))
-    wave = np.stack([sources[200 - 3 * channel : 200 - 3 * channel + rows, 0] for channel in range(8)], axis=1)
-    return wave + 0.3 * draws.standard_normal((rows, 8))
-
-
-def panel_error(name: str, values: np.ndarray, seed: int, steps: int) -> float:
-    """MAE over the last five horizons of 12 rows, of a model that was trained once on the rows before."""
-    from neuralforecast import NeuralForecast
-
-    from mvpa_ts.adapters.neuralforecast import fitting
-
-    held_out = 5 * YEAR
-    if name == "last value":
-        ends = range(len(values) - held_out, len(values), YEAR)
-        return float(np.mean([np.abs(values[end : end + YEAR] - values[end - 1]).mean() for end in ends]))
-    frame = pd.DataFrame(values, index=pd.date_range("2020-01-01", periods=len(values), freq="h", name="ds"))
-    long = frame.reset_index().melt("ds", var_name="unique_id", value_name="y").astype({"unique_id": str})
-    kind, _, variant = name.partition(", ")
-    options = {"bounded": True} if variant == "bounded" else {}
-    model = model_of(kind, YEAR, 48, values.shape[1], steps, random_seed=seed, **options)
-    asked = fitting.mixing_share
-    if variant == "full rates":
-        fitting.mixing_share = lambda windows: 1.0
-    try:
-        forecast = NeuralForecast([model], freq="h").cross_validation(
-            long, n_windows=None, test_size=held_out, step_size=YEAR
-        )
-    finally:
-        fitting.mixing_share = asked
-    return float((forecast[kind] - forecast["y"]).abs().mean())
-
-
-def panels_markdown(rows: pd.DataFrame) -> str:
-    """One row a panel and length, one column a model."""
-    models = [name for name in PANEL_MODELS if name in set(rows["model"])]
-    lines = [
-        "# Short panels of related and unrelated series",
-        "",
-        "Made by `experiments/short_runs.py --panels`, through `NeuralForecast`: 8 made-up series, look-back 48, "
-        "horizon 12, 200 steps, trained once, MAE of the last five horizons, mean over the seeds. Walks, noise with a "
-        "memory (AR of .9) and rare counts are unrelated. Half of the followers follow the other half by 6 to 29 "
-        "steps, and the wave reaches each series three steps after the last. `MVPA, full rates` does not ask whether "
-        "the series tell of each other (`mixing_share`): its heads that read other series learn at the full rate. "
-        "`MVPA, bounded` has `bounded=True`.",
-        "",
-        f"| panel | rows | seeds | {' | '.join(models)} |",
-        "|---|---|---|" + "---|" * len(models),
-    ]
-    for (panel, length), part in rows.groupby(PANEL_KEY[:2], sort=False):
-        errors = part.groupby("model")["mae"].mean()
-        cells = [f"{errors[name]:.3f}" if name in errors else "–" for name in models]
-        lines.append(f"| {panel} | {length} | {part['seed'].nunique()} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 
