@@ -169,8 +169,8 @@ def markdown(rows: pd.DataFrame) -> str:
     rows = pd.concat([rows, fixed.assign(column=fixed["task"] + f", {LONG} steps")])
     earlier = rows["model"].str.startswith(EARLIER)
     lines = [
-        f"Test MSE, {STEPS} steps of batch 32 unless said; mean ± standard deviation over three seeds, on the roads "
-        "over two, and of one seed where there is no deviation. Wave and leaders are drawn anew for each seed, and the "
+        f"Test MSE, {STEPS} steps of batch 32 unless said; mean ± standard deviation over three seeds, and "
+        "of one seed where there is no deviation. Wave and leaders are drawn anew for each seed, and the "
         "floor and the ridge regression are those of the same draws.",
         "",
     ]
