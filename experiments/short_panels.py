@@ -4,7 +4,7 @@ Models of neuralforecast at their defaults, trained once for 200 steps. Eight se
 48, horizon 12; the last five horizons are forecast.
 
     python experiments/short_panels.py --seeds 1 2 3    # results/forecasting/short_panels.csv and .md; resumable
-    python experiments/short_panels.py --quick          # two steps, three runs, written elsewhere
+    python experiments/short_panels.py --quick          # two steps, four runs, written elsewhere
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     """Run what is not in the table yet, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--quick", action="store_true", help="two steps, three runs, written elsewhere")
+    parser.add_argument("--quick", action="store_true", help="two steps, four runs, written elsewhere")
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)

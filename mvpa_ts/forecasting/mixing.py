@@ -237,8 +237,8 @@ def mixing_share(windows: Windows) -> float:
     Returns
     -------
     float
-        1 with a single channel, with fewer than 100 windows or four horizons of them, which say too little, and with
-        more than 1000, which are not soon learnt by heart.
+        1 with a single channel; with fewer windows than 100 or than four horizons have steps, which say too little;
+        and with more than 1000, which are not soon learnt by heart.
 
     Examples
     --------
@@ -255,12 +255,13 @@ def mixing_share(windows: Windows) -> float:
     C, count = windows.values.shape[1], len(windows)
     if C < 2 or not max(_LEAST_WINDOWS, 4 * windows.horizon) <= count <= _MOST_WINDOWS:
         return 1.0
+    inside = windows.rows_inside().cpu()  # not the rows that are held out
     windows = windows.thinned(-(-count // _READ_WINDOWS))
     asked = torch.linspace(0, C - 1, min(C, _ASKED_CHANNELS)).round().long().unique().tolist()
     starts, quarter = windows.starts.cpu(), torch.arange(len(windows)) * 4 // len(windows)
     total, kernels, truths = torch.zeros(len(windows), len(windows), dtype=torch.float64), {}, {}
     for channel in range(C):  # one by one, for a thousand of them would fill the memory
-        past, ahead = _changes(windows, channel)
+        past, ahead = _changes(windows, channel, inside)
         kernel = past @ past.T
         total += kernel
         if channel in asked:
@@ -286,8 +287,8 @@ def mixing_share(windows: Windows) -> float:
     return min(max(gain * count / _CHANCE - 1.0, _LEAST_SHARE), 1.0)
 
 
-def _changes(windows: Windows, channel: int) -> tuple[Tensor, Tensor]:
-    """A channel's look-backs [n, L] and horizons [n, h] less the last value of the look-back, in its own unit."""
+def _changes(windows: Windows, channel: int, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """A channel's look-backs [n, L] and horizons [n, h] less the look-back's last value, in deviations of `inside`."""
     L = windows.lookback
     values = windows.values[:, channel].cpu().double()
     if windows.observed is not None:
@@ -295,7 +296,7 @@ def _changes(windows: Windows, channel: int) -> tuple[Tensor, Tensor]:
         observed = windows.observed[:, channel].cpu()
         last = torch.where(observed, torch.arange(len(values)), -1).cummax(0).values
         values = values[torch.where(last < 0, observed.long().argmax(), last)]
-    values = (values - values.mean()) / values.std().clamp(min=_LEAST_SIZE)
+    values = values / values[inside].std().clamp(min=_LEAST_SIZE)
     cut = values[windows.starts.cpu()[:, None] + torch.arange(L + windows.horizon)]
     cut = cut - cut[:, L - 1 : L]
     return cut[:, :L], cut[:, L:]

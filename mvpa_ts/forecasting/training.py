@@ -25,12 +25,8 @@ from mvpa_ts.windows import Windows
 
 _VALIDATIONS = 20  # in a run that is counted in steps
 _LEAST_SHARE = 0.05  # of the windows that full learning rates would need
-_FALL = {
-    "attention": 2.0,
-    "mixing": 2.0,
-    "linear": 0.75,
-    "covariates": 1.5,
-}  # powers of that share by which their rates fall
+# Powers of that share by which their rates fall.
+_FALL = {"attention": 2.0, "mixing": 2.0, "linear": 0.75, "covariates": 1.5}
 # Times the learning rate of the attention path, at least: what a covariate alone decides is else not learnt in time.
 _COVARIATE_RATE = 5.0
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
@@ -261,7 +257,8 @@ class _Run:
             model.set_bounds(*self.windows.value_range())
         groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
         network = next((part for part in model.modules() if isinstance(part, ForecastingNetwork)), None)
-        lowers = training.epochs is None and training.schedule == "one-cycle" and training.full_rate_steps is not None
+        one_cycle_of_steps = training.epochs is None and training.schedule == "one-cycle"
+        full_rate_steps = training.full_rate_steps if one_cycle_of_steps else None
         if network is not None:
             inside = set(network.parameters())
             rate = training.linear_learning_rate or training.learning_rate
@@ -270,11 +267,11 @@ class _Run:
                 learning_rate=training.learning_rate,
                 linear_rate=rate,
                 covariate_rate=max(rate, _COVARIATE_RATE * training.learning_rate),
-                mixing_share=mixing_share(self.windows) if lowers and network.mixing is not None else 1.0,
+                mixing_share=mixing_share(self.windows) if full_rate_steps and network.mixing is not None else 1.0,
                 others=[parameter for parameter in model.parameters() if parameter not in inside],
             )
-        if lowers and training.full_rate_steps is not None:
-            lower_rates(groups, self.total, len(self.windows), training.full_rate_steps)
+        if full_rate_steps is not None:
+            lower_rates(groups, self.total, len(self.windows), full_rate_steps)
         self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
         self.rates = [group["lr"] for group in groups]
         self.schedule = None
