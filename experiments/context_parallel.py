@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from unittest import mock
 
 import torch
 import torch.multiprocessing as mp
+from harness.processes import join, leave
 from harness.tables import hardware, results_folder
 from torch import Tensor, distributed
 
@@ -91,11 +91,8 @@ def main() -> None:
 
 def measured(setting: Setting) -> dict[str, Any]:
     """Bytes sent forward and backward by all processes together, and the largest difference from one process."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        mp.spawn(_process, (setting, port, folder), nprocs=setting.processes)
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_process, (setting, folder), nprocs=setting.processes)
         parts = [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(setting.processes)]
     inputs = [tensor.requires_grad_() for tensor in setting.inputs()]
     output = mvpa_attention(*inputs, impl="separable", **setting.options)
@@ -109,10 +106,8 @@ def measured(setting: Setting) -> dict[str, Any]:
     return {"forward": sent[0], "backward": sent[1], "everything": setting.everything, "difference": difference}
 
 
-def _process(rank: int, setting: Setting, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", address, rank=rank, world_size=setting.processes)
+def _process(rank: int, setting: Setting, folder: str) -> None:
+    join(rank, setting.processes, folder)
     sent = 0
 
     def counted(found: Tensor, x: Tensor, incoming: list[int], counts: list[int], group: Any = None) -> None:
@@ -129,7 +124,7 @@ def _process(rank: int, setting: Setting, port: int, folder: str) -> None:
         forward, sent = sent, 0
         gradients = torch.autograd.grad(output.square().sum(), inputs)
     torch.save({"sent": [forward, sent], "results": [output.detach(), *gradients]}, Path(folder) / f"{rank}.pt")
-    distributed.destroy_process_group()
+    leave()
 
 
 def markdown(record: dict[str, Any]) -> str:

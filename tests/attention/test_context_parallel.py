@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,7 @@ from mvpa_ts.attention.context_parallel import segments_read, segments_received
 @pytest.mark.skipif(not distributed.is_available(), reason="this torch is built without distributed training")
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_outputs_and_gradients_are_those_of_one_process(processes: int, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(process, (processes, port, str(tmp_path)), nprocs=processes)
+    mp.spawn(process, (processes, str(tmp_path)), nprocs=processes)
     parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(processes)]
     for number, case in enumerate(CASES):
         inputs = case.inputs()

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.processes import join, leave
 from support.attention_checks import INPUTS, Case
-from torch import Tensor, distributed
+from torch import Tensor
 
 from mvpa_ts.attention.context_parallel import context_parallel_attention
 
@@ -27,9 +28,8 @@ def cotangent(case: Case) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-def process(rank: int, processes: int, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=processes)
+def process(rank: int, processes: int, folder: str) -> None:
+    join(rank, processes, folder)
     share = slice(rank * SEGMENTS // processes, (rank + 1) * SEGMENTS // processes)
     found = {}
     for number, case in enumerate(CASES):
@@ -48,4 +48,4 @@ def process(rank: int, processes: int, port: int, folder: str) -> None:
             for name, tensor, gradient in zip(INPUTS, inputs, gradients, strict=True)
         }
     torch.save(found, Path(folder) / f"{rank}.pt")
-    distributed.destroy_process_group()
+    leave()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor, distributed, nn
+from harness.processes import join, leave
+from torch import Tensor, nn
 
 from mvpa_ts import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
@@ -30,9 +31,8 @@ def loss(model: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
     return model(x, token_mask=mask).square().mean()
 
 
-def process(rank: int, kind: str, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=PROCESSES)
+def process(rank: int, kind: str, folder: str) -> None:
+    join(rank, PROCESSES, folder)
     model: nn.Module = stack()
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
@@ -53,6 +53,4 @@ def process(rank: int, kind: str, port: int, folder: str) -> None:
         gradients[name.removeprefix("module.")] = gradient.full_tensor() if kind == "fsdp" else gradient
     if rank == 0:
         torch.save(gradients, Path(folder) / "gradients.pt")
-    # A process that leaves while the other is still connected can abort it.
-    distributed.barrier()
-    distributed.destroy_process_group()
+    leave()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor, distributed
+from harness.processes import join, leave
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -40,10 +41,9 @@ def step(network: MVPFormer, signal: Tensor, mask: Tensor) -> tuple[float, float
     return loss.item(), norm.item()
 
 
-def process(rank: int, shape: tuple[int, ...], axes: tuple[str, ...], port: int, folder: str) -> None:
-    torch.set_num_threads(1)
+def process(rank: int, shape: tuple[int, ...], axes: tuple[str, ...], folder: str) -> None:
     processes = torch.Size(shape).numel()
-    distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=processes)
+    join(rank, processes, folder)
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=axes)
     network = parallelize(model(), mesh)
     held = sum(
@@ -54,4 +54,4 @@ def process(rank: int, shape: tuple[int, ...], axes: tuple[str, ...], port: int,
     loss, norm = step(network, signal, mask)
     state = get_model_state_dict(network, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     torch.save({"loss": loss, "norm": norm, "held": held, "state": state}, Path(folder) / f"{rank}.pt")
-    distributed.destroy_process_group()
+    leave()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+from harness.processes import join, leave
 
 from mvpa_ts.ieeg.training.contrastive import Pool, Spans, draw_negatives, find_anchors
 
 
-def draw(rank: int, port: int, folder: str) -> None:
+def draw(rank: int, folder: str) -> None:
     """Pool the segments of both processes, draw negatives, and save both."""
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    join(rank, 2, folder)
     B, S, T, C = 2 - rank, 4 - rank, 2, 2 + rank  # ranks differ in every size
     embeddings = torch.full((B, S, C, 3), float(rank + 1)) + torch.arange(C)[:, None] / 10
     real = torch.ones(B, S, C, dtype=torch.bool)
@@ -18,4 +19,4 @@ def draw(rank: int, port: int, folder: str) -> None:
     anchors = find_anchors(real, T)
     index, _ = draw_negatives(anchors, real, T, spans, pool, 500, torch.Generator().manual_seed(rank))
     torch.save({"pool": pool.embeddings, "index": index}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,8 @@ MESHES = {
 @pytest.mark.parametrize("kind", ["data", "tensor", pytest.param("both", marks=pytest.mark.slow)])
 def test_one_step_is_that_of_one_process(kind: str, tmp_path: Path) -> None:
     shape, axes = MESHES[kind]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     processes = torch.Size(shape).numel()
-    mp.spawn(process, (shape, axes, port, str(tmp_path)), nprocs=processes)
+    mp.spawn(process, (shape, axes, str(tmp_path)), nprocs=processes)
     alone = model()
     before = {name: tensor.clone() for name, tensor in alone.state_dict().items()}
     loss, norm = step(alone, *batch())
