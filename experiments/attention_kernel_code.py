@@ -34,7 +34,7 @@ from triton.compiler import ASTSource
 from mvpa_ts.attention.triton import launch
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-KERNELS = ("forward", "query_gradient", "key_gradient")
+KERNELS = ("forward", "query_gradient", "far_gradient", "key_gradient")
 # Shared memory that one block may have, in KB.
 SHARED_LIMIT = {80: 163, 90: 227, 100: 227}
 _TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int8: "i8"}
@@ -264,7 +264,7 @@ def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
     def dense(last: int) -> bool:
         return setting.dense_last_segment and last == T - 1
 
-    if kernel.name != "key_gradient":
+    if kernel.name in ("forward", "query_gradient"):
         for start in range(0, tokens, block):
             first, last = start // C, (min(start + block, tokens) - 1) // C
             stop = last + 1 if setting.causal else T
@@ -274,16 +274,18 @@ def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
         return {"far": far * setting.batch * a["heads"], "near": near * setting.batch * a["heads"]}
     for key_start in range(0, T, a["TILES"]):
         key_stop = min(key_start + a["TILES"], T)
+        # Segments of the queries that have no far key in this program.
+        no_first = 0 if setting.causal else max(key_stop - 1 - window, 0)
+        no_last = key_start + window + 1
         for start in range(0, tokens, block):
             first, last = start // C, (min(start + block, tokens) - 1) // C
-            if setting.causal and last < key_start:
-                continue
             in_window = first < key_stop + window and last >= key_start - (0 if setting.causal else window)
-            if in_window or dense(last):
-                near += tiles
-            else:
-                far += tiles
-    return {"far": far * setting.batch * a["heads"], "near": near * setting.batch * a["heads"]}
+            near += tiles * (in_window or dense(last))
+            far += tiles * (
+                (last >= no_last or first < no_first) and not (setting.dense_last_segment and first == T - 1)
+            )
+    count = setting.batch * a["heads"]
+    return {"far": far * count, "near": 0} if kernel.name == "far_gradient" else {"far": 0, "near": near * count}
 
 
 def main() -> None:
@@ -317,15 +319,16 @@ def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any
     rows = []
     taken = steps(kernel, setting)
     loops = inner_loops(kernel)
+    near_loops = len(loops) - (kernel.name != "key_gradient")
     for number, loop in enumerate(loops):
         a = kernel.arguments
-        name = "near" if number else "far"
+        name = "near" if number or kernel.name == "key_gradient" else "far"
         tiles = a.get("TILES", 1)
         rows.append(
             {
                 "case": title,
                 "kernel": kernel.name,
-                "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {tiles}" if tiles > 1 and name == "far" else ""),
+                "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {tiles}" if tiles > 1 else ""),
                 "warps": kernel.num_warps,
                 "registers": kernel.registers,
                 "spilled": kernel.stack_bytes,
@@ -336,7 +339,7 @@ def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any
                 "loads": loop.count("LDG", "LDS", "UTMA"),
                 "instructions": sum(loop.instructions.values()),
                 "cycles": {part: round(value) for part, value in cycles(loop, kernel.num_warps).items()},
-                "steps": taken[name] // (1 if name == "far" else len(loops) - 1),
+                "steps": taken[name] // (1 if name == "far" else near_loops),
             }
         )
     return rows
@@ -345,6 +348,8 @@ def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any
 def launch_of(kernel: Compiled, setting: Setting) -> Launch:
     """The sizes that the formulas of `harness.attention.bounds` need."""
     barriers = [loop.count("BAR") for loop in inner_loops(kernel)]
+    if kernel.name == "key_gradient":
+        barriers.insert(0, 0)
     return Launch.of(kernel, setting, steps(kernel, setting), barriers)
 
 

@@ -81,12 +81,12 @@ def counted(case: Case, dtype: torch.dtype = torch.bfloat16, **options: Any) -> 
     """Bytes of FlashMVPA in each stage."""
     found = {}
     with ExitStack() as stack:
-        kernels = ("score_kernel", "forward_kernel", "query_gradient_kernel", "key_gradient_kernel")
+        kernels = ("score", "forward", "query_gradient", "far_gradient", "key_gradient")
         for target, name, stand_in in (
             (functional, "why_unavailable", lambda query: None),
             (torch, "is_autocast_enabled", lambda *_: False),
             (torch, "autocast", lambda *_, **__: nullcontext()),
-            *((launch, kernel, _NoKernel()) for kernel in kernels),
+            *((launch, f"{kernel}_kernel", _NoKernel()) for kernel in kernels),
         ):
             stack.enter_context(mock.patch.object(target, name, stand_in))
 

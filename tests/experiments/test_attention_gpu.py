@@ -150,7 +150,7 @@ def test_what_is_checked_has_every_layout_of_the_kernels_and_every_precision() -
 
     def blocks(some: Iterable[Case]) -> set[object]:
         queries = [torch.empty(case.shapes["query"], dtype=torch.bfloat16, device="meta") for case in some]
-        kernels = ("forward", "query_gradient", "key_gradient")
+        kernels = ("forward", "query_gradient", "far_gradient", "key_gradient")
         return {launch.choose_blocks(kernel, query, False) for query in queries for kernel in kernels}
 
     assert blocks(cases(quick=False)) <= blocks(FULL_SIZES)

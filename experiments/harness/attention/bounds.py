@@ -7,9 +7,9 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
 
     L2          Σ over programs, and over steps of the two loops:
         forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4
-        query    M·d·(4e + r) + tiles·M·p·(4 + e)           far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
-        key      4·n·d·e·TILES                          far M·d·e + M·p·4 + M·4·(TILES + 2)
-                                                        near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
+        query    M·d·(4e + r) + tiles·M·p·(4 + e)         far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
+        far      n·d·4·TILES                            far M·d·e + M·p·4 + M·4·(TILES + 2)
+        key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
     HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
@@ -86,7 +86,7 @@ class Launch:
     @property
     def programs(self) -> int:
         """Programs of the launch."""
-        if self.name == "key_gradient":
+        if self.name in ("far_gradient", "key_gradient"):
             return self.tiles * -(-self.segments // self.tiles_held) * self.batch * self.kv_heads
         return self.blocks * self.batch * self.heads
 
@@ -126,10 +126,12 @@ class Launch:
             gradient = e if self.tiles == 1 else 4 * (2 - 1 / self.tiles)
             each = M * d * (4 * e + self.residual_bytes) + self.tiles * M * p * (4 + e)
             far, near = n * d * e + M * (4 + gradient), 2 * n * d * e + M * (4 + gradient)
+        elif self.name == "far_gradient":
+            each = n * d * 4 * self.tiles_held
+            far, near = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2), 0
         else:
-            each = 4 * n * d * e * self.tiles_held
-            far = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
-            near = 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
+            each = n * d * (4 * e + 4) * self.tiles_held
+            far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
         return self.programs * each + self.far * far + self.near * near
 
     @property
@@ -149,7 +151,10 @@ class Launch:
             stored = time * (1 if self.tiles > 1 else e / 4)
             gradients = 3 * stored + 3 * time * e / 4 + 3 * channel * e / 4
             return 4 * queries + residual + 2 * keys + statistics + made + read + gradients
-        return 2 * queries + 4 * keys + statistics + read
+        partial = keys * 4 / e
+        if self.name == "far_gradient":
+            return queries + read + statistics + partial
+        return 2 * queries + 4 * keys + statistics + read + partial
 
     @property
     def waste(self) -> float:

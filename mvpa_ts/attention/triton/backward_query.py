@@ -195,7 +195,9 @@ def query_gradient_kernel(
         if HAS_FAR:
             b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
             # The gradient of a logit is its weight times (dO·v − Δ): what Δ takes is the same for a row of the tile.
-            b_tile_delta = b_delta * tl.sum(b_tile_weight, 1)
+            # With several tiles there is no register for that.
+            if SINGLE_TILE:
+                b_tile_delta = b_delta * tl.sum(b_tile_weight, 1)
             b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
@@ -221,7 +223,10 @@ def query_gradient_kernel(
                     b_cross_sum += b_cross_weight
                     b_tile_gradient += b_gradient * b_cross_weight[:, None]
                 if HAS_CROSS_SCORE:
-                    b_cross_gradient = tl.sum(b_gradient * b_tile_weight, 1) - b_tile_delta
+                    if SINGLE_TILE:
+                        b_cross_gradient = tl.sum(b_gradient * b_tile_weight, 1) - b_tile_delta
+                    else:
+                        b_cross_gradient = tl.sum((b_gradient - b_delta[:, None]) * b_tile_weight, 1)
                     b_cross_gradient *= b_cross_weight * scale
                     store_score_gradient(
                         p_cross_gradient,

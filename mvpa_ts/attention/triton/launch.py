@@ -12,6 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
+from mvpa_ts.attention.triton.backward_far import far_gradient_kernel
 from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
@@ -36,8 +37,11 @@ class Options:
 
 # A key is loaded for twice as many queries as by 128 rows, so that L2 no longer bounds the kernel.
 _ROWS_256 = Blocks(256, 32, 8, num_stages=1)
-# Two segments of keys share the queries and the scores that are loaded; 32 query tokens would spill.
-_TWO = Blocks(16, 64, 4, num_stages=1, tiles=2)
+# Of the kernels over keys: segments of keys that share the queries and the scores that are loaded. Near pairs keep two
+# sums for each, so there are fewer.
+_EIGHT = Blocks(32, 64, 8, num_stages=1, tiles=8)
+_FOUR = Blocks(16, 64, 8, num_stages=1, tiles=4)
+_TWO = Blocks(32, 64, 8, num_stages=1, tiles=2)
 # Candidates for sm_90, chosen from the compiler's report of resources (experiments/attention_kernel_code.py). The first
 # block has the lowest bound among those that spill no register and whose products ptxas does not serialise. At most two
 # follow that may be faster on a GPU: with loads that run ahead (more stages, more instructions), or with fewer rows, so
@@ -66,7 +70,7 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
         "half a tile": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
         "one tile": (Blocks(128, 64, 8, num_stages=1),),
         "one tile, masked": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
-        "tiles": (Blocks(128, 32, 8, num_stages=1), Blocks(128, 32, 8)),
+        "tiles": (Blocks(128, 64, 8, num_stages=1),),
         "tiles, masked": (Blocks(64, 32, 8),),
         "segments": (Blocks(64, 32, 8),),
     },
@@ -75,31 +79,40 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
         "tiles": (Blocks(128, 16, 8), Blocks(128, 16, 8, num_stages=3)),
         "segments": (Blocks(128, 16, 8),),
     },
+    ("far_gradient", False): {
+        "one tile": (_EIGHT, Blocks(64, 64, 4, num_stages=1, tiles=4)),
+        "one tile, masked": (_EIGHT,),
+        "tiles": (_EIGHT, Blocks(64, 64, 4, num_stages=1, tiles=4)),
+        "tiles, masked": (_EIGHT,),
+        "segments": (_EIGHT,),
+    },
+    ("far_gradient", True): dict.fromkeys(
+        ("one tile", "tiles", "segments"), (Blocks(32, 32, 8, num_stages=1, tiles=8),)
+    ),
     ("key_gradient", False): {
-        "one tile": (_TWO, Blocks(32, 64, 4, num_stages=1)),
-        "one tile, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 8, num_stages=1)),
-        "tiles": (_TWO, Blocks(32, 64, 4, num_stages=1)),
-        "tiles, masked": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 8, num_stages=1)),
-        "segments": (Blocks(32, 64, 4, num_stages=1), Blocks(32, 64, 4)),
+        "one tile": (_FOUR, _TWO),
+        "one tile, masked": (_TWO,),
+        "tiles": (_TWO, _FOUR),
+        "tiles, masked": (_TWO,),
+        "segments": (_TWO,),
     },
     ("key_gradient", True): {
-        "one tile": (Blocks(16, 64, 4, num_stages=1), Blocks(16, 64, 4), Blocks(16, 64, 8)),
-        "one tile, masked": (Blocks(16, 64, 8, num_stages=1),),
-        "tiles": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
-        "tiles, masked": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
-        "segments": (Blocks(16, 64, 8, num_stages=1), Blocks(16, 64, 8)),
+        "one tile": (Blocks(32, 32, 8, num_stages=1, tiles=4),),
+        "one tile, masked": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
+        "tiles": (Blocks(32, 32, 8, num_stages=1, tiles=4),),
+        "tiles, masked": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
+        "segments": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
     },
 }
+# What the kernel of the far pairs does not read.
+_NOT_FAR = {"p_query", "p_key", "p_value", "p_content_bias"}
 _SCORE_BLOCKS = Blocks(64, 64, 4, num_stages=1)
 # float32 products run on no tensor core, and their operands fill the registers.
 _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
 def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...]:
-    """List the blocks to choose from for queries of this precision and shape; without timing the first is taken.
-
-    `masked` is also for a key kernel without near loop, where two tiles of 16 queries would wait for each product.
-    """
+    """List the blocks to choose from for queries of this precision and shape; without timing the first is taken."""
     if query.element_size() > 2:
         return _FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
@@ -110,12 +123,10 @@ def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...
         layout = "one tile" if most >= C else "tiles"
         if most >= 2 * C and "half a tile" in choices:
             layout = "half a tile"
-    # So are all products of two tiles where heads are 16 wide.
-    special = masked or (kernel == "key_gradient" and d <= 16)
-    candidates = choices.get(f"{layout}, masked", choices[layout]) if special else choices[layout]
+    candidates = choices.get(f"{layout}, masked", choices[layout]) if masked else choices[layout]
     # Before sm_90 the operands of a product are in registers: larger tiles of queries would spill some.
     if compute_capability(query.device) < (9, 0):
-        rows, keys = (128, 64) if kernel == "key_gradient" else (128, 32)
+        rows, keys = (128, 64) if kernel in ("far_gradient", "key_gradient") else (128, 32)
         candidates = tuple(
             dict.fromkeys(
                 replace(b, query_tokens=min(b.query_tokens, rows), keys=min(b.keys, keys), tiles=1) for b in candidates
@@ -238,6 +249,13 @@ def backward(
         channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
         channel_gradient[..., C:] = 0.0
 
+    # The key kernel adds the near pairs to the far ones, which are kept in float32 until then.
+    has_far = content_bias is None or options.window is not None
+    has_near = content_bias is not None or real is not None
+    far_gradient = value_gradient
+    if has_far and has_near:
+        far_gradient = allocate(value.shape, dtype=torch.float32, device=value.device)
+
     bias_gradients: list[Tensor] = []
 
     def run_query(blocks: Blocks) -> None:
@@ -261,23 +279,41 @@ def backward(
             **_cut(blocks),
         )
 
-    def run_key(blocks: Blocks) -> None:
-        programs = triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
-        key_gradient_kernel[(programs,)](
+    def programs(blocks: Blocks) -> int:
+        return triton.cdiv(tile_stop, blocks.keys) * triton.cdiv(cross_stop, blocks.tiles) * B * key.shape[3]
+
+    def run_far(blocks: Blocks) -> None:
+        far_gradient_kernel[(programs(blocks),)](
             p_output_gradient=output_gradient,
             p_lse=lse,
             p_time_max=time_max,
+            p_value_gradient=far_gradient,
+            TILES=blocks.tiles,
+            **{name: common[name] for name in common.keys() - _NOT_FAR},
+            **_cut(blocks),
+        )
+
+    def run_key(blocks: Blocks) -> None:
+        key_gradient_kernel[(programs(blocks),)](
+            p_output_gradient=output_gradient,
+            p_lse=lse,
             p_delta=delta,
+            p_far_gradient=far_gradient,
             p_key_gradient=key if key_gradient is None else key_gradient,
             p_value_gradient=value_gradient,
             TILES=blocks.tiles,
+            COPIES=max(1, 32 * blocks.num_warps // (blocks.tiles * blocks.query_tokens)),
             **common,
             **_cut(blocks),
         )
 
     run_query(fastest(query_gradient_kernel, candidates, common, query.device, run_query))
-    candidates = choose_blocks("key_gradient", query, real is not None or content_bias is None)
-    run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
+    if has_far:
+        candidates = choose_blocks("far_gradient", query, real is not None)
+        run_far(fastest(far_gradient_kernel, candidates, common, query.device, run_far))
+    if has_near:
+        candidates = choose_blocks("key_gradient", query, real is not None)
+        run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
     if time_gradient is not None:
         time_gradient = time_gradient.to(query.dtype)
     if channel_gradient is not None:

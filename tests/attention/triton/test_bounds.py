@@ -40,6 +40,17 @@ def test_bytes_of_the_forward_kernel_are_those_of_a_walk(channels: int) -> None:
     assert launch.waste == pytest.approx((12 * channels * 2) / (6 * channels**2))
 
 
+def test_bytes_of_the_kernels_over_keys_are_those_of_a_walk() -> None:
+    """Two segments of keys to a program; blocks of queries are segments, each loads its scores of four channels."""
+    sizes = SMALL | {"tiles_held": 2, "keys": 4}
+    for name, rows, kept in (("far_gradient", 1, 4), ("key_gradient", 2, 3 * 2 + 2 + 4)):
+        steps = 5
+        launch = Launch(name=name, far=steps, near=steps, **sizes)
+        expected = launch.programs * 2 * 4 * 8 * kept  # of each key, head_dim numbers
+        expected += steps * 4 * (rows * 8 * 2 + 4 * 4 + 2 * 4 + 2 * 4)  # rows, tile scores, cross scores, statistics
+        assert launch.l2_bytes == expected
+
+
 def test_programs_and_what_a_multiprocessor_holds() -> None:
     key = Launch(name="key_gradient", far=0, near=0, **(SMALL | {"tiles_held": 2}))
     assert key.programs == 2 * 2 * 2 * 1  # tiles, pairs of segments, samples, key/value heads

@@ -4,6 +4,7 @@ Compiled code is taken from Triton's cache when nothing changed.
 """
 
 import dataclasses
+import math
 from unittest import mock
 
 import pytest
@@ -65,15 +66,23 @@ def check(kernel: Compiled) -> None:
 def test_kernels_compile_fit_and_use_tensor_cores(capability: int, name: str) -> None:
     (kernel,) = compiled_kernels(SMALL, capability, (name,))
     check(kernel)
-    if capability == 90:
-        near_and_far = inner_loops(kernel)
-        assert len(near_and_far) >= 2
-        assert all(loop.count("HGMMA") for loop in near_and_far)
-        # Per pair of tokens the far loop has half the products of the near one, or less, and next to no exponentials.
-        far, near = near_and_far[:2]
-        assert far.tensor_products <= near.tensor_products
-        steps = kernel.arguments.get("TILES", 1)  # of the far loop, against one of the near loop
-        assert far.count("MUFU") / steps < near.count("MUFU")
+
+
+def test_far_pairs_take_fewer_products_and_next_to_no_exponentials() -> None:
+    """The kernels over queries have a far and a near loop; those over keys have one of the two each."""
+    forward, query, far, key = (
+        [(loop, kernel) for loop in inner_loops(kernel)] for kernel in compiled_kernels(SMALL, 90)
+    )
+    for loops in (forward, query, far + key):
+        assert len(loops) == 2
+        assert all(loop.count("HGMMA") for loop, _ in loops)
+        (products_far, exponentials_far), (products_near, exponentials_near) = (
+            (loop.tensor_products / pairs, loop.count("MUFU") * kernel.num_warps * 32 / pairs)
+            for loop, kernel in loops
+            for pairs in [math.prod(kernel.arguments.get(name, 1) for name in ("BLOCK_M", "BLOCK_N", "TILES"))]
+        )
+        assert products_far <= products_near / 2
+        assert exponentials_far < exponentials_near / 4
 
 
 @pytest.mark.parametrize("setting", [SMALL, WIDE], ids=["narrow", "wide"])

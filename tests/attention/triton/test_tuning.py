@@ -70,7 +70,7 @@ def test_a_call_times_all_of_its_kernels_once(
         def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
             return lambda **arguments: launched.append(self.cache_key)
 
-    names = ("forward_kernel", "query_gradient_kernel", "key_gradient_kernel")
+    names = ("forward_kernel", "query_gradient_kernel", "far_gradient_kernel", "key_gradient_kernel")
     for name in names:
         monkeypatch.setattr(launch, name, Kernel(name))
     monkeypatch.setattr(tuning, "milliseconds", lambda run: run() or 1.0)
@@ -87,8 +87,8 @@ def test_a_call_times_all_of_its_kernels_once(
     parts = len(list(batch.parts(query)))
     assert parts > 1
     candidates = [choose_blocks(name.removesuffix("_kernel"), query, False) for name in names]
-    assert call() == 3 * parts + sum(len(found) for found in candidates if len(found) > 1)
-    assert call() == 3 * parts
+    assert call() == len(names) * parts + sum(len(found) for found in candidates if len(found) > 1)
+    assert call() == len(names) * parts
     assert {name: launched.count(name) for name in names} == dict.fromkeys(names, parts)
 
 
@@ -134,7 +134,7 @@ def test_candidates_are_few_and_the_query_kernels_agree_on_keys(shape: tuple[int
     T, C, d = shape
     query = torch.empty((1, T, C, 1, d), dtype=torch.bfloat16, device="meta")
     for masked in (False, True):
-        for kernel in ("forward", "query_gradient", "key_gradient"):
+        for kernel in ("forward", "query_gradient", "far_gradient", "key_gradient"):
             candidates = choose_blocks(kernel, query, masked)
             assert 1 <= len(candidates) <= MOST_CANDIDATES
             assert len(set(candidates)) == len(candidates)
