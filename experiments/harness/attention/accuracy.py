@@ -27,10 +27,11 @@ LIMITS = {
 }
 # All block sizes that a kernel may choose from are checked; they are at most this many.
 MOST_CANDIDATES = 3
-# One for each layout of the kernels: one tile of channels, several, few channels; narrow and wide heads.
+# One for each layout of the kernels: one tile of channels, half of one, several, few channels; narrow and wide heads.
 FULL_SIZES = (
     Case(50, 50, batch=2, heads=2, kv_heads=1),
     Case(50, 7, batch=2, heads=2, kv_heads=1, window=3),
+    Case(50, 25, batch=1, heads=2, kv_heads=1),
     Case(100, 88, batch=1, heads=2, kv_heads=2, dense_last_segment=False),
     Case(100, 32, batch=1, heads=4, kv_heads=2, head_dim=128),
     Case(100, 88, batch=1, heads=1, kv_heads=1, head_dim=128, dense_last_segment=False),
