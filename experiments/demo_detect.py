@@ -47,6 +47,7 @@ ABLATIONS = (
         "mv-llama-full", "MV-Llama-tiny, all weights finetuned", size="tiny", attention="llama", finetuning="full"
     ),
     Configuration("no-pretraining", "MVPFormer-tiny, no pretraining", size="tiny", pretraining=None, finetuning="full"),
+    Configuration("no-pretraining-lora", "MVPFormer-tiny, LoRA, no pretraining", size="tiny", pretraining=None),
 )
 SEEDS = (0, 1, 2)
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
@@ -170,8 +171,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
     keys = ["row", "rules"]
-    # Rows of before lack the kappa of post-processed decisions.
-    numbers = [name for name in COLUMNS if name not in keys and name in frame]
+    numbers = [name for name in COLUMNS if name not in keys]
     lines = []
     for key, group in frame.groupby(keys, sort=False):
         mean, deviation = group[numbers].mean(), group[numbers].std()

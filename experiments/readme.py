@@ -198,7 +198,6 @@ def detection_summary(rows: pd.DataFrame) -> str:
         "kappa_episodic": "kappa, post-processed",
         "kappa": "kappa, raw",
     }
-    columns = {name: title for name, title in columns.items() if name in rows}
     lines = [f"| simulated, unseen subjects | {' | '.join(columns.values())} |", "|---|" + "---|" * len(columns)]
     for name, own in rows.groupby("row", sort=False):
         spread = own[[*columns]].std()
