@@ -1,4 +1,4 @@
-"""What each process of tests/ieeg/test_contrastive.py runs; importable by name, as new processes need it."""
+"""What each process of tests/ieeg/training/test_contrastive.py runs; importable by name, as new processes need it."""
 
 from __future__ import annotations
 
