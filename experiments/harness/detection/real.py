@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
+from mvpa_ts.ieeg.detection.rules import probabilities_to_events
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
@@ -142,10 +143,17 @@ def evaluate(
         if gain == 1.0:
             values["low"], values["high"] = _interval(ictal, quiet)
             values["alarmed"] = sum(int((part > threshold).any()) for part in quiet)
+            values["alarmed_by_paper"] = sum(_is_event(part > threshold) for part in quiet)
     positive = np.flatnonzero(ictal > threshold)
     values["found"] = int(len(positive) > 0)
+    values["found_by_paper"] = _is_event(ictal > threshold)
     values["latency"] = 5.0 * (positive[0] + 1) if len(positive) else np.nan
     return values | {"threshold": threshold}
+
+
+def _is_event(positive: np.ndarray) -> bool:
+    """Whether the paper's rules make an event of these segments: five or more must be positive."""
+    return len(probabilities_to_events(positive.astype(float), 5.0 * np.arange(len(positive)), "paper")) > 0
 
 
 def _auroc(ictal: np.ndarray, quiet: np.ndarray) -> float:
