@@ -3,7 +3,7 @@
 Errors by rolling origins: MASE (absolute error over the mean absolute seasonal difference of the history) and the
 weighted quantile loss of nine quantiles, each also divided by that of the seasonal naive forecast. Rows are appended as
 they come; what the table holds is not repeated. `harness/forecasting/zero_shot_sets.py` states season, horizon and
-origins, which were fixed before the first look.
+origins, which were fixed before the first look. AutoETS and AutoTheta need `pip install statsforecast`.
 
 Examples
 --------
