@@ -14,12 +14,13 @@ from mvpa_ts.attention.triton.primitives import (
     dot,
     far_offsets,
     head_tables,
-    key_tokens,
+    key_block,
     load_rows,
     load_score,
     outer_product,
     skipping,
     store_rows,
+    stored_keys,
     tile_factor,
     token_positions,
 )
@@ -64,27 +65,11 @@ def far_gradient_kernel(
 ):
     kv_heads = heads // GROUPS
     tokens = segments * channels
-    tile_stop = segments
-    cross_stop = channels
-    if TILE_CHANNELS:
-        tile_stop = channels
-        cross_stop = segments
-    cross_blocks = tl.cdiv(cross_stop, TILES)
-    blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
-    i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
-    i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
+    i_batch, i_kv_head, i_tile, i_cross_start, first_segment, last_segment = key_block(
+        segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
+    )
     sizes = (batch, segments, channels, column_groups * 8, heads, time_center)
-    # The first key segments of a causal problem have the most queries: they start first.
-    i_block = tl.program_id(0) % blocks
-    i_tile = i_block // cross_blocks * BLOCK_N
-    i_cross_start = i_block % cross_blocks * TILES
     o_tile = i_tile + tl.arange(0, BLOCK_N)
-    if TILE_CHANNELS:
-        first_segment = i_cross_start
-        last_segment = tl.minimum(i_cross_start + TILES, segments) - 1
-    else:
-        first_segment = i_tile
-        last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
     # Segments no_first … no_last − 1 of the queries have no far key here, and those from segment_stop on.
     no_first = 0
     no_last = 0
@@ -176,9 +161,5 @@ def far_gradient_kernel(
             b_value_gradient = dot(b_weights, b_output_gradient, b_value_gradient, PRECISION)
 
     o_kv = (i_batch * tokens * kv_heads + i_kv_head) * HEAD_DIM
-    o_key = tl.arange(0, TILES * BLOCK_N)
-    o_tile_key = i_tile + o_key % BLOCK_N
-    o_cross_key = i_cross_start + o_key // BLOCK_N
-    m_key = (o_tile_key < tile_stop) & (o_cross_key < cross_stop)
-    o_key = key_tokens(o_cross_key, o_tile_key, channels, TILE_CHANNELS)
+    o_key, m_key = stored_keys(i_tile, i_cross_start, segments, channels, BLOCK_N, TILES, TILE_CHANNELS)
     store_rows(p_value_gradient + o_kv, b_value_gradient, o_key, m_key, kv_heads * HEAD_DIM, HEAD_DIM, BLOCK_D)

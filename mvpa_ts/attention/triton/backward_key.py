@@ -13,11 +13,13 @@ from mvpa_ts.attention.triton.primitives import (
     content_counts,
     dot,
     head_tables,
+    key_block,
     key_tokens,
     load_bias,
     load_rows,
     load_score,
     store_rows,
+    stored_keys,
     token_positions,
 )
 
@@ -69,15 +71,9 @@ def key_gradient_kernel(
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     kv_heads = heads // GROUPS
     tokens = segments * channels
-    tile_stop = segments
-    cross_stop = channels
-    if TILE_CHANNELS:
-        tile_stop = channels
-        cross_stop = segments
-    cross_blocks = tl.cdiv(cross_stop, TILES)
-    blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
-    i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
-    i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
+    i_batch, i_kv_head, i_tile, i_cross_start, first_segment, last_segment = key_block(
+        segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
+    )
     columns = column_groups * 8
     sizes = (batch, segments, channels, columns, heads, time_center)
     has_holes = False
@@ -90,17 +86,7 @@ def key_gradient_kernel(
     p_content_bias += i_kv_head * HEAD_DIM
     scale_2 = scale * LOG2_E
 
-    # The first key segments of a causal problem have the most queries: they start first.
-    i_block = tl.program_id(0) % blocks
-    i_tile = i_block // cross_blocks * BLOCK_N
-    i_cross_start = i_block % cross_blocks * TILES
     o_tile = i_tile + tl.arange(0, BLOCK_N)
-    if TILE_CHANNELS:
-        first_segment = i_cross_start
-        last_segment = tl.minimum(i_cross_start + TILES, segments) - 1
-    else:
-        first_segment = i_tile
-        last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
     # Blocks of query tokens: near ones are near_first … near_last − 1 and dense_first … block_stop − 1.
     block_stop = tl.cdiv(tokens, BLOCK_M)
     block_first = 0
@@ -125,9 +111,10 @@ def key_gradient_kernel(
     # Keys of the tile at one cross position after another.
     o_cross = i_cross_start + tl.arange(0, TILES * BLOCK_N) // BLOCK_N
     o_tile_key = i_tile + tl.arange(0, TILES * BLOCK_N) % BLOCK_N
-    o_key = key_tokens(
-        tl.minimum(o_cross, cross_stop - 1), tl.minimum(o_tile_key, tile_stop - 1), channels, TILE_CHANNELS
-    )
+    if TILE_CHANNELS:
+        o_key = key_tokens(tl.minimum(o_cross, segments - 1), tl.minimum(o_tile_key, channels - 1), channels, True)
+    else:
+        o_key = key_tokens(tl.minimum(o_cross, channels - 1), tl.minimum(o_tile_key, segments - 1), channels, False)
     m_all = o_key == o_key
     # Of the cross scores only the first copy is loaded. As many numbers as threads are computed once and handed over
     # through shared memory; of fewer the compiler has each thread load and compute those of its own columns again.
@@ -235,11 +222,7 @@ def key_gradient_kernel(
                 b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
 
     # Positions of the results are not those of the keys, which would be held through the loop.
-    o_stored = tl.arange(0, TILES * BLOCK_N)
-    o_tile_stored = i_tile + o_stored % BLOCK_N
-    o_cross_stored = i_cross_start + o_stored // BLOCK_N
-    m_stored = (o_tile_stored < tile_stop) & (o_cross_stored < cross_stop)
-    o_stored = key_tokens(o_cross_stored, o_tile_stored, channels, TILE_CHANNELS)
+    o_stored, m_stored = stored_keys(i_tile, i_cross_start, segments, channels, BLOCK_N, TILES, TILE_CHANNELS)
     if HAS_CONTENT:
         b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
         b_key_gradient += b_gradient_sum[:, None] * b_bias[None, :]

@@ -280,6 +280,50 @@ def key_tokens(i_cross, o_tile, channels, TILE_CHANNELS: tl.constexpr):
 
 
 @triton.jit
+def key_block(segments, channels, kv_heads, BLOCK_N: tl.constexpr, TILES: tl.constexpr, TILE_CHANNELS: tl.constexpr):
+    """Return what a program over keys holds: sample, head, first position of the tile, first cross position, segments.
+
+    The first segments have the most queries in a causal problem: they start first.
+    """
+    tile_stop = segments
+    cross_stop = channels
+    if TILE_CHANNELS:
+        tile_stop = channels
+        cross_stop = segments
+    cross_blocks = tl.cdiv(cross_stop, TILES)
+    blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
+    i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
+    i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
+    i_block = tl.program_id(0) % blocks
+    i_tile = i_block // cross_blocks * BLOCK_N
+    i_cross = i_block % cross_blocks * TILES
+    if TILE_CHANNELS:
+        first_segment = i_cross
+        last_segment = tl.minimum(i_cross + TILES, segments) - 1
+    else:
+        first_segment = i_tile
+        last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
+    return i_batch, i_kv_head, i_tile, i_cross, first_segment, last_segment
+
+
+@triton.jit
+def stored_keys(
+    i_tile, i_cross, segments, channels, BLOCK_N: tl.constexpr, TILES: tl.constexpr, TILE_CHANNELS: tl.constexpr
+):
+    """Return the tokens of a tile at one cross position after another, and which of them exist."""
+    o_key = tl.arange(0, TILES * BLOCK_N)
+    o_tile = i_tile + o_key % BLOCK_N
+    o_cross = i_cross + o_key // BLOCK_N
+    tile_stop = segments
+    cross_stop = channels
+    if TILE_CHANNELS:
+        tile_stop = channels
+        cross_stop = segments
+    m_key = (o_tile < tile_stop) & (o_cross < cross_stop)
+    return key_tokens(o_cross, o_tile, channels, TILE_CHANNELS), m_key
+
+
+@triton.jit
 def far_offsets(b_normalizer, b_time_max, TILE_CHANNELS: tl.constexpr):
     """Split exp2(time + channel − normalizer) into a factor of the tile and one of the cross axis, both at most 1.
 
