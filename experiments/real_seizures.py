@@ -8,7 +8,8 @@ validates, each with its stretches. Scaling, early stopping and thresholds see t
 Models are finetuned by the documented command, ``mvpformer finetune --config patient``, from the package's "demo-base",
 which was trained on simulated subjects and frozen before these files were read. The package's "demo" was trained on
 simulated subjects too, but not blindly: scores of these files showed that "demo-base" takes every drift of power for a
-seizure, and so "demo" trains on power that drifts.
+seizure, and so "demo" trains on power that drifts. The published model of brainmaze-eeg-models has its row where that
+package is installed.
 
     python experiments/real_seizures.py          # results/detection/real_seizures.*; weights in real_seizures_output/
     python experiments/real_seizures.py --quick  # simulated stand-ins of the same layout, a few steps
@@ -21,6 +22,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from harness.detection.real import (
     Fold,
     Scores,
     band_powers,
+    brainmaze,
     detected,
     evaluate,
     finetuned,
@@ -112,6 +115,8 @@ def models(
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
+    if find_spec("brainmaze_eeg_models"):
+        rows.append(("brainmaze-eeg-models", 0, lambda: (brainmaze, 0.5)))
     for name, changes in WAYS.items():
         for seed in seeds:
             folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"

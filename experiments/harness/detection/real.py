@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.signal import resample
 from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
@@ -107,6 +108,22 @@ def background_of(source: Path | Recording, gain: float) -> Recording:
         subject=recording.subject,
         seizures=recording.seizures,
     )
+
+
+@cache
+def brainmaze(file: Path, gain: float) -> np.ndarray:
+    """Probability [n] of the published model of brainmaze-eeg-models, mean over channels and over each segment."""
+    from brainmaze_eeg_models.seizure import infer_seizure_probability, preprocess_input
+
+    recording = background_of(file, gain)
+    signal = recording.read(0, recording.num_samples)
+    # The model takes whole rates; those of the files are a little off 400 Hz.
+    signal = resample(signal.astype(float), round(400 * recording.duration), axis=1)
+    seconds, _, spectrogram = preprocess_input(signal, 400, return_axes=True)
+    probability = infer_seizure_probability(spectrogram, "modelA").mean(0)
+    starts = 5.0 * np.arange(len(_segments(file)))
+    starts[-1] = min(starts[-1], recording.duration - 5.0)
+    return np.array([probability[(seconds >= start) & (seconds < start + 5.0)].mean() for start in starts])
 
 
 def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> str:
