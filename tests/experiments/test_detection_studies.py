@@ -21,7 +21,7 @@ import treebank
 from harness.detection import interictal, paper_rows
 from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
-from harness.detection.line_length import line_length
+from harness.detection.baselines import band_power_regression, line_length
 from harness.detection.pipeline import Study, best_threshold, with_channels
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import simulated_swec
@@ -142,8 +142,22 @@ class TestStudy:
         scores, starts = line_length(recording)
         assert sorted(starts[np.argsort(scores)[-4:]]) == [150.0, 155.0, 160.0, 165.0]
 
-    def test_baseline_row(self, cohort, tmp_path):
-        row, _ = Study(cohort, TINY, tmp_path).line_length()
+    def test_band_power_regression_learns_from_others_what_a_loud_stretch_is(self):
+        def loud(seed, onset):
+            x = np.random.default_rng(seed).normal(0, 30, (2, 300 * 512))
+            x[seed % 2, onset * 512 : (onset + 20) * 512] *= 6
+            times = [(float(onset), onset + 20.0)]
+            return Recording.from_array(x, 512.0, ["A1", "A2"], "µV", preprocessed=True, seizures=times)
+
+        score = band_power_regression([loud(0, 100), loud(1, 200)])
+        probabilities, starts = score(loud(2, 150))
+        assert starts[probabilities > 0.5].tolist() == [150.0, 155.0, 160.0, 165.0]
+
+    def test_baseline_rows(self, cohort, tmp_path):
+        row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression on band power")
+        assert row["configuration"] == "logistic-regression-on-band-power"
+        assert row["seizures"] == 2
+        row, _ = Study(cohort, TINY, tmp_path).baseline()
         assert row["row"] == "line length"
         assert row["seizures"] == 2
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from harness.detection.line_length import as_probability, line_length
+from harness.detection.baselines import band_power_regression, line_length
 from harness.detection.settings import SIZES, Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
@@ -61,19 +61,19 @@ class Study:
         }
         return row, report
 
-    def line_length(self, test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
-        """The baseline's row: the threshold that is best on the calibration recordings, applied to the test."""
+    def baseline(self, name: str = "line length", test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
+        """A baseline's row: the threshold that is best on the calibration recordings, applied to the test."""
         started = time.perf_counter()
-        results = {}
+        score = line_length if name == "line length" else band_power_regression(self.cohort.groups["finetuning"])
+        results: dict[str, list[Any]] = {}
         for group in ("calibration", test):
             for recording in self.cohort.groups[group]:
-                scores, starts = line_length(recording)
-                results.setdefault(group, []).append((recording, as_probability(scores), starts))
+                results.setdefault(group, []).append((recording, *score(recording)))
         threshold = best_threshold(results["calibration"], self.effort.rules)
         report = self.report([_result(*each, threshold, self.effort.rules) for each in results[test]])
-        row = summary_row("line length", report, self.seed)
+        row = summary_row(name, report, self.seed)
         return row | {
-            "configuration": "line-length",
+            "configuration": name.replace(" ", "-"),
             "threshold": threshold,
             "trained_share": 0.0,
             "seconds": time.perf_counter() - started,
