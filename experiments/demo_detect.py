@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from harness.detection.baselines import BASELINES
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.tables import hardware, results_folder
@@ -49,8 +50,6 @@ ABLATIONS = (
     Configuration("no-pretraining", "MVPFormer-tiny, no pretraining", size="tiny", pretraining=None, finetuning="full"),
     Configuration("no-pretraining-lora", "MVPFormer-tiny, LoRA, no pretraining", size="tiny", pretraining=None),
 )
-BASELINES = ("line length", "logistic regression on band power")
-"""Nothing about them depends on a seed."""
 SEEDS = (0, 1, 2)
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
 """Post-processing and scoring; each has a threshold of its own."""

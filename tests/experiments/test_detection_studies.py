@@ -157,7 +157,7 @@ class TestStudy:
         row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression on band power")
         assert row["configuration"] == "logistic-regression-on-band-power"
         assert row["seizures"] == 2
-        row, _ = Study(cohort, TINY, tmp_path).baseline()
+        row, _ = Study(cohort, TINY, tmp_path).baseline("line length")
         assert row["row"] == "line length"
         assert row["seizures"] == 2
 

@@ -60,6 +60,13 @@ def band_power_regression(training: Sequence[Recording]) -> Baseline:
     return probabilities
 
 
+BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
+    "line length": lambda training: line_length,
+    "logistic regression on band power": band_power_regression,
+}
+"""By name, from the training recordings; nothing about them depends on a seed."""
+
+
 def _band_powers(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Features [n, 18] and where the segments begin."""
     segments = Segments(recording)

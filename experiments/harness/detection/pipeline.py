@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from harness.detection.baselines import band_power_regression, line_length
+from harness.detection.baselines import BASELINES
 from harness.detection.settings import SIZES, Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
@@ -61,10 +61,10 @@ class Study:
         }
         return row, report
 
-    def baseline(self, name: str = "line length", test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
+    def baseline(self, name: str, test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
         """A baseline's row: the threshold that is best on the calibration recordings, applied to the test."""
         started = time.perf_counter()
-        score = line_length if name == "line length" else band_power_regression(self.cohort.groups["finetuning"])
+        score = BASELINES[name](self.cohort.groups["finetuning"])
         results: dict[str, list[Any]] = {}
         for group in ("calibration", test):
             for recording in self.cohort.groups[group]:
