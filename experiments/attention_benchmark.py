@@ -120,6 +120,20 @@ def ordinary(T: int, C: int) -> Run:
     return run
 
 
+def by_onednn(run: Run) -> Run:
+    """The same where torch hands products in float32 to oneDNN, as impl="separable" lets it."""
+    matmul = torch.backends.mkldnn.matmul
+
+    def faster(backward: bool) -> Any:
+        before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+        try:
+            return run(backward)
+        finally:
+            matmul.fp32_precision = before
+
+    return faster
+
+
 def check_correctness() -> None:
     """Compare output and all gradients with the reference."""
     for T, C, dense in ((14, 9, False), (14, 9, True), (25, 4, False)):
@@ -131,7 +145,9 @@ def check_correctness() -> None:
 def timed(T: int, C: int, dense: bool, turns: int, *, with_reference: bool = False) -> dict[str, Any]:
     """Milliseconds of each contender, and of each its median ratio to SDPA in the same turn."""
     contenders = {"sdpa": ordinary(T, C), "separable": mvpa("separable", T, C, dense)}
-    if with_reference and reference_gib(T, C) < REFERENCE_LIMIT_GIB:
+    if not with_reference:
+        contenders["sdpa_onednn"] = by_onednn(contenders["sdpa"])
+    elif reference_gib(T, C) < REFERENCE_LIMIT_GIB:
         contenders["reference"] = mvpa("reference", T, C, dense)
     row: dict[str, Any] = {"T": T, "C": C, "dense_last_segment": dense, "turns": turns}
     for name, backward in (("forward", False), ("forward_backward", True)):
@@ -223,16 +239,18 @@ def markdown(results: dict[str, Any]) -> str:
         f"{results['setting']}. {machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch "
         f"{machine['torch']}; load average at the start {machine['load_average_at_start']} on {machine['cores']} cores "
         "(more than the cores make all times long). Ratios are medians over turns, to causal "
-        "scaled_dot_product_attention (SDPA) on the same tokens. Written by `experiments/attention_benchmark.py`.",
+        "scaled_dot_product_attention (SDPA) on the same tokens. MVPA lets oneDNN have its products, torch gives those "
+        "of SDPA to MKL; the columns \"oneDNN\" are SDPA under the setting that gives them to oneDNN. Written by "
+        "`experiments/attention_benchmark.py`.",
         "",
-        "| T | C | dense last segment | forward: SDPA ms | separable ms | ratio | forward + backward: SDPA ms "
-        "| separable ms | ratio |",
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|",
+        "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio "
+        "| forward + backward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio |",
+        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in results["sizes"]:
         cells = [row["T"], row["C"], "yes" if row["dense_last_segment"] else "no"]
         for name in ("forward", "forward_backward"):
-            cells += [f"{row[f'{name}_sdpa_ms']:.1f}", f"{row[f'{name}_separable_ms']:.1f}"]
+            cells += [f"{row[f'{name}_{which}_ms']:.1f}" for which in ("sdpa", "sdpa_onednn", "separable")]
             cells.append(f"{row[f'{name}_separable_ratio']:.2f}")
         lines.append(table_line(cells))
     lines += [

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mvpa_ts.attention.separable.products import faster_products
 from mvpa_ts.attention.separable.scores import Scores
 from mvpa_ts.attention.separable.scratch import Scratch
 from mvpa_ts.attention.separable.second_derivative import second_gradients
-from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
+from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
 
 
 def attend(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
@@ -79,7 +80,7 @@ def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Ten
     output = torch.empty_like(inputs.query)
     lse = inputs.query.new_empty(inputs.query.shape[:3])
     blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
-    with Scratch(inputs.query) as scratch:
+    with faster_products(inputs.query, _multiplications(inputs, blocks)), Scratch(inputs.query) as scratch:
         for rows in row_chunks(inputs, blocks):
             part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
             part_output, part_lse = output[rows], lse[rows]
@@ -109,7 +110,11 @@ def _backward(
         lse.masked_fill_(lse == -math.inf, math.inf)
     grads = Inputs(torch.empty_like(inputs.query), *(torch.zeros_like(tensor) for tensor in inputs[1:]))
     blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
-    with torch.autocast(output.device.type, enabled=False), Scratch(inputs.query) as scratch:
+    with (
+        torch.autocast(output.device.type, enabled=False),
+        faster_products(inputs.query, _multiplications(inputs, blocks)),
+        Scratch(inputs.query) as scratch,
+    ):
         for rows in row_chunks(inputs, blocks):
             part, part_masks, part_grads = inputs.rows(rows), masks and masks.rows(rows), grads.rows(rows)
             part_output, part_delta, part_lse = grad_output[rows], delta[rows], lse[rows]
@@ -119,6 +124,12 @@ def _backward(
                     part_grads, part_output[:, queries], part_delta[:, queries], part_lse[:, queries]
                 )
     return grads
+
+
+def _multiplications(inputs: Inputs, blocks: tuple[Block, ...]) -> int:
+    """How many a product of one block has."""
+    _, T, E, _ = inputs.key.shape
+    return inputs.query.numel() * T * E // len(blocks)
 
 
 @torch.library.custom_op("mvpa_ts::separable_attention", mutates_args=())
