@@ -10,11 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Query tokens of a block, unless a segment is larger. 64 and 256 are 5 % slower forward and backward at T = C = 50, and
-# no better at (T, C) = (100, 8) and (12, 21) (one CPU thread, AVX-512).
-_BLOCK_TOKENS = 128
-# Elements of a tile of weights: 4 MiB in float32. At T = C = 50 half as many are 6 % slower forward and 4 % with
-# backward (one CPU thread).
+# Query tokens of a block, unless a segment is larger. With 128 forward and backward are 6 % slower at T = C = 50, with
+# 256 10 % at (T, C) = (100, 8) (one CPU thread, AVX-512).
+_BLOCK_TOKENS = 160
+# Elements of a tile of weights: 4 MiB in float32. Half or twice as many are up to 3 % slower at T = C = 50.
 _TILE_ELEMENTS = 1 << 20
 
 
