@@ -2,8 +2,9 @@
 
 A model is pretrained by prediction on simulated subjects, on the animal's own stretches without seizure that train, or
 not at all; then all weights are finetuned on one or two of the three seizures with their stretches, and every other
-seizure is tested with its own. Batches, steps and seeds are the same for all. With all three seizures there is nothing
-left to test on. The recordings are those of `real_seizures.py`; where they are missing, the script says so.
+seizure is tested with its own. Batches, steps and seeds are the same for all. The baselines stand beside them. With all
+three seizures there is nothing left to test on. The recordings are those of `real_seizures.py`; where they are missing,
+the script says so.
 
     python experiments/few_seizures.py           # results/detection/few_seizures.*, resumable
     python experiments/few_seizures.py --quick   # simulated stand-ins, a few steps, written to a temporary folder
@@ -15,14 +16,16 @@ import argparse
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, folds_of, simulated_animal
+from harness.detection.real import Fold, Scores, brainmaze, folds_of, line_length, regression, simulated_animal
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 from harness.tables import append_row, hardware, read_rows, results_folder
 from sklearn.metrics import roc_auc_score
@@ -34,6 +37,13 @@ from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.spans import HeldSegments
 
 MODELS = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
+PUBLISHED = "brainmaze-eeg-models"
+# A baseline is made of the seizures and of the stretches that train; nothing about it depends on a seed.
+BASELINES: dict[str, Callable[[Sequence[Path], Sequence[Path]], Scores]] = {
+    "line length": lambda seizures, stretches: line_length,
+    "logistic regression, log band power": regression,
+    PUBLISHED: lambda seizures, stretches: brainmaze,
+}
 PRETRAINING = ("none", "simulated subjects", "own stretches without seizure")
 SEEDS = (0, 1, 2)
 CONTEXT, COPIES = 4, 4
@@ -60,7 +70,10 @@ def main() -> None:
     study = FewSeizures(folds_of(data), output, quick=arguments.quick)
     # The stand-ins are shorter than a window of pretraining.
     seeds, bases = (SEEDS[:1], PRETRAINING[:2]) if arguments.quick else (SEEDS, PRETRAINING)
-    for seed, used, name, base in itertools.product(seeds, study.choices(), MODELS, bases):
+    runs = [*itertools.product(seeds, study.choices(), MODELS, bases)]
+    baselines = [name for name in BASELINES if name != PUBLISHED or find_spec(PUBLISHED.replace("-", "_"))]
+    runs += itertools.product(SEEDS[:1], study.choices(), baselines, ["–"])
+    for seed, used, name, base in runs:
         known = {"model": name, "pretraining": base, "seizures": len(used), "used": str(used), "seed": seed}
         rows = read_rows(table)
         done = [] if rows.empty else rows[[*known]].to_dict("records")
@@ -91,20 +104,29 @@ class FewSeizures:
 
     def run(self, name: str, pretraining: str, used: tuple[int, ...], seed: int) -> dict[str, Any]:
         """AUROC of the segments of each other seizure with its own stretches, and their mean."""
-        base = self.base(name, pretraining, used, seed)
-        files = [file for number in used for file in (self.folds[number].seizure, *self.folds[number].stretches)]
-        training = self._training(FINETUNING_STEPS, 2e-3, seed, "finetuned", name, pretraining, str(used))
-        views = [view for file in files for view in self._augmented(file, seed)]
-        model, _ = finetune(base, views, "full", training)
-        detector = Detector(model, rules="none")
+        folds = [self.folds[number] for number in used]
+        scores = self._baseline(name, folds) if name in BASELINES else self._finetuned(name, pretraining, folds, seed)
         values = {}
         for number in sorted(set(self.folds) - set(used)):
             fold = self.folds[number]
-            ictal = self._scores(detector, fold.seizure)
-            quiet = np.concatenate([self._scores(detector, file) for file in fold.stretches])
+            ictal = scores(fold.seizure)
+            quiet = np.concatenate([scores(file) for file in fold.stretches])
             labels = np.repeat([1, 0], [len(ictal), len(quiet)])
             values[f"seizure {number}"] = float(roc_auc_score(labels, np.concatenate([ictal, quiet])))
         return values | {"auroc": float(np.mean([*values.values()]))}
+
+    @staticmethod
+    def _baseline(name: str, folds: Sequence[Fold]) -> Callable[[Path], np.ndarray]:
+        stretches = [file for fold in folds for file in fold.stretches]
+        return partial(BASELINES[name]([fold.seizure for fold in folds], stretches), gain=1.0)
+
+    def _finetuned(self, name: str, pretraining: str, folds: Sequence[Fold], seed: int) -> Callable[[Path], np.ndarray]:
+        used = tuple(fold.number for fold in folds)
+        base = self.base(name, pretraining, used, seed)
+        training = self._training(FINETUNING_STEPS, 2e-3, seed, "finetuned", name, pretraining, str(used))
+        files = [file for fold in folds for file in (fold.seizure, *fold.stretches)]
+        model, _ = finetune(base, [view for file in files for view in self._augmented(file, seed)], "full", training)
+        return partial(_scores, Detector(model, rules="none"))
 
     def base(self, name: str, pretraining: str, used: tuple[int, ...], seed: int) -> MVPFormer:
         """A pretrained model, or one of wide initial weights."""
@@ -143,10 +165,10 @@ class FewSeizures:
         trainer = {"accelerator": "cpu", "devices": 1}
         return Training(2 if self.quick else steps, rate, 8, 1, folder, seed, trainer)
 
-    @staticmethod
-    def _scores(detector: Detector, file: Path) -> np.ndarray:
-        detection = detector.detect(file)
-        return detection.probabilities[detection.scored]
+
+def _scores(detector: Detector, file: Path) -> np.ndarray:
+    detection = detector.detect(file)
+    return detection.probabilities[detection.scored]
 
 
 def report(rows: pd.DataFrame) -> str:
@@ -160,9 +182,9 @@ def report(rows: pd.DataFrame) -> str:
         lines.append(line)
     return (
         "One dog; finetuned on one or two of three seizures with their stretches, tested on every other seizure with "
-        f"its own. AUROC of segments of 5 s, mean ± standard deviation over choices of seizures and "
-        f"{rows['seed'].nunique()} seed(s). All weights are finetuned for {FINETUNING_STEPS} steps, pretraining takes "
-        f"{PRETRAINING_STEPS}.\n\n{markdown_table(pd.DataFrame(lines))}\n"
+        "its own. AUROC of segments of 5 s, mean ± standard deviation over choices of seizures and "
+        f"{rows['seed'].nunique()} seed(s), which baselines do not have. All weights are finetuned for "
+        f"{FINETUNING_STEPS} steps, pretraining takes {PRETRAINING_STEPS}.\n\n{markdown_table(pd.DataFrame(lines))}\n"
         f"{rows['cpu_s'].sum():.0f} s of processor time; {', '.join(rows['hardware'].unique())}; 1 thread.\n"
     )
 

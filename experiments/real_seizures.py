@@ -36,19 +36,17 @@ import torch
 from harness.detection.real import (
     Fold,
     Scores,
-    band_powers,
     brainmaze,
     detected,
     evaluate,
     finetuned,
     folds_of,
-    line_lengths,
+    line_length,
+    regression,
     simulated_animal,
 )
 from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, results_folder
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, simulate_recording
@@ -110,8 +108,8 @@ def models(
 ) -> list[tuple[str, int, Callable[[], tuple[Scores, float]]]]:
     """Name, seed and maker of each row; a maker gives scores and the threshold that the other files choose."""
     rows: list[tuple[str, int, Callable[[], tuple[Scores, float]]]] = [
-        ("line length", 0, lambda: baseline(fold, lambda powers, lengths: lengths.mean(1))),
-        ("logistic regression, log band power", 0, lambda: regression(fold)),
+        ("line length", 0, lambda: baseline(fold, line_length)),
+        ("logistic regression, log band power", 0, lambda: (regression(*fold.others), 0.5)),
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
@@ -127,36 +125,12 @@ def models(
     return rows
 
 
-def baseline(fold: Fold, feature: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[Scores, float]:
-    """A score of band powers and line lengths [n, C], with the threshold that is best on the other files."""
-
-    def scores(file: Path, gain: float) -> np.ndarray:
-        return feature(band_powers(file) + 2 * np.log(gain), line_lengths(file) * gain)
-
-    ictal = np.concatenate([scores(file, 1.0) for file in fold.other_seizures])
-    quiet = np.concatenate([scores(file, 1.0) for file in fold.other_stretches])
+def baseline(fold: Fold, scores: Scores) -> tuple[Scores, float]:
+    """The scores with the threshold that is best on the other files."""
+    ictal, quiet = (np.concatenate([scores(file, 1.0) for file in files]) for files in fold.others)
     candidates = np.unique([*ictal, *quiet])
     balanced = [(ictal > value).mean() + (quiet <= value).mean() for value in candidates]
     return scores, float(candidates[int(np.argmax(balanced))])
-
-
-def regression(fold: Fold) -> tuple[Scores, float]:
-    """Logistic regression on mean and maximum over channels of the log power of nine bands, of all other files."""
-
-    def features(powers: np.ndarray) -> np.ndarray:
-        return np.concatenate([powers.mean(1), powers.max(1)], axis=1)
-
-    ictal = [features(band_powers(file)) for file in fold.other_seizures]
-    quiet = [features(band_powers(file)) for file in fold.other_stretches]
-    x = np.concatenate([*ictal, *quiet])
-    y = np.repeat([1, 0], [sum(map(len, ictal)), sum(map(len, quiet))])
-    scaler = StandardScaler().fit(x)
-    fitted = LogisticRegression(class_weight="balanced", max_iter=1000).fit(scaler.transform(x), y)
-
-    def scores(file: Path, gain: float) -> np.ndarray:
-        return fitted.predict_proba(scaler.transform(features(band_powers(file) + 2 * np.log(gain))))[:, 1]
-
-    return scores, 0.5
 
 
 def trained(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> tuple[Scores, float]:
@@ -167,7 +141,7 @@ def trained(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> tupl
 def without_alarms(fold: Fold, make: Callable[[], tuple[Scores, float]]) -> tuple[Scores, float]:
     """The same model with the lowest threshold, 0.5 or more, above which no segment of the other stretches lies."""
     scores, threshold = make()
-    return scores, max(threshold, *(float(np.nanmax(scores(file, 1.0))) for file in fold.other_stretches))
+    return scores, max(threshold, *(float(np.nanmax(scores(file, 1.0))) for file in fold.others[1]))
 
 
 def report(rows: pd.DataFrame) -> str:

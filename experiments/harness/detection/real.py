@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.signal import resample
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
@@ -49,14 +52,13 @@ class Fold:
     validation: tuple[Path, ...]
 
     @property
-    def other_seizures(self) -> list[Path]:
-        """Seizures that are not tested."""
-        return [file for file in (*self.train, *self.validation) if "task-ictal" in file.name]
-
-    @property
-    def other_stretches(self) -> list[Path]:
-        """Stretches that are not tested."""
-        return [file for file in (*self.train, *self.validation) if "task-interictal" in file.name]
+    def others(self) -> tuple[list[Path], list[Path]]:
+        """Seizures and stretches that are not tested."""
+        files = (*self.train, *self.validation)
+        seizures, stretches = (
+            [file for file in files if task in file.name] for task in ("task-ictal", "task-interictal")
+        )
+        return seizures, stretches
 
 
 def folds_of(folder: Path, *, reverse: bool = False) -> list[Fold]:
@@ -91,6 +93,24 @@ def band_powers(file: Path) -> np.ndarray:
 def line_lengths(file: Path) -> np.ndarray:
     """Mean absolute step [n, C] of the segments."""
     return np.abs(np.diff(_segments(file), axis=2)).mean(2)
+
+
+def line_length(file: Path, gain: float) -> np.ndarray:
+    """Mean absolute step [n] of the segments, over channels."""
+    return line_lengths(file).mean(1) * gain
+
+
+def regression(seizures: Sequence[Path], stretches: Sequence[Path]) -> Scores:
+    """Logistic regression on mean and maximum over channels of the log power of nine bands."""
+
+    def features(file: Path, gain: float = 1.0) -> np.ndarray:
+        powers = band_powers(file) + 2 * np.log(gain)
+        return np.concatenate([powers.mean(1), powers.max(1)], axis=1)
+
+    ictal, quiet = (np.concatenate([features(file) for file in files]) for files in (seizures, stretches))
+    fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
+    fitted.fit(np.concatenate([ictal, quiet]), np.repeat([1, 0], [len(ictal), len(quiet)]))
+    return lambda file, gain: fitted.predict_proba(features(file, gain))[:, 1]
 
 
 def background_of(source: Path | Recording, gain: float) -> Recording:
