@@ -20,6 +20,8 @@ HIDDEN = {f"MVPA {term}" for term in ("content-only", "time-only", "channel-only
 CITED = {
     "CycleNet/Linear, its authors": {"ETTh1": "0.433 / 0.428", "ETTh2": "0.384 / 0.405", "Weather": "0.255 / 0.279"},
     "CycleNet/MLP, its authors": {"ETTh1": "0.457 / 0.441", "ETTh2": "0.388 / 0.410", "Weather": "0.243 / 0.271"},
+    "TQNet, its paper": {"ETTh1": "0.441 / 0.434", "ETTh2": "0.378 / 0.402", "Weather": "0.242 / 0.269"},
+    "TimeXer, its paper": {"ETTh1": "0.437 / 0.437", "ETTh2": "0.367 / 0.396", "Weather": "0.241 / 0.271"},
     "OLinear, its paper": {"ETTh1": "0.424 / 0.424", "ETTh2": "0.367 / 0.388", "Weather": "0.237 / 0.260"},
 }
 # CycleNet: means over the five seeds of result.txt in the authors' repository (ACAT-SCUT/CycleNet, commit fcde875),
@@ -77,8 +79,8 @@ def markdown_report(rows: pd.DataFrame) -> str:
         lines.append("")
     if lookback == LOOKBACK:
         lines += [
-            "Rows in italics are cited and were not run: as the paper prints them, with its two digits; of OLinear, "
-            "its own paper's averages; of CycleNet, means over five seeds of the authors' result file "
+            "Rows in italics are cited and were not run: as the paper prints them, with its two digits; of TQNet, "
+            "TimeXer and OLinear, their own papers' averages; of CycleNet, means over five seeds of the authors' result file "
             "(github.com/ACAT-SCUT/CycleNet).",
             "",
         ]
