@@ -92,7 +92,7 @@ def test_the_last_thread_out_puts_the_setting_back(exact: None) -> None:
 
 
 @pytest.mark.parametrize(
-    "like, multiplications",
+    ("like", "multiplications"),
     [
         (torch.zeros(1), _LEAST_MULTIPLICATIONS - 1),
         (torch.zeros(1, dtype=torch.float64), _LEAST_MULTIPLICATIONS),

@@ -80,8 +80,8 @@ def markdown_report(rows: pd.DataFrame) -> str:
     if lookback == LOOKBACK:
         lines += [
             "Rows in italics are cited and were not run: as the paper prints them, with its two digits; of TQNet, "
-            "TimeXer and OLinear, their own papers' averages; of CycleNet, means over five seeds of the authors' result file "
-            "(github.com/ACAT-SCUT/CycleNet).",
+            "TimeXer and OLinear, their own papers' averages; of CycleNet, means over five seeds of the authors' "
+            "result file (github.com/ACAT-SCUT/CycleNet).",
             "",
         ]
     lines.append(machines(rows))
