@@ -240,7 +240,7 @@ def markdown(results: dict[str, Any]) -> str:
         f"{machine['torch']}; load average at the start {machine['load_average_at_start']} on {machine['cores']} cores "
         "(more than the cores make all times long). Ratios are medians over turns, to causal "
         "scaled_dot_product_attention (SDPA) on the same tokens. MVPA lets oneDNN have its products, torch gives those "
-        "of SDPA to MKL; the columns \"oneDNN\" are SDPA under the setting that gives them to oneDNN. Written by "
+        'of SDPA to MKL; the columns "oneDNN" are SDPA under the setting that gives them to oneDNN. Written by '
         "`experiments/attention_benchmark.py`.",
         "",
         "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio "
