@@ -30,9 +30,9 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
 {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
 of it can be given on the command line. 'mvpformer finetune fit --help' lists all keys.
 
-DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses, validation AUROC, average precision, F1,
-kappa), and at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads, and adapter/, as peft
-writes it."""
+DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses; validation AUROC, average precision, F1
+and kappa of raw decisions), and at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads, and
+adapter/, as peft writes it."""
 
 
 def main(arguments: list[str]) -> None:

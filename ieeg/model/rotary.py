@@ -1,4 +1,7 @@
-"""Ordinary attention with rotary positions: the MV-Llama ablation of MVPFormer."""
+"""Ordinary attention with rotary positions: the MV-Llama ablation of MVPFormer, whose code is not published.
+
+The paper names "vanilla positional encoding" at the Cantor index; that it is rotary is our reading.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class CohortReport:
         One row for each group and measure: mean over subjects, pooled value, and their bootstrap intervals.
     groups : DataFrame
         One row for each group: number of subjects, share of them with less than 0.05 false detections an hour, and
-        share at expert agreement. Subjects of whom nothing was scored do not count in the shares.
+        share at expert agreement by `kappa` (raw decisions) and by `kappa_episodic` (post-processed ones). Subjects of
+        whom nothing was scored do not count in the shares.
     regression : DataFrame
         One row for each group, outcome (kappa on raw or on post-processed decisions) and regressor: length, number and
         rate of seizures. The regressor "joint" is all three at once; it has R² and p of the F-test, but no slope.
@@ -320,9 +321,8 @@ def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]]
 def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
     scored = table[table["hours_scored"] > 0]
     rates = scored["false_positives_per_hour"].to_numpy(np.float64)
-    kappas = table["kappa"].to_numpy(np.float64)
-    episodic = scored["kappa_episodic"].to_numpy(np.float64) >= EXPERT_KAPPA
-    expert = scored["kappa"].to_numpy(np.float64) >= EXPERT_KAPPA
+    kinds = ("kappa", "kappa_episodic")
+    shares = {kind: np.mean(scored[kind].to_numpy(np.float64) >= EXPERT_KAPPA) for kind in kinds if len(scored)}
     return {
         "group": group,
         "subjects": len(table),
@@ -330,8 +330,8 @@ def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
         **{name: float(table[name].sum()) for name in ("hours", "hours_scored", "hours_skipped")},
         **{name: int(table[name].sum()) for name in ("seizures", "seizures_skipped")},
         f"share_under_{QUIET}_false_positives_per_hour": float(np.mean(rates < QUIET)) if len(scored) else math.nan,
-        f"share_at_expert_kappa_{EXPERT_KAPPA}": float(np.mean(expert)) if len(scored) else math.nan,
-        f"share_at_expert_kappa_episodic_{EXPERT_KAPPA}": float(np.mean(episodic)) if len(scored) else math.nan,
-        "mean_kappa_at_expert_level": bool(np.nanmean(kappas) >= EXPERT_KAPPA) if np.any(~np.isnan(kappas)) else False,
-        "subjects_without_kappa": int(np.isnan(kappas).sum()),
+        **{f"share_at_expert_{kind}_{EXPERT_KAPPA}": float(shares.get(kind, math.nan)) for kind in kinds},
+        # The mean of no kappa is NaN, which is not at that level.
+        **{f"mean_{kind}_at_expert_level": bool(table[kind].mean() >= EXPERT_KAPPA) for kind in kinds},
+        "subjects_without_kappa": int(table["kappa"].isna().sum()),
     }

@@ -105,7 +105,9 @@ def plot_convergence(report: CohortReport) -> Figure:
         (line,) = axis.plot(draws, curve[:, 0], linewidth=1)
         low, high = curve[:, 0] - curve[:, 1], curve[:, 0] + curve[:, 1]
         axis.fill_between(draws, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axis.set(xlabel="draws in which kappa is defined", ylabel="mean kappa and its 95 % interval", ylim=(-0.3, 1.05))
+    axis.set(
+        xlabel="draws in which kappa is defined", ylabel="mean kappa of raw decisions, 95 % interval", ylim=(-0.3, 1.05)
+    )
     return figure
 
 

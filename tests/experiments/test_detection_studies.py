@@ -196,6 +196,17 @@ class TestStudy:
         assert replace(training, recipe="small").schedule() == {"warmup_steps": 10}
         assert (Effort().pretraining_steps, Effort().precision, Effort().recipe) == (1_200_000, "bf16-mixed", "paper")
 
+    @pytest.mark.parametrize(("recipe", "balance"), [("paper", "none"), ("small", "subject")])
+    def test_windows_are_drawn_from_the_whole_set_as_in_the_paper(self, monkeypatch, cohort, recipe, balance):
+        drawn = []
+        monkeypatch.setattr(
+            detection_training, "_fit", lambda module, data, training: drawn.append(data.sampler.balance)
+        )
+        segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
+        training = Training(1, 1e-4, 2, 2, Path(), 0, {}, recipe)
+        detection_training.pretrain(mvpformer_tiny(context=3), segments, training)
+        assert drawn == [balance]
+
 
 class TestConfigurations:
     def test_every_row_of_the_paper_has_one(self):
@@ -208,6 +219,17 @@ class TestConfigurations:
         assert len(tables) == 17
         levels = [c.noise for c in configurations if c.noise is not None]
         assert levels == paper.noise().index[1:].str.removesuffix("dB").astype(float).tolist()
+
+    def test_the_papers_numbers_are_of_the_subjects_that_are_meant(self):
+        """The text says 0.73 for the 40, whose table lists ten more; noise has a printed summary."""
+        assert paper_rows.printed("58_patients_teston40")["kappa_episodic"] == pytest.approx(0.73, abs=0.005)
+        assert paper_rows.printed("18_patients_30dB")["false_positives_per_hour"] == 1.22
+
+    def test_what_a_row_lacks_is_said(self, cohort):
+        by_name = {configuration.name: configuration for configuration in seizure_detection.CONFIGURATIONS}
+        assert not seizure_detection.missing(by_name["mvpformer"], cohort)
+        assert "--manual" in seizure_detection.missing(by_name["manual"], cohort)
+        assert seizure_detection.missing(by_name["18-test40"], cohort) == "no recordings for test40"
 
     def test_58_subjects_are_18_and_40_more(self):
         by_name = {configuration.name: configuration for configuration in seizure_detection.CONFIGURATIONS}

@@ -76,7 +76,7 @@ class Effort:
     pretraining_rate, finetuning_rate, full_rate : float
         Learning rates; the last for finetuning all weights.
     batch_size, windows : int
-        Spans in a batch, and windows in a span. The paper does not state its batch.
+        Spans in a batch, and windows in a span. The paper does not state its batch; 80 GB hold two of M.
     recipe : {"paper", "small"}
         Schedule, weight decay and initial weights, see `harness.detection.training.Recipe`.
     rules : {"szcore", "paper"}
@@ -95,7 +95,7 @@ class Effort:
     pretraining_rate: float = 1e-4
     finetuning_rate: float = 1e-4
     full_rate: float = 1e-4
-    batch_size: int = 8
+    batch_size: int = 2
     windows: int = 1
     recipe: Recipe = "paper"
     rules: Literal["szcore", "paper"] = "szcore"

@@ -22,16 +22,16 @@ from mvpa_ts.ieeg.model.lora import Method, merged, with_head
 from mvpa_ts.ieeg.training.data_module import EndlessBatches
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule
-from mvpa_ts.ieeg.training.sampling import SpanSampler
+from mvpa_ts.ieeg.training.sampling import Balance, SpanSampler
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 from mvpa_ts.weights import weight_hash
 
 Recipe = Literal["paper", "small"]
 """How a model trains.
 
-"paper": a fixed rate, weight decay 0.1 and N(0, 0.02) as initial weights, which the paper states. "small": a cosine
-after a warm-up of a tenth of the steps, weight decay 0.05 in finetuning and wider initial weights, for models of some
-64 dimensions and some hundred steps.
+"paper": a fixed rate, weight decay 0.1 and windows at random from the whole set, which the paper states, and N(0, 0.02)
+as initial weights, which it does not. "small": a cosine after a warm-up of a tenth of the steps, weight decay 0.05 in
+finetuning, every subject as often and wider initial weights, for models of some 64 dimensions and some hundred steps.
 """
 
 
@@ -81,7 +81,7 @@ def pretrain(
         scale_initialisation(module.model)
     length = config.context + training.windows
     dataset = SpanDataset(segments, length, length, past=config.amplitude == "bands")
-    _fit(module, SpanData(dataset, training, "subject"), training)
+    _fit(module, SpanData(dataset, training, "none" if training.recipe == "paper" else "subject"), training)
     return module.model
 
 
@@ -202,7 +202,7 @@ def _finetuned(
 class SpanData(pl.LightningDataModule):
     """Batches of spans without end, the same after a stop; all subjects train, as the number of steps is fixed."""
 
-    def __init__(self, dataset: SpanDataset, training: Training, balance: Literal["subject", "ictal"]) -> None:
+    def __init__(self, dataset: SpanDataset, training: Training, balance: Balance) -> None:
         super().__init__()
         self.dataset = dataset
         self.sampler = SpanSampler(dataset.subjects, dataset.ictal, balance=balance, seed=training.seed)

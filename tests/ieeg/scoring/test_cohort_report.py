@@ -201,7 +201,9 @@ def test_groups(report):
     table = report.subjects.head(4)
     expected = np.mean(table["false_positives_per_hour"] < 0.05)
     assert groups.loc["unseen", "share_under_0.05_false_positives_per_hour"] == expected
-    assert groups.loc["unseen", "share_at_expert_kappa_0.53"] == np.mean(table["kappa"] >= 0.53)
+    for kind in ("kappa", "kappa_episodic"):
+        assert groups.loc["unseen", f"share_at_expert_{kind}_0.53"] == np.mean(table[kind] >= 0.53)
+        assert groups.loc["unseen", f"mean_{kind}_at_expert_level"] == (table[kind].mean() >= 0.53)
 
 
 def test_regression_is_least_squares(report):
