@@ -79,7 +79,7 @@ For research use; not a medical device.
 - How: all weights from random ones, {steps} steps of {batch} spans of {windows} segments with random gain, tilt of the
   spectrum, channels, polarity, borders and added background.{changes} No pretraining by prediction.
 - Made by: `python experiments/demo_model.py --model {name}`.
-- How well it does on simulated subjects that it never saw, and untrained on one animal: docs/detection.md.
+- How well it does untrained on one animal: docs/detection.md.
 - Beware: simulated seizures are rhythms and noise in pink noise. Without finetuning on recordings of the patient it
   misses seizures and raises false alarms; its probabilities are not calibrated.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
 from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 
 if TYPE_CHECKING:
@@ -103,17 +104,7 @@ def command_line() -> CommandParser:
         type=str,
         help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
-    parser.add_argument("--unit", type=str, help="unit of the samples if the file does not state it: µV, mV or V")
-    parser.add_argument("--rate", type=float, help="read the channels at this rate (Hz), where rates differ")
-    parser.add_argument(
-        "--truncated",
-        choices=("error", "read"),
-        default="error",
-        help="if the file was cut short: refuse it, or read what is there",
-    )
-    parser.add_argument(
-        "--seizure-words", type=str, default="", help="more words in annotations that mean a seizure: Krampf,absence"
-    )
+    add_reading_options(parser)
     parser.add_argument(
         "--clock",
         action="store_true",
@@ -135,12 +126,11 @@ def command_line() -> CommandParser:
     return parser
 
 
-def _task(options: object) -> ScoringTask:
+def _task(options: argparse.Namespace) -> ScoringTask:
     """What is the same for all recordings."""
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
     chosen = vars(options)
-    words = tuple(word.strip() for word in chosen["seizure_words"].split(",") if word.strip())
     task = ScoringTask(
         model=chosen["model"],
         preprocessing=preprocessing_changes(chosen["preprocessing"]),
@@ -148,10 +138,7 @@ def _task(options: object) -> ScoringTask:
         rules=chosen["rules"],
         channels=chosen["channels"],
         online=k_of_n(chosen["online"]),
-        unit=chosen["unit"],
-        rate=chosen["rate"],
-        truncated=chosen["truncated"],
-        seizure_words=words,
+        **reading_options(options),
         clock=chosen["clock"],
         noise=chosen["noise"],
         batch_size=chosen["batch_size"],

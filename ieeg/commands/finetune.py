@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
@@ -45,7 +48,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
     run_training(
-        arguments,
+        with_architecture(arguments),
         FinetuningModule,
         SeizureDataModule,
         configs=CONFIGS,
@@ -54,6 +57,25 @@ def main(arguments: list[str]) -> None:
         context=_context,
         next_command="mvpformer detect RECORDING --model {model} -o results",
     )
+
+
+def with_architecture(arguments: Sequence[str]) -> list[str]:
+    """Let sizes of a model from scratch change those of the named configuration, not those of MVPFormer-S.
+
+    Examples
+    --------
+    >>> with_architecture(["--config", "tiny", "--model.architecture.context", "4"])[2][:30]
+    '--model.architecture={"dim": 6'
+    """
+    import yaml
+
+    sizes = [index for index, argument in enumerate(arguments) if argument.startswith("--model.architecture.")]
+    names = [name for name in ("tiny", "s", "m") if {name, f"--config={name}", f"-c={name}"} & {*arguments}]
+    if not sizes or len(names) != 1:
+        return [*arguments]
+    file = resources.files("mvpa_ts.ieeg") / "configs" / f"{names[0]}.yaml"
+    architecture = yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["architecture"]
+    return [*arguments[: sizes[0]], f"--model.architecture={json.dumps(architecture)}", *arguments[sizes[0] :]]
 
 
 def _context(base: str | None, architecture: Any) -> int:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from mvpa_ts import __version__
 from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, RESEARCH_USE
@@ -93,14 +93,18 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
     --------
     >>> suggestions(["--mod", "tiny", "--output=x"], ["--model", "--output"])
     ['--mod is no option, did you mean --model?']
+    >>> suggestions(["--unit", "V"], ["--data.unit"])
+    ['--unit is no option, did you mean --data.unit?']
     """
-    known = [option for option in options if option.startswith("--")]
+    known = [option for option in options if option.startswith("--") and not option.endswith(".help")]
     unknown = [text.partition("=")[0] for text in arguments if text.startswith("--") and text != "--"]
     lines = []
     for option in unknown:
         if option in known or option.removesuffix("+") in known:
             continue
-        near = [name for name in known if name.startswith(option)] or difflib.get_close_matches(option, known, 1)
+        near = [name for name in known if name.startswith(option)]
+        near += [name for name in known if name.rpartition(".")[2] == option.lstrip("-").replace("-", "_")]
+        near = near or difflib.get_close_matches(option, known, 1)
         lines.append(f"{option} is no option" + (f", did you mean {near[0]}?" if near else ""))
     return lines
 
@@ -113,7 +117,30 @@ def check_model(name: str | None) -> None:
     if name in (None, DEMO, DEMO_BASE) or name.startswith(HUB_PREFIX) or Path(name).exists():
         return
     hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
+    if near := difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
+        hint = f"; the package has {near[0]}"
     raise CommandError(f"there is no folder {name}{hint}")
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a recording is read."""
+    parser.add_argument("--unit", type=str, help="unit of the samples if the file does not state it: µV, mV or V")
+    parser.add_argument("--rate", type=float, help="read the channels at this rate (Hz), where rates differ")
+    parser.add_argument(
+        "--truncated",
+        choices=("error", "read"),
+        default="error",
+        help="if the file was cut short: refuse it, or read what is there",
+    )
+    parser.add_argument(
+        "--seizure-words", type=str, default="", help="more words in annotations that mean a seizure: Krampf,absence"
+    )
+
+
+def reading_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of `read_recording` from these options."""
+    words = tuple(word.strip() for word in options.seizure_words.split(",") if word.strip())
+    return {"unit": options.unit, "rate": options.rate, "truncated": options.truncated, "seizure_words": words}
 
 
 def _show_warning(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
     parser.add_argument("--detection", type=str, help="traces: folder whose events are shaded")
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    add_reading_options(parser)
     parser.add_argument("--model", type=str, help="connectivity: folder of the model, or hf://OWNER/NAME")
     parser.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
     parser.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
@@ -138,7 +139,7 @@ def _segments(options: Any) -> Segments:
     from mvpa_ts.ieeg.recordings.channels import in_recording_order
     from mvpa_ts.ieeg.recordings.reading import read_recording
 
-    everything = Segments(read_recording(options.source))
+    everything = Segments(read_recording(options.source, **reading_options(options)))
     if options.channels == "all":
         return everything
     if options.channels == "auto":

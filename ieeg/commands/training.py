@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import signal
@@ -27,6 +28,7 @@ SUBCOMMANDS = {
     "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
 }
 """Name of a subcommand and its usage."""
+_LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
 def run_training(
@@ -59,7 +61,7 @@ def run_training(
     """
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-    named = without_simulation(with_named_configs(arguments, configs))
+    named = without_simulation(as_lists(with_named_configs(arguments, configs)))
     if named[0] not in SUBCOMMANDS:
         named = ["fit", *named]
     with _quiet():
@@ -176,6 +178,30 @@ def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> 
             result.append(argument)
         expected = argument in ("--config", "-c")
     return result
+
+
+def as_lists(arguments: Sequence[str]) -> list[str]:
+    """Let one recording be named without brackets; jsonargparse would read the file as a list of names.
+
+    Examples
+    --------
+    >>> as_lists(["--data.recordings", "night.edf", "--output", "run"])
+    ['--data.recordings', '["night.edf"]', '--output', 'run']
+    """
+    result, expected = [], False
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if expected and _is_name(argument):
+            argument = json.dumps([argument])
+        elif equals and option in _LISTS and _is_name(value):
+            argument = f"{option}={json.dumps([value])}"
+        result.append(argument)
+        expected = argument in _LISTS
+    return result
+
+
+def _is_name(value: str) -> bool:
+    return not value.startswith("[") and value != "null"
 
 
 def without_simulation(arguments: Sequence[str]) -> list[str]:

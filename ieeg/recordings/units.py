@@ -65,7 +65,8 @@ def microvolt_scales(
     if unknown and unit is None and units is not None:
         said = sorted({units.get(channel, "") for channel in unknown})
         raise ValueError(
-            f"{name}: unknown unit {said} of channels {unknown[:5]}: name their unit, for example unit='µV'"
+            f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
+            "unit='µV' in Python"
         )
     if unit is not None and not unknown and (other := [c for c in known if known[c] != microvolts(unit)]):
         raise ValueError(

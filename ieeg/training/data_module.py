@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
@@ -94,6 +96,9 @@ class RecordingDataModule(pl.LightningDataModule):
     subjects : path, optional
         Table of subjects and their files, see `mvpa_ts.ieeg.recordings.subjects.read_subjects`. Without it, each file
         outside BIDS counts as a separate subject.
+    unit, rate, truncated, seizure_words
+        How files are read that do not state a unit, have channels at several rates, were cut short, or name seizures by
+        other words; see `mvpa_ts.ieeg.read_recording`.
     seed : int, default 0
 
     Raises
@@ -118,6 +123,10 @@ class RecordingDataModule(pl.LightningDataModule):
         workers: int = 0,
         allow_duplicates: bool = False,
         subjects: str | Path | None = None,
+        unit: str | None = None,
+        rate: float | None = None,
+        truncated: Literal["error", "read"] = "error",
+        seizure_words: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -153,6 +162,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.workers = workers
         self.allow_duplicates = allow_duplicates
         self.subjects = subjects
+        self.reading = {"unit": unit, "rate": rate, "truncated": truncated, "seizure_words": tuple(seizure_words)}
         self.seed = seed
         self.training: SpanDataset | None = None
         self.validation: SpanDataset | None = None
@@ -167,7 +177,9 @@ class RecordingDataModule(pl.LightningDataModule):
         train, held_out = self._divided()
         warn_of_swec_differences([*train, *held_out])
         if self.trainer is not None:
-            self.past = self.trainer.lightning_module.with_amplitude
+            config = self.trainer.lightning_module.config
+            self.past = config.amplitude == "bands"
+            self._refuse_many_channels([*train, *held_out], config)
         self.training = self._dataset([self._segments(item) for item in train], "training")
         self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
 
@@ -233,8 +245,19 @@ class RecordingDataModule(pl.LightningDataModule):
             warn_of_shared_names(files)
         subjects = {} if self.subjects is None else subject_of_each(files, self.subjects)
         return [
-            item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item)) for item in items
+            item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item), **self.reading)  # type: ignore[arg-type]
+            for item in items
         ]
+
+    def _refuse_many_channels(self, recordings: Sequence[Recording], config: MVPFormerConfig) -> None:
+        """Before anything is read, raise a ValueError if a recording has more channels than the model."""
+        most = config.channel_rows if config.attention == "mvpa" else math.inf
+        for item in recordings:
+            if self.channels == "all" and (count := len(item.channel_names)) > most:
+                raise ValueError(
+                    f"{item.name} has {count} channels, more than the {most} of the model: set channels to the number "
+                    "that is selected automatically (--data.channels 32)"
+                )
 
     def _segments(self, recording: Recording) -> Segments:
         from mvpa_ts.ieeg.preprocessing.selection import select_channels

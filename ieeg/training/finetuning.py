@@ -152,9 +152,9 @@ class FinetuningModule(TrainingModule):
         return core_of(self.model)
 
     @property
-    def with_amplitude(self) -> bool:
+    def config(self) -> MVPFormerConfig:
         """See `TrainingModule`."""
-        return self.core.amplitude is not None
+        return self.core.config
 
     def on_fit_start(self) -> None:
         """Print the share of the weights that is trained."""

@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
 from mvpa_ts.ieeg.training.seen_subjects import recording_hash, refuse_seen, refuse_seen_recordings, subject_hash
@@ -72,8 +73,8 @@ class TrainingModule(pl.LightningModule):
 
     @property
     @abstractmethod
-    def with_amplitude(self) -> bool:
-        """Whether the embedding of the model has amplitude, which needs the segments before a span."""
+    def config(self) -> MVPFormerConfig:
+        """Of the model."""
 
     def setup(self, stage: str) -> None:
         """Refuse validation subjects and recordings that the base of the model was trained on."""

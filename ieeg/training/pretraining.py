@@ -183,9 +183,9 @@ class PretrainingModule(TrainingModule):
                     self.log(name, overall[reference][state], rank_zero_only=True)
 
     @property
-    def with_amplitude(self) -> bool:
+    def config(self) -> MVPFormerConfig:
         """See `TrainingModule`."""
-        return self.model.amplitude is not None
+        return self.architecture
 
     def record(self) -> dict[str, Any]:
         """Settings that a continued run must share."""

@@ -142,7 +142,7 @@ class TestUnits:
     @pytest.mark.parametrize("stated", [["uV", "uV", "uV", ""], ["uV", "", "furlong", ""]])
     def test_those_that_are_missing_are_said(self, tmp_path, stated, unit, scale):
         path = self.write(tmp_path / "some.edf", stated)
-        with pytest.raises(ValueError, match=r"unknown unit .* of channels .*: name their unit"):
+        with pytest.raises(ValueError, match=r"unknown unit .* of channels .*: name it, --unit"):
             read_recording(path)
         expected = np.abs(sine(3, 256)).max() * np.array([1.0 if one == "uV" else scale for one in stated])
         np.testing.assert_allclose(self.amplitudes(read_recording(path, unit=unit)), expected, rtol=1e-3)

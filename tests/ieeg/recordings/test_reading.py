@@ -118,7 +118,7 @@ class TestEDF:
 
     def test_unknown_unit(self, tmp_path):
         path = self.write(tmp_path / "u.edf", unit="furlong")
-        with pytest.raises(ValueError, match=r"unknown unit .*: name their unit, for example unit='µV'"):
+        with pytest.raises(ValueError, match=r"unknown unit .*: name it, --unit µV in a command or unit='µV'"):
             read_recording(path)
         np.testing.assert_allclose(read_recording(path, unit="µV").read(0, 2000).std(), 50, rtol=0.1)
 

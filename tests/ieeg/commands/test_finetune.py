@@ -1,0 +1,68 @@
+"""``mvpformer finetune``: from the package's configurations to a model, and from files that need a word on reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mvpa_ts.ieeg import mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+
+def patient(folder: Path, *, cut: bool = False) -> list[Path]:
+    """Three files, the last of which may have been cut short."""
+    files = []
+    for number in (1, 2, 3):
+        recording = simulate_recording(f"P{number}", seed=number, num_channels=2, duration=60.0, num_seizures=1)
+        files.append(write_edf(recording, folder / f"run{number}.edf"))
+    if cut:
+        files[2].write_bytes(files[2].read_bytes()[:-3000])
+    return files
+
+
+def finetune(output: Path, *arguments: str) -> int:
+    size = [
+        "--data.balance",
+        "none",
+        "--model.architecture.context",
+        "4",
+        "--trainer.max_steps",
+        "1",
+        "--trainer.enable_progress_bar",
+        "false",
+    ]
+    return main(["finetune", "--config", "tiny", "--model.method", "full", *size, "--output", str(output), *arguments])
+
+
+def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path: Path) -> None:
+    """Its other sizes were those of MVPFormer-S."""
+    assert finetune(tmp_path / "run", "--data.simulation.subjects", "2", "--data.validation_subjects", "[S02]") == 0
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    expected = mvpformer_tiny(context=4)
+    assert {name: config[name] for name in ("dim", "num_layers", "context")} == {
+        "dim": expected.dim, "num_layers": expected.num_layers, "context": 4,
+    }  # fmt: skip
+    assert config["amplitude"] == expected.amplitude
+
+
+def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, cut = map(str, patient(tmp_path, cut=True))
+    files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", cut]
+    assert finetune(tmp_path / "run", *files) != 0
+    assert "truncated" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="is truncated"):
+        assert finetune(tmp_path / "run", *files, "--data.truncated", "read") == 0
+
+
+def test_more_channels_than_the_model_are_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, _ = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, "--data.validation_recordings", second]
+    assert finetune(tmp_path / "run", *files, "--model.architecture.channel_rows", "1") != 0
+    assert "has 2 channels, more than the 1 of the model" in capsys.readouterr().err
