@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
@@ -64,18 +63,18 @@ def with_architecture(arguments: Sequence[str]) -> list[str]:
 
     Examples
     --------
-    >>> with_architecture(["--config", "tiny", "--model.architecture.context", "4"])[2][:30]
-    '--model.architecture={"dim": 6'
+    >>> with_architecture(["--config", "tiny", "--model.architecture.context", "4"])[2][:20]
+    '--model.architecture'
     """
-    import yaml
+    from mvpa_ts.ieeg.model.configuration import mvpformer_m, mvpformer_s, mvpformer_tiny
 
+    made = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
     sizes = [index for index, argument in enumerate(arguments) if argument.startswith("--model.architecture.")]
-    names = [name for name in ("tiny", "s", "m") if {name, f"--config={name}", f"-c={name}"} & {*arguments}]
+    names = [name for name in made if {name, f"--config={name}", f"-c={name}"} & {*arguments}]
     if not sizes or len(names) != 1:
         return [*arguments]
-    file = resources.files("mvpa_ts.ieeg") / "configs" / f"{names[0]}.yaml"
-    architecture = yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["architecture"]
-    return [*arguments[: sizes[0]], f"--model.architecture={json.dumps(architecture)}", *arguments[sizes[0] :]]
+    architecture = f"--model.architecture={json.dumps(made[names[0]]().to_dict())}"
+    return [*arguments[: sizes[0]], architecture, *arguments[sizes[0] :]]
 
 
 def _context(base: str | None, architecture: Any) -> int:
