@@ -94,8 +94,8 @@ class ScoringTask:
             detection = replace(detection, provenance=replace(detection.provenance, subject_in_training=in_training))
             if in_training:
                 warnings.warn(
-                    f"{recording.name}: the model was trained on this recording, or on a subject of the name "
-                    f"{segments.subject} where it does not tell recordings; the scores are those of training data",
+                    f"{recording.name}: the model was trained on this recording, or on others of a subject called "
+                    f"{segments.subject}, so its scores do not show how good it is",
                     stacklevel=2,
                 )
         if table:
