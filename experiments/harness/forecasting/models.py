@@ -85,7 +85,11 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "MVPA, best of a search in blocks": SETTINGS_OF_BLOCKS,
     SEARCHED_EACH: SETTINGS_OF_A_HORIZON,
 }
-MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *TRANSFORMERS, *PEER_SETTINGS, *TERM_MODELS)
+# A peer that has what MVPA has beside its network: absolute errors as the loss and the hour of the day, as a cycle that
+# learns at CycleNet's rate.
+ALIKE, ALIKE_RATE = "iTransformer + cycle, absolute errors", 1e-2
+MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *TRANSFORMERS, *PEER_SETTINGS, ALIKE,
+          *TERM_MODELS)  # fmt: skip
 
 
 class Mean(nn.Module):
@@ -123,9 +127,28 @@ class Host(nn.Module):
         return forecast[..., None]
 
 
+class WithCycle(nn.Module):
+    """A network that forecasts what a learnt cycle leaves of normalised windows, as in CycleNet."""
+
+    def __init__(self, network: nn.Module, length: int, channels: int) -> None:
+        super().__init__()
+        self.encoder = network  # by this name it does not learn at the cycle's rate
+        self.cycle = nn.Parameter(torch.zeros(length, channels))
+
+    def forward(self, x: Tensor, phase: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Map [B, L, C] to [B, h, C, 1]; `phase` is the row of the first step."""
+        mean, deviation = x.mean(1, keepdim=True), (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+        steps = torch.arange(x.shape[1], device=x.device)
+        left = (x - mean) / deviation - self.cycle[(phase[:, None] + steps) % len(self.cycle)]
+        forecast = self.encoder(left, **inputs)[..., 0]
+        steps = x.shape[1] + torch.arange(forecast.shape[1], device=x.device)
+        forecast = forecast + self.cycle[(phase[:, None] + steps) % len(self.cycle)]
+        return (forecast * deviation + mean)[..., None]
+
+
 def available(name: str) -> bool:
     """Whether the model can be built here: peers need neuralforecast."""
-    return name not in PEER_SETTINGS or importlib.util.find_spec("neuralforecast") is not None
+    return name not in (*PEER_SETTINGS, ALIKE) or importlib.util.find_spec("neuralforecast") is not None
 
 
 def build(
@@ -135,9 +158,15 @@ def build(
     channels: int,
     seed: int,
     lookback: int = LOOKBACK,
+    **changes: Any,
 ) -> tuple[nn.Module, ForecasterTraining, dict[str, Any]]:
-    """The untrained model, how to train it, and its settings as data."""
+    """The untrained model, how to train it, and its settings as data; `changes` are a peer's."""
     torch.manual_seed(seed)
+    if name == ALIKE:
+        # The windows are normalised before the cycle is taken off, so not again in the peer.
+        peer, training, settings = build("iTransformer", dataset, horizon, channels, seed, lookback, use_norm=False)
+        training = replace(training, loss="l1", linear_learning_rate=ALIKE_RATE)
+        return WithCycle(peer, CYCLES[dataset], channels), training, {**settings, "cycle_length": CYCLES[dataset]}
     if name in PEER_SETTINGS:
         import neuralforecast.models as host
         from harness.quiet import silence
@@ -145,7 +174,7 @@ def build(
         silence()
 
         own, changed = peer_settings(name, dataset, horizon)
-        settings = {"h": horizon, "input_size": lookback, **own}
+        settings = {"h": horizon, "input_size": lookback, **own, **changes}
         model_class: Callable[..., Any] = getattr(host, name)
         if model_class.MULTIVARIATE:
             settings["n_series"] = channels
