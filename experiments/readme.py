@@ -154,7 +154,7 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         "horizons.",
         "- 35, 27 and 25 configurations of MVPA were tested on ETTh1, ETTh2 and Weather.",
         "- Peers minimise squared errors and see no calendar, as published. MVPA minimises absolute errors and "
-        "knows the hour of the day.",
+        "knows the hour of the day. The row *iTransformer + cycle, absolute errors* has both.",
         "",
     ]
     return "\n".join(lines)

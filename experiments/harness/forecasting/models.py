@@ -45,7 +45,7 @@ FOUR_PATCHES: dict[str, Any] = {
     "patch_length": 24, "patch_stride": 24, "cycle_length": None, "phase_weights": False,
     "dropout": 0.1, "attention_dropout": 0.0, "head_dropout": 0.1,
     "training": {"learning_rate": 2e-3, "linear_rate": 1.0, "batch_size": 256, "epochs": 5, "frequency_weight": 0.0,
-                 "weight_averaging": 0.99, "keep": "best"},
+                 "ridge": None, "weight_averaging": 0.99, "keep": "best"},
 }  # fmt: skip
 TERMS: dict[str, tuple[str, ...]] = {
     "all terms": ("content", "time", "channel"), "content": ("content",), "time": ("time",), "channel": ("channel",),
