@@ -188,7 +188,8 @@ def build(
         return mvpa(dataset, horizon, channels, {**MVPA_MODELS, **TERM_MODELS}[name], lookback)
     if name in TRANSFORMERS:
         model = MixingTransformer(dataset, channels, lookback, horizon, **TRANSFORMERS[name])
-        return model, SCRIPT, {"horizon": horizon, "lookback": lookback, **TRANSFORMERS[name]}
+        settings = {"horizon": horizon, "lookback": lookback, "products": "bfloat16", **TRANSFORMERS[name]}
+        return model, SCRIPT, settings
     if name in SEARCHES:
         if dataset not in SEARCHES[name]:
             raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
