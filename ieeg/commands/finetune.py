@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -70,10 +71,12 @@ def with_architecture(arguments: Sequence[str]) -> list[str]:
 
     made = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
     sizes = [index for index, argument in enumerate(arguments) if argument.startswith("--model.architecture.")]
-    names = [name for name in made if {name, f"--config={name}", f"-c={name}"} & {*arguments}]
-    if not sizes or len(names) != 1:
+    # "--config tiny" and "--config=tiny" alike.
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    names = [name for option, name in itertools.pairwise(words) if option in ("--config", "-c") and name in made]
+    if not sizes or not names:
         return [*arguments]
-    architecture = f"--model.architecture={json.dumps(made[names[0]]().to_dict())}"
+    architecture = f"--model.architecture={json.dumps(made[names[-1]]().to_dict())}"
     return [*arguments[: sizes[0]], architecture, *arguments[sizes[0] :]]
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from harness.forecasting import report as forecasting_report
-from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, build
+from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build
 from harness.forecasting.transformer import calendar
 from harness.tables import append_row
 
@@ -255,3 +255,27 @@ def test_without_its_linear_path_the_network_starts_from_the_mean_and_learns_by_
     assert settings == other | {"linear_path": False}
     x = torch.randn(2, 96, 3)
     torch.testing.assert_close(model(x)[..., 0], x.mean(1, keepdim=True).expand(2, 24, 3))
+
+
+class Silent(torch.nn.Module):
+    """Forecasts nothing, and keeps what it read."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.read = x
+        return x.new_zeros(len(x), 3, x.shape[2], 1)
+
+
+def test_a_peer_with_a_cycle_reads_what_the_cycle_leaves() -> None:
+    """The cycle is of normalised windows: taken off at each step's own phase, and added to the forecast."""
+    network = WithCycle(Silent(), length=4, channels=2, horizon=3)
+    cycle = torch.arange(8.0).view(4, 2)
+    network.cycle.data.copy_(cycle)
+    x = torch.randn(1, 6, 2, generator=torch.Generator().manual_seed(0))
+    forecast = network(x, torch.tensor([3]))
+    mean, deviation = x[0].mean(0), x[0].std(0, unbiased=False)
+    for step in range(6):
+        expected = (x[0, step] - mean) / deviation - cycle[(3 + step) % 4]
+        torch.testing.assert_close(network.encoder.read[0, step], expected, atol=1e-4, rtol=1e-4)
+    for step in range(3):
+        expected = cycle[(3 + 6 + step) % 4] * deviation + mean
+        torch.testing.assert_close(forecast[0, step, :, 0], expected, atol=1e-4, rtol=1e-4)

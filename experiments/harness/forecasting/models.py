@@ -22,6 +22,7 @@ from harness.forecasting.transformer import MixingTransformer
 from torch import Tensor, nn
 
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting.network import phase_of_steps
 
 LOOKBACK = 96
 HORIZONS = (96, 192, 336, 720)
@@ -130,19 +131,18 @@ class Host(nn.Module):
 class WithCycle(nn.Module):
     """A network that forecasts what a learnt cycle leaves of normalised windows, as in CycleNet."""
 
-    def __init__(self, network: nn.Module, length: int, channels: int) -> None:
+    def __init__(self, network: nn.Module, length: int, channels: int, horizon: int) -> None:
         super().__init__()
+        self.horizon = horizon
         self.encoder = network  # by this name it does not learn at the cycle's rate
         self.cycle = nn.Parameter(torch.zeros(length, channels))
 
     def forward(self, x: Tensor, phase: Tensor, **inputs: Tensor | None) -> Tensor:
         """Map [B, L, C] to [B, h, C, 1]; `phase` is the row of the first step."""
+        L = x.shape[1]
         mean, deviation = x.mean(1, keepdim=True), (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
-        steps = torch.arange(x.shape[1], device=x.device)
-        left = (x - mean) / deviation - self.cycle[(phase[:, None] + steps) % len(self.cycle)]
-        forecast = self.encoder(left, **inputs)[..., 0]
-        steps = x.shape[1] + torch.arange(forecast.shape[1], device=x.device)
-        forecast = forecast + self.cycle[(phase[:, None] + steps) % len(self.cycle)]
+        cycle = self.cycle[phase_of_steps(phase, L + self.horizon) % len(self.cycle)]
+        forecast = self.encoder((x - mean) / deviation - cycle[:, :L], **inputs)[..., 0] + cycle[:, L:]
         return (forecast * deviation + mean)[..., None]
 
 
@@ -166,7 +166,8 @@ def build(
         # The windows are normalised before the cycle is taken off, so not again in the peer.
         peer, training, settings = build("iTransformer", dataset, horizon, channels, seed, lookback, use_norm=False)
         training = replace(training, loss="l1", linear_learning_rate=ALIKE_RATE)
-        return WithCycle(peer, CYCLES[dataset], channels), training, {**settings, "cycle_length": CYCLES[dataset]}
+        model = WithCycle(peer, CYCLES[dataset], channels, horizon)
+        return model, training, {**settings, "cycle_length": CYCLES[dataset]}
     if name in PEER_SETTINGS:
         import neuralforecast.models as host
         from harness.quiet import silence
