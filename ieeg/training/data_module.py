@@ -76,6 +76,7 @@ class RecordingDataModule(pl.LightningDataModule):
         Subjects for validation; all others train. A person who is on both sides under two names of SWEC is refused.
     validation_recordings : list of path, optional
         Recordings for validation, instead of subjects: for a detector of one patient. A file in both lists is refused.
+        An empty list: all recordings train, and none validates.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
@@ -181,7 +182,10 @@ class RecordingDataModule(pl.LightningDataModule):
             self.past = config.amplitude == "bands"
             self._refuse_many_channels([*train, *held_out], config)
         self.training = self._dataset([self._segments(item) for item in train], "training")
-        self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
+        if held_out:
+            self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
+        elif stage == "fit" and self.trainer is not None:
+            self.trainer.limit_val_batches = 0
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""
@@ -195,11 +199,9 @@ class RecordingDataModule(pl.LightningDataModule):
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
             return self._divided_by_subject(recordings)
-        if not sources or not held_out:
-            missing = "training" if not sources else "validation"
+        if not sources:
             raise ValueError(
-                f"no recording is left for {missing}: list some files in recordings, and others in "
-                "validation_recordings"
+                "no recording is left for training: list some files in recordings, and others in validation_recordings"
             )
         return recordings[: len(sources)], recordings[len(sources) :]
 
@@ -277,7 +279,8 @@ class RecordingDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         """Yield spans of the validation subjects, always in the same order."""
-        assert self.validation is not None
+        if self.validation is None:
+            raise ValueError("validation_recordings is empty, so there is nothing to validate: list some files")
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
         return self._loader(self.validation, FixedBatches(sampler, self.batch_size), self._padded())
@@ -345,7 +348,8 @@ class RecordingDataModule(pl.LightningDataModule):
             settings["subjects of the table"] = [item.subject for item in self.training.segments]
         # By number, because the order of the recordings decides what an index of the sampler means.
         for use, dataset in (("training", self.training), ("validation", self.validation)):
-            assert dataset is not None
+            if dataset is None:
+                continue
             for number, item in enumerate(dataset.segments, 1):
                 size = f"{item.num_segments} segments of {len(item.channel_names)} channels"
                 settings[f"{use} recording {number}"] = f"{item.recording.name}, {size}"

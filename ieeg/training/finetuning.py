@@ -157,7 +157,13 @@ class FinetuningModule(TrainingModule):
         return self.core.config
 
     def on_fit_start(self) -> None:
-        """Print the share of the weights that is trained."""
+        """Print the share of the weights that is trained; raise a ValueError if nothing says which are best."""
+        data = self.trainer.datamodule
+        if self.keep == "best" and isinstance(data, RecordingDataModule) and data.validation is None:
+            raise ValueError(
+                "keep='best' takes the weights of the lowest validation loss, and validation_recordings is empty: "
+                "set keep to 'last' (--model.keep last), or list validation recordings"
+            )
         trained, total, share = trainable_share(self.model)
         head = self.core.head
         assert head is not None
@@ -254,8 +260,7 @@ class FinetuningModule(TrainingModule):
         quiet = -math.inf
         seizures: list[float] = []
         self.eval()
-        for dataset in (data.training, data.validation):
-            assert dataset is not None
+        for dataset in filter(None, (data.training, data.validation)):
             previous: tuple[int, bool] | None = None
             for index, span in enumerate(dataset.spans):
                 batch = self.transfer_batch_to_device(collate([dataset[index]]), self.device, 0)
