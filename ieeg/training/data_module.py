@@ -360,9 +360,49 @@ class SeizureDataModule(RecordingDataModule):
     """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 segments before them.
 
     Works like `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once. The windows of
-    the first segments are padded as in `Detector`. The last segment may overlap the one before it. If no validation
-    recording holds a seizure, a warning says what is not measured.
+    the first segments are padded as in `Detector`. The last segment may overlap the one before it. A warning names
+    recordings that do not say whether they hold a seizure. Another says what is not measured if no validation recording
+    holds one.
     """
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
+        super().setup(stage)
+        datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
+        recordings = [item.recording for dataset in datasets for item in dataset.segments]
+        if silent := [item.name for item in recordings if not item.annotated]:
+            warnings.warn(
+                f"{', '.join(silent[:5])}{', …' if len(silent) > 5 else ''}: no annotation says whether there is a "
+                "seizure, so there is none for the training. If there is one, annotate it in the file or in the "
+                "table FILE_events.tsv beside it; else a row with the trial_type bckg says so",
+                stacklevel=2,
+            )
+
+    def summary(self) -> str:
+        """How much trains and validates, in words.
+
+        Examples
+        --------
+        >>> from mvpa_ts.ieeg import simulate_recording
+        >>> recordings = [simulate_recording(name, duration=60, num_seizures=1) for name in ("S1", "S2")]
+        >>> data = SeizureDataModule(recordings[:1], validation_recordings=recordings[1:], context=4)
+        >>> data.setup()
+        >>> data.summary()
+        'training: 1 recording, 1 seizure in 7 of 12 segments; validation: 1 recording, 1 seizure in 7 of 12 segments'
+        """
+        parts = []
+        for name, dataset in (("training", self.training), ("validation", self.validation)):
+            if dataset is None:
+                parts.append(f"{name}: none")
+                continue
+            recordings = [item.recording for item in dataset.segments]
+            seizures = sum(len(item.seizures) for item in recordings)
+            labels = [label for item in dataset.segments for label in item.labels()]
+            parts.append(
+                f"{name}: {len(recordings)} recording{'s' * (len(recordings) != 1)}, {seizures} "
+                f"seizure{'s' * (seizures != 1)} in {sum(labels)} of {len(labels)} segments"
+            )
+        return "; ".join(parts)
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
         if use == "validation" and segments and not any(item.recording.seizures for item in segments):
