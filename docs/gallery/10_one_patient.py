@@ -19,7 +19,7 @@ from mvpa_ts.ieeg.simulation.writing import write_edf
 folder = Path(tempfile.mkdtemp())
 
 # %%
-# Five recordings of one made-up patient, four minutes each. With files of your own, begin at the next step.
+# Four recordings of one made-up patient, four minutes each. With files of your own, begin at the next step.
 
 for session in range(4):
     recording = simulate_recording("P1", seed=9, session=session, num_channels=4, duration=240.0, num_seizures=1)

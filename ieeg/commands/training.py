@@ -181,27 +181,26 @@ def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> 
 
 
 def as_lists(arguments: Sequence[str]) -> list[str]:
-    """Let one recording be named without brackets; jsonargparse would read the file as a list of names.
+    """Let recordings be named one after the other, as in a shell, beside the brackets that jsonargparse knows.
 
     Examples
     --------
-    >>> as_lists(["--data.recordings", "night.edf", "--output", "run"])
-    ['--data.recordings', '["night.edf"]', '--output', 'run']
+    >>> as_lists(["--data.recordings", "monday.edf", "friday.edf", "--output", "run"])
+    ['--data.recordings', '["monday.edf", "friday.edf"]', '--output', 'run']
     """
-    result, expected = [], False
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if expected and _is_name(argument):
-            argument = json.dumps([argument])
-        elif equals and option in _LISTS and _is_name(value):
-            argument = f"{option}={json.dumps([value])}"
-        result.append(argument)
-        expected = argument in _LISTS
+    result: list[str] = []
+    rest = [*arguments]
+    while rest:
+        option, equals, value = (argument := rest.pop(0)).partition("=")
+        if option not in _LISTS:
+            result.append(argument)
+            continue
+        names = [value] if equals else []
+        while rest and not rest[0].startswith("-"):
+            names.append(rest.pop(0))
+        whole = len(names) == 1 and (names[0].startswith("[") or names[0] == "null")
+        result += [option, names[0] if whole else json.dumps(names)] if names else [option]
     return result
-
-
-def _is_name(value: str) -> bool:
-    return not value.startswith("[") and value != "null"
 
 
 def without_simulation(arguments: Sequence[str]) -> list[str]:

@@ -76,6 +76,7 @@ class RecordingDataModule(pl.LightningDataModule):
         Subjects for validation; all others train. A person who is on both sides under two names of SWEC is refused.
     validation_recordings : list of path, optional
         Recordings for validation, instead of subjects: for a detector of one patient. A file in both lists is refused.
+        An empty list: all recordings train, and none validates.
     context : int, default 100
         T, segments in a window.
     windows : int, default 1
@@ -181,7 +182,10 @@ class RecordingDataModule(pl.LightningDataModule):
             self.past = config.amplitude == "bands"
             self._refuse_many_channels([*train, *held_out], config)
         self.training = self._dataset([self._segments(item) for item in train], "training")
-        self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
+        if held_out:
+            self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
+        elif stage == "fit" and self.trainer is not None:
+            self.trainer.limit_val_batches = 0
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""
@@ -195,11 +199,9 @@ class RecordingDataModule(pl.LightningDataModule):
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
             return self._divided_by_subject(recordings)
-        if not sources or not held_out:
-            missing = "training" if not sources else "validation"
+        if not sources:
             raise ValueError(
-                f"no recording is left for {missing}: list some files in recordings, and others in "
-                "validation_recordings"
+                "no recording is left for training: list some files in recordings, and others in validation_recordings"
             )
         return recordings[: len(sources)], recordings[len(sources) :]
 
@@ -277,7 +279,8 @@ class RecordingDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         """Yield spans of the validation subjects, always in the same order."""
-        assert self.validation is not None
+        if self.validation is None:
+            raise ValueError("validation_recordings is empty, so there is nothing to validate: list some files")
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
         return self._loader(self.validation, FixedBatches(sampler, self.batch_size), self._padded())
@@ -345,7 +348,8 @@ class RecordingDataModule(pl.LightningDataModule):
             settings["subjects of the table"] = [item.subject for item in self.training.segments]
         # By number, because the order of the recordings decides what an index of the sampler means.
         for use, dataset in (("training", self.training), ("validation", self.validation)):
-            assert dataset is not None
+            if dataset is None:
+                continue
             for number, item in enumerate(dataset.segments, 1):
                 size = f"{item.num_segments} segments of {len(item.channel_names)} channels"
                 settings[f"{use} recording {number}"] = f"{item.recording.name}, {size}"
@@ -356,9 +360,49 @@ class SeizureDataModule(RecordingDataModule):
     """Spans for finetuning: up to `windows` segments with their labels, and the `context` − 1 segments before them.
 
     Works like `RecordingDataModule`, but every segment of a recording of 5 s or more is a target once. The windows of
-    the first segments are padded as in `Detector`. The last segment may overlap the one before it. If no validation
-    recording holds a seizure, a warning says what is not measured.
+    the first segments are padded as in `Detector`. The last segment may overlap the one before it. A warning names
+    recordings that do not say whether they hold a seizure. Another says what is not measured if no validation recording
+    holds one.
     """
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
+        super().setup(stage)
+        datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
+        recordings = [item.recording for dataset in datasets for item in dataset.segments]
+        if silent := [item.name for item in recordings if not item.annotated]:
+            warnings.warn(
+                f"{', '.join(silent[:5])}{', …' if len(silent) > 5 else ''}: no annotation says whether there is a "
+                "seizure, so there is none for the training. If there is one, annotate it in the file or in the "
+                "table FILE_events.tsv beside it; else a row with the trial_type bckg says so",
+                stacklevel=2,
+            )
+
+    def summary(self) -> str:
+        """How much trains and validates, in words.
+
+        Examples
+        --------
+        >>> from mvpa_ts.ieeg import simulate_recording
+        >>> recordings = [simulate_recording(name, duration=60, num_seizures=1) for name in ("S1", "S2")]
+        >>> data = SeizureDataModule(recordings[:1], validation_recordings=recordings[1:], context=4)
+        >>> data.setup()
+        >>> data.summary()
+        'training: 1 recording, 1 seizure in 7 of 12 segments; validation: 1 recording, 1 seizure in 7 of 12 segments'
+        """
+        parts = []
+        for name, dataset in (("training", self.training), ("validation", self.validation)):
+            if dataset is None:
+                parts.append(f"{name}: none")
+                continue
+            recordings = [item.recording for item in dataset.segments]
+            seizures = sum(len(item.seizures) for item in recordings)
+            labels = [label for item in dataset.segments for label in item.labels()]
+            parts.append(
+                f"{name}: {len(recordings)} recording{'s' * (len(recordings) != 1)}, {seizures} "
+                f"seizure{'s' * (seizures != 1)} in {sum(labels)} of {len(labels)} segments"
+            )
+        return "; ".join(parts)
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
         if use == "validation" and segments and not any(item.recording.seizures for item in segments):

@@ -147,7 +147,7 @@ def brainmaze(file: Path, gain: float) -> np.ndarray:
 
 
 def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> str:
-    """The folder of a model by the documented command: one seizure with its stretches trains, the other validates."""
+    """The folder of a model by the documented command, from the fold's training and validation files."""
     if not (folder / "model" / "config.json").is_file():
         arguments = ["finetune", "--config", "patient", "--output", str(folder), "--seed_everything", str(seed)]
         arguments += ["--data.recordings", f"[{','.join(map(str, fold.train))}]"]

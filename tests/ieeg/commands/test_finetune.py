@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from mvpa_ts.ieeg import mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
@@ -66,3 +68,19 @@ def test_more_channels_than_the_model_are_refused_before_anything_is_read(
     files = ["--data.recordings", first, "--data.validation_recordings", second]
     assert finetune(tmp_path / "run", *files, "--model.architecture.channel_rows", "1") != 0
     assert "has 2 channels, more than the 1 of the model" in capsys.readouterr().err
+
+
+def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights are those of the same run with validation, which does not change them."""
+    first, second, third = map(str, patient(tmp_path))
+    files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings"]
+    weights = []
+    for name, validation in (("with", third), ("without", "[]")):
+        assert finetune(tmp_path / name, *files, validation) == 0
+        weights.append(load_file(tmp_path / name / "model" / "model.safetensors"))
+    for key, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][key], tensor, rtol=0, atol=0)
+    assert "zero" not in capsys.readouterr().err  # Lightning warns of an empty loader
+
+    assert finetune(tmp_path / "best", *files, "[]", "--model.keep", "best") != 0
+    assert "set keep to 'last' (--model.keep last)" in capsys.readouterr().err

@@ -234,11 +234,19 @@ def test_recordings_of_one_subject_on_both_sides(tmp_path):
     assert [item.recording.name for item in made.validation.segments] == ["friday"]
     with pytest.raises(ValueError, match=r"monday.* is among recordings and among validation_recordings"):
         SeizureDataModule(recordings=[tmp_path], validation_recordings=[tmp_path / "." / "monday.edf"]).setup()
-    with pytest.raises(ValueError, match="no recording is left for validation"):
-        SeizureDataModule(recordings=[first], validation_recordings=[]).setup()
+    with pytest.raises(ValueError, match="no recording is left for training"):
+        SeizureDataModule(recordings=[], validation_recordings=[third]).setup()
     for other in ({"validation_subjects": ["Ada"]}, {"recordings": None, "simulation": Simulation()}):
         with pytest.raises(ValueError, match="replaces validation_subjects"):
             SeizureDataModule(**(listed | other))
+
+
+def test_an_empty_list_validates_nothing():
+    made = SeizureDataModule(recordings=[recording("Ada", 0)], validation_recordings=[], context=20)
+    made.setup()
+    assert [item.recording.subject for item in made.training.segments] == ["Ada"]
+    with pytest.raises(ValueError, match="there is nothing to validate"):
+        made.val_dataloader()
 
 
 @pytest.mark.parametrize("seizures", [(), ((5.0, 10.0),)], ids=["no seizure", "a seizure"])
