@@ -202,14 +202,14 @@ class Detector:
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64], weights: str) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
-        duration = segments.recording.duration
+        duration, silent = segments.recording.duration, {*segments.silent_channels}
         return Detection(
             probabilities,
             starts,
             probabilities_to_events(probabilities, starts, self.rules),
             skipped_stretches(probabilities, starts, duration),
             duration,
-            segments.channel_names,
+            tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
             self._provenance(segments, weights),
             [*segments.recording.seizures] if segments.recording.annotated else None,
