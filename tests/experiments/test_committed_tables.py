@@ -8,6 +8,7 @@ from typing import Any
 
 import attention_benchmark
 import classification_choices
+import first_seizure
 import pytest
 import streaming_benchmark
 import zero_shot
@@ -23,6 +24,7 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/forecasting_720": forecasting_report.markdown_report,
     "classification/classification": classification_report.markdown_report,
     "classification/classification_choices": classification_choices.markdown,
+    "detection/first_seizure": first_seizure.report,
     "forecasting/zero_shot": zero_shot.markdown,
 }
 FROM_RECORDS: dict[str, Callable] = {
@@ -62,6 +64,7 @@ def test_table_of_a_record(name: str) -> None:
         ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
         ("detection/detect_folder", ["way", "recordings", "hours"]),
+        ("detection/first_seizure", ["seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
