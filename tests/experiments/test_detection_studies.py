@@ -388,6 +388,19 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
     assert set(pd.read_csv(tmp_path / "treebank_simulated.csv")["task"]) == expected
 
 
+def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
+    row = {"configuration": "", "rules": "szcore", "seed": 0}
+    rows = [
+        row | {"configuration": "full"},
+        row | {"configuration": "mv-llama"},
+        row | {"configuration": "mvpformer", "seed": 1},
+        row | {"configuration": "mvpformer", "rules": "paper"},
+        row | {"configuration": "line-length"},
+    ]
+    assert demo_detect.default_rows(rows) == [rows[4], rows[0], rows[3]]
+    assert demo_detect.default_rows(rows[1:3]) == []
+
+
 def test_demo_table_shows_means_and_spread(tmp_path):
     numbers = {name: 0.5 for name in demo_detect.COLUMNS if name not in ("row", "rules")} | {"rules": "szcore"}
     shared = {"subjects": 2, "hours": 3.0, "seizures": 4}
