@@ -11,6 +11,7 @@ import classification_choices
 import first_seizure
 import pytest
 import streaming_benchmark
+import treebank
 import zero_shot
 from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
@@ -26,6 +27,7 @@ FROM_ROWS: dict[str, Callable] = {
     "classification/classification_choices": classification_choices.markdown,
     "detection/first_seizure": first_seizure.report,
     "forecasting/zero_shot": zero_shot.markdown,
+    "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
 FROM_RECORDS: dict[str, Callable] = {
     "attention/attention_cpu": attention_benchmark.markdown,
@@ -68,6 +70,7 @@ def test_table_of_a_record(name: str) -> None:
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
+        ("treebank/treebank_simulated", ["model", "subject", "task", "protocol", "split", "channels"]),
     ],
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -324,18 +325,42 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
 
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
-    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume"]
+    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume", "pitch"]
     monkeypatch.setattr(sys, "argv", ["treebank", *options])
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     treebank.main()
     rows = pd.read_csv(tmp_path / "treebank_simulated.csv")
-    assert set(rows["task"]) == {"speech", "volume"}
+    assert set(rows["task"]) == {"speech", "volume", "pitch"}
+    areas = rows.groupby("task")["roc_auc"].apply(list)
+    assert areas["volume"] != areas["pitch"]
     assert set(rows["channels"]) == {10, 12}
     assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
     assert "| *PopT* | 0.62 | 0.76 | 0.81 | 0.83 |" in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank_simulated.csv")) == len(rows)
+
+
+def test_made_up_pitch_has_a_signal_of_its_own(tmp_path):
+    """Bursts are on other electrodes than volume, are as large as the pitch, and change nothing else."""
+    read = {}
+    for bursts in (False, True):
+        path = treebank.simulate_trial(tmp_path / str(bursts), 1, 1, 60.0, 16, bursts)
+        with h5py.File(path) as file:
+            signal = np.stack([file[f"data/electrode_{index}"][()] for index in range(16)])
+        read[bursts] = signal, pd.read_csv(path.parent / "subject1_trial1_words_df.csv")
+    (plain, words), (signal, same) = read[False], read[True]
+    pd.testing.assert_frame_equal(words, same)
+    added = signal - plain
+    assert np.flatnonzero(np.abs(added).max(1) > 0).tolist() == [10, 11, 12]
+    sizes = [added[11, onset : onset + 1024].std() for onset in words["est_idx"].astype(int)]
+    assert np.corrcoef(sizes, np.abs(60 + 40 * (words["pitch"] - 200) / 50))[0, 1] > 0.99
+    spectrum = np.abs(np.fft.rfft(added[11])) ** 2
+    frequencies = np.fft.rfftfreq(added.shape[1], 1 / 2048)
+    assert spectrum[np.abs(frequencies - 80) < 10].sum() > 0.99 * spectrum.sum()
+    other = treebank.simulate_trial(tmp_path / "other", 1, 2, 60.0, 16).parent / "subject1_trial2_words_df.csv"
+    joined = pd.concat([words, pd.read_csv(other)])
+    assert abs(joined["rms"].corr(joined["pitch"])) < 0.4
 
 
 def test_a_subjects_trials_are_split_each_and_joined():
