@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(found, Path(options.output))
     failed = []
-    seen: dict[object, object] = {}
+    seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
         for warning in outcome.warnings:
             warnings.warn_explicit(*warning, registry=seen)
