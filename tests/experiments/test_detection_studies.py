@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("peft")
 pytest.importorskip("timescoring")
 
+import amplitude_centring
 import demo_detect
 import seizure_detection
 import treebank
@@ -424,6 +425,22 @@ def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
     ]
     assert demo_detect.default_rows(rows) == [rows[4], rows[0], rows[3]]
     assert demo_detect.default_rows(rows[1:3]) == []
+
+
+def test_clips_hold_a_whole_seizure_or_none_and_share_their_gain_with_the_background_before():
+    samples = np.random.default_rng(0).normal(0, 50, (2, 400 * 64))
+    seizures = [(200.0, 230.0), (300.0, 320.0)]  # before the second one there is no room
+    made = [*amplitude_centring.pieces([Recording.from_array(samples, 64.0, ["A", "B"], "µV", seizures=seizures)])]
+    assert [name for name, *_ in made] == ["whole recordings", *["clips", "clips after background"] * 2]
+    assert [recording.duration for _, recording, _ in made] == [400.0, 30.0, 150.0, 30.0, 150.0]
+    assert [[*recording.seizures] for _, recording, _ in made[1:]] == [[(0.0, 30.0)], [(120.0, 150.0)], [], []]
+    assert [first for *_, first in made] == [0.0, 0.0, 120.0, 0.0, 120.0]
+    signals = [recording.read(0, recording.num_samples) for _, recording, _ in made]
+    for clip, longer, start in ((signals[1], signals[2], 200), (signals[3], signals[4], 160)):
+        np.testing.assert_array_equal(longer[:, 120 * 64 :], clip)
+        gain = clip / samples[:, start * 64 : start * 64 + clip.shape[1]]
+        np.testing.assert_allclose(gain, gain[0, 0], rtol=1e-4)
+        assert 1 / 3 < gain[0, 0] < 3
 
 
 def test_demo_table_shows_means_and_spread(tmp_path):
