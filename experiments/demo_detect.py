@@ -8,7 +8,8 @@ which was fixed before any detector ran.
 
     python experiments/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
-    python experiments/demo_detect.py --ablations  # also MV-Llama and no pretraining, three seeds; results/
+    python experiments/demo_detect.py --ablations  # also MV-Llama and no pretraining, three seeds; results/, where
+                                                   # detection_demo.md holds the rows of the default command
 """
 
 from __future__ import annotations
@@ -165,6 +166,16 @@ def ablations(
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, raw kappa {row['kappa']:.3f}", flush=True)
     write_table(rows, path.with_suffix(".md"))
+    if shown := default_rows(rows):
+        write_table(shown, results / "detection_demo.md")
+
+
+def default_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of `rows` that a run without --ablations computes, in its order."""
+    names = [*(name.replace(" ", "-") for name in BASELINES), LORA.name, FULL.name]
+    wanted = {(name, rules, SEEDS[0]): place for place, (rules, name) in enumerate(itertools.product(RULES, names))}
+    found = {wanted.get((row["configuration"], row["rules"], row["seed"]), -1): row for row in rows}
+    return [row for place, row in sorted(found.items()) if place >= 0]
 
 
 def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float] | None = None) -> str:

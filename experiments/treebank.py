@@ -70,6 +70,9 @@ def main() -> None:
         root = output / "simulated"
         size, keys = ((300.0, 16), SIMULATED[:1]) if arguments.quick else ((600.0, 72), SIMULATED)
         trials = [simulate_trial(root, *key, *size) for key in keys]
+        if "pitch" in arguments.tasks:
+            for key in keys:
+                simulate_trial(root / "pitch", *key, *size, True)
         print(f"no trial in MVPA_TS_DATA: made-up ones in {root}", flush=True)
     subjects: dict[str, list[Path]] = {}
     for path in trials:
@@ -84,9 +87,10 @@ def main() -> None:
         if (label, subject, task, protocol) in done:
             continue
         loaded = []
+        source = root / "pitch" if simulated and task == "pitch" else root
         for path in paths:
             try:
-                loaded.append(load_task(root, path, task, protocol, arguments.most))
+                loaded.append(load_task(source, path, task, protocol, arguments.most))
             except (KeyError, ValueError, FileNotFoundError) as error:
                 # A published table need not have every column; the trial is missing, and why is said.
                 print(f"{path.stem}, {task}, {protocol}: not run: {error}", flush=True)
@@ -248,7 +252,8 @@ def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
     if simulated:
         lead += (
             " The trials are made up: this shows that everything runs, and is nothing to compare with the paper's "
-            "accuracies."
+            "accuracies. The volume of a word shows as a slow deflection, its pitch as a burst of 80 Hz on other "
+            "electrodes. The two are independent. Only the trials of the pitch task have the bursts."
         )
     shown = table[[*keys, "", *counts]]
     machines = ", ".join(frame["hardware"].unique())
@@ -265,8 +270,13 @@ def cited() -> str:
     return "\n".join(lines) + "\n\n† reads the electrodes' positions.\n"
 
 
-def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int) -> Path:
-    """A made-up trial of the data set's layout, in which words leave a deflection on some electrodes."""
+def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int, bursts: bool = False) -> Path:
+    """A made-up trial of the data set's layout.
+
+    A word leaves a slow deflection on some electrodes, as large as the word is loud. With `bursts` it also leaves a
+    burst of 80 Hz on others, as large as its pitch is high; loudness and pitch are drawn independently. Only the trials
+    of the pitch task have bursts, because they would tell speech from silence almost without error.
+    """
     path = root / f"sub_{subject}_trial{trial:03d}.h5"
     if path.is_file():
         return path
@@ -285,11 +295,15 @@ def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contact
     times += generator.uniform(-0.3, 0.3, len(times))
     spoken = (times // 20) % 2 == 0
     loud = generator.normal(0, 1, len(times))
-    for time, strength in zip(times[spoken], loud[spoken], strict=True):
-        first = round(time * 2048)
-        signal[2:5, first : first + 1024] += (60 + 40 * strength) * np.hanning(1024) * np.array([[0.3], [1.0], [0.3]])
+    high = np.random.default_rng((subject, trial, 1)).normal(0, 1, len(times))
+    wave = np.sin(2 * np.pi * 80 * np.arange(1024) / 2048)
+    for time, loudness, pitch in zip(times[spoken], loud[spoken], high[spoken], strict=True):
+        word = slice(round(time * 2048), round(time * 2048) + 1024)
+        signal[2:5, word] += (60 + 40 * loudness) * np.hanning(1024) * np.array([[0.3], [1.0], [0.3]])
+        if bursts:
+            signal[10:13, word] += (60 + 40 * pitch) * wave * np.hanning(1024) * np.array([[0.3], [1.0], [0.3]])
     words = pd.DataFrame(
-        {"est_idx": np.round(times[spoken] * 2048), "rms": loud[spoken], "pitch": loud[spoken] * 50 + 200}
+        {"est_idx": np.round(times[spoken] * 2048), "rms": loud[spoken], "pitch": high[spoken] * 50 + 200}
     )
     words["is_onset"] = (np.arange(len(words)) % 3 == 0).astype(int)
     silent = np.round(times[~spoken] * 2048)

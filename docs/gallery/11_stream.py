@@ -11,11 +11,11 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, StreamingDetector, simulate_recording
+from mvpa_ts.ieeg import MVPFormer, StreamingDetector, simulate_recording
 
 recording = simulate_recording("S01", seed=5, num_channels=6, duration=240.0, num_seizures=1)
 model = MVPFormer.from_pretrained("demo")
-stream = StreamingDetector(model, recording.sfreq, recording.channel_names, Preprocessing(notch=50.0), lookahead=2.0)
+stream = StreamingDetector(model, recording.sfreq, recording.channel_names, {"notch": 50.0}, lookahead=2.0)
 
 # %%
 # Half a second at a time. `lookahead` says how long a segment waits for later samples, which the filters need.

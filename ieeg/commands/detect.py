@@ -6,8 +6,9 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,12 @@ MODEL_HELP = f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: t
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one recording: a line about its events, or the error."""
+    """What became of one recording: a line about its events, or the error; and warnings that nobody has seen yet."""
 
     file: Path
     line: str = ""
     error: Exception | None = None
+    warnings: tuple[tuple[str, type[Warning], str, int], ...] = ()
 
 
 def main(arguments: list[str]) -> None:
@@ -65,7 +67,10 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(found, Path(options.output))
     failed = []
+    seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
+        for warning in outcome.warnings:
+            warnings.warn_explicit(*warning, registry=seen)
         if outcome.error is None:
             print(outcome.line)
         elif len(files) == 1:
@@ -164,14 +169,20 @@ def _outcomes(
             yield _attempt(task, file, output, progress=True)
 
 
-def _attempt(
-    task: ScoringTask, file: Path, output: Path, threads: int | None = None, progress: bool = False
-) -> Outcome:
-    """Score one recording; whatever a damaged file does to the library that reads it must not cost the others."""
+def _attempt_elsewhere(task: ScoringTask, file: Path, output: Path, threads: int | None = None) -> Outcome:
+    """Score one recording in another process; its warnings come back with the outcome, to be shown as all others."""
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
+    with warnings.catch_warnings(record=True) as caught:
+        outcome = _attempt(task, file, output)
+    found = tuple((str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught)
+    return replace(outcome, warnings=found)
+
+
+def _attempt(task: ScoringTask, file: Path, output: Path, progress: bool = False) -> Outcome:
+    """Score one recording; whatever a damaged file does to the library that reads it must not cost the others."""
     try:
         return Outcome(file, task.score(file, output, progress=progress))
     except Exception as error:
@@ -185,7 +196,7 @@ def _in_processes(task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # A fresh process each: after a fork torch's threads hang.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_attempt, task, file, output, threads): file for file, output in outputs}
+        futures = {pool.submit(_attempt_elsewhere, task, file, output, threads): file for file, output in outputs}
         yield from (future.result() for future in as_completed(futures))
 
 
@@ -201,7 +212,7 @@ def _on_cluster(task: ScoringTask, outputs: list[tuple[Path, Path]], scheduler: 
         raise CommandError(f"--scheduler: no dask.distributed cluster answers at {scheduler} ({error})") from None
     with client:
         absolute = [(file.resolve(), output.resolve()) for file, output in outputs]
-        futures = {client.submit(_attempt, task, file, output, pure=False): file for file, output in absolute}
+        futures = {client.submit(_attempt_elsewhere, task, file, output, pure=False): file for file, output in absolute}
         for future in as_completed(futures):
             failure = future.exception()  # of the cluster, as when a recording kills worker after worker
             yield future.result() if failure is None else Outcome(futures[future], error=RuntimeError(str(failure)))

@@ -70,19 +70,17 @@ def main(arguments: list[str]) -> None:
         )
     from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector
-    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 
     online = OnlineRule(*k_of_n(options.online))
     with contextlib.ExitStack() as stack:
         inlet = connect(options.name, options.source_id, options.wait)
         stack.callback(inlet.close_stream)
         source = described(inlet.get_sinfo(), options.unit, options.channels)
-        changes: dict[str, Any] = {"notch": None, "reference": "median" if len(source.names) >= 4 else None}
         detector = StreamingDetector(
             options.model,
             source.sfreq,
             source.names,
-            Preprocessing(**changes | (preprocessing_changes(options.preprocessing) or {})),
+            preprocessing_changes(options.preprocessing),
             unit=source.unit,
             lookahead=options.lookahead,
             online=online,

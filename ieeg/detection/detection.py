@@ -120,7 +120,7 @@ class Detection:
     duration : float
         Of the recording (s).
     channel_names : tuple of str
-        Channels the model saw, in order.
+        Channels with a signal that the model saw, in order; the others are in `Provenance.dropped`.
     rules : EventRules
         How events were made from the probabilities, with the threshold.
     provenance : Provenance
@@ -291,7 +291,7 @@ class Detection:
             "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
             "preprocessing": dict(source.preprocessing),
             "channels": {
-                "used": [name for name in self.channel_names if name not in source.dropped],
+                "used": list(self.channel_names),
                 "dropped": dict(source.dropped),
             },
             "model": {

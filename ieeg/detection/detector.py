@@ -21,7 +21,7 @@ from mvpa_ts.ieeg.events import unscored_stretches
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
-from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing, default_preprocessing
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -100,8 +100,7 @@ class Detector:
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if preprocessing is not None:
-            check_rate(_changed(Preprocessing(), preprocessing).sfreq)
+        check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
@@ -165,7 +164,7 @@ class Detector:
 
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""
-        preprocessing = _changed(default_preprocessing(recording), self.preprocessing or {})
+        preprocessing = changed_preprocessing(default_preprocessing(recording), self.preprocessing)
         check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
         preprocessing = preprocessing.resolve(recording)
@@ -203,14 +202,14 @@ class Detector:
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64], weights: str) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
-        duration = segments.recording.duration
+        duration, silent = segments.recording.duration, {*segments.silent_channels}
         return Detection(
             probabilities,
             starts,
             probabilities_to_events(probabilities, starts, self.rules),
             skipped_stretches(probabilities, starts, duration),
             duration,
-            segments.channel_names,
+            tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
             self._provenance(segments, weights),
             [*segments.recording.seizures] if segments.recording.annotated else None,
@@ -264,19 +263,6 @@ class Detector:
                     raise ValueError(_not_finite(self.model, segments, batch))
                 yield np.where(scored, probabilities, math.nan)
                 bar.update(len(batch))
-
-
-def _changed(default: Preprocessing, preprocessing: Preprocessing | Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing itself, or the default with these fields changed."""
-    if isinstance(preprocessing, Preprocessing):
-        return preprocessing
-    names = [field.name for field in dataclasses.fields(Preprocessing)]
-    if unknown := sorted(set(preprocessing) - {*names}):
-        raise ValueError(f"preprocessing has no field {', '.join(unknown)}; its fields are {', '.join(names)}")
-    try:
-        return dataclasses.replace(default, **preprocessing)
-    except TypeError as error:
-        raise ValueError(f"preprocessing {dict(preprocessing)} is not readable: {error}") from error
 
 
 def _not_finite(model: MVPFormer, segments: Segments, batch: range) -> str:

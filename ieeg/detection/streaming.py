@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
-from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing, default_preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, warn_if_implausible
@@ -66,8 +67,9 @@ class StreamingDetector:
     sfreq : float
         Samples per second of what comes in.
     channel_names : sequence of str
-    preprocessing : Preprocessing
-        With a `notch` in Hz or None; "auto" would have to measure the whole recording.
+    preprocessing : Preprocessing or mapping, optional
+        Default: `default_preprocessing` without a notch. A mapping, such as ``{"notch": 50.0}``, changes fields of it.
+        A `notch` of "auto" is an error, because it would have to measure the whole recording.
     channels : sequence of str, optional
         Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
     unit : str, default "µV"
@@ -87,9 +89,9 @@ class StreamingDetector:
     Examples
     --------
     >>> import numpy as np
-    >>> from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
+    >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
     >>> model = MVPFormer(mvpformer_tiny(num_classes=2))
-    >>> stream = StreamingDetector(model, 1000.0, ["A1", "A2"], Preprocessing(notch=50.0), lookahead=0.0)
+    >>> stream = StreamingDetector(model, 1000.0, ["A1", "A2"], {"notch": 50.0}, lookahead=0.0)
     >>> samples = np.random.default_rng(0).normal(0, 50, (2, 12000))
     >>> [decision.start for chunk in np.split(samples, 24, axis=1) for decision in stream.feed(chunk)]
     [0.0, 5.0]
@@ -102,7 +104,7 @@ class StreamingDetector:
         model: MVPFormer | str | os.PathLike[str],
         sfreq: float,
         channel_names: Sequence[str],
-        preprocessing: Preprocessing,
+        preprocessing: Preprocessing | Mapping[str, Any] | None = None,
         *,
         channels: Sequence[str] | None = None,
         unit: str = "µV",
@@ -119,6 +121,10 @@ class StreamingDetector:
                 f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune "
                 "it first"
             )
+        self._buffer = _Buffer(len(channel_names))
+        self._sfreq, self._names = float(sfreq), tuple(channel_names)
+        default = dataclasses.replace(default_preprocessing(self._recording(1)), notch=None)
+        preprocessing = changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
             raise ValueError(
                 "preprocessing.notch must be a frequency or None in a stream, got 'auto', which needs the whole "
@@ -134,8 +140,6 @@ class StreamingDetector:
         self.online = online or OnlineRule()
         self.threshold = threshold
         self._scale = microvolts(unit)
-        self._buffer = _Buffer(len(channel_names))
-        self._sfreq, self._names = float(sfreq), tuple(channel_names)
         self._channels: tuple[str, ...] | None = None
         self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
         self._size = round(SEGMENT_SECONDS * preprocessing.sfreq)

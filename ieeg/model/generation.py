@@ -27,7 +27,7 @@ FADE_SECONDS = 0.5
 """Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generated:
     """What `MVPFormer.generate` returns.
 
@@ -56,6 +56,13 @@ class Generated:
     sources: NDArray[np.float64]
     sfreq: float
     channel_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        steps, channels, width = self.embeddings.shape
+        stop = self.start + steps * SEGMENT_SECONDS
+        silent = int((~self.valid).sum())
+        missing = f" ({silent} without a signal)" if silent else ""
+        return f"<Generated {self.start:.1f} to {stop:.1f} s: {steps} × {channels} channels{missing} × {width}>"
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +100,31 @@ def default_preprocessing(recording: Recording) -> Preprocessing:
     if recording.preprocessed:
         return Preprocessing(band=None, notch=None, reference=None)
     return Preprocessing(reference="median" if len(recording.channel_names) >= 4 else None)
+
+
+def changed_preprocessing(default: Preprocessing, changes: Preprocessing | Mapping[str, Any] | None) -> Preprocessing:
+    """The default with some fields changed; a `Preprocessing` takes its place.
+
+    Raises
+    ------
+    ValueError
+        A field is unknown, or a value is out of range.
+
+    Examples
+    --------
+    >>> changed_preprocessing(Preprocessing(), {"notch": 50.0}).notch
+    50.0
+    """
+    if isinstance(changes, Preprocessing):
+        return changes
+    changes = {} if changes is None else changes
+    names = [field.name for field in dataclasses.fields(Preprocessing)]
+    if unknown := sorted(set(changes) - {*names}):
+        raise ValueError(f"preprocessing has no field {', '.join(unknown)}; its fields are {', '.join(names)}")
+    try:
+        return dataclasses.replace(default, **changes)
+    except TypeError as error:
+        raise ValueError(f"preprocessing {dict(changes)} is not readable: {error}") from error
 
 
 def line_frequency(recording: Recording) -> float | None:

@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import amplitude_centring
 import attention_benchmark
 import classification_choices
+import first_seizure
 import pytest
 import streaming_benchmark
+import treebank
 import zero_shot
 from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
@@ -23,7 +26,10 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/forecasting_720": forecasting_report.markdown_report,
     "classification/classification": classification_report.markdown_report,
     "classification/classification_choices": classification_choices.markdown,
+    "detection/amplitude_centring": amplitude_centring.report,
+    "detection/first_seizure": first_seizure.report,
     "forecasting/zero_shot": zero_shot.markdown,
+    "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
 FROM_RECORDS: dict[str, Callable] = {
     "attention/attention_cpu": attention_benchmark.markdown,
@@ -62,9 +68,12 @@ def test_table_of_a_record(name: str) -> None:
         ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
         ("detection/detect_folder", ["way", "recordings", "hours"]),
+        ("detection/amplitude_centring", ["known", "seed"]),
+        ("detection/first_seizure", ["seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
+        ("treebank/treebank_simulated", ["model", "subject", "task", "protocol", "split", "channels"]),
     ],
 )
 def test_no_run_is_there_twice(name: str, key: list[str]) -> None:

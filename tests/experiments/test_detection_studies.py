@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ import torch
 pytest.importorskip("peft")
 pytest.importorskip("timescoring")
 
+import amplitude_centring
 import demo_detect
 import seizure_detection
 import treebank
@@ -324,18 +326,42 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
 
 
 def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
-    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume"]
+    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume", "pitch"]
     monkeypatch.setattr(sys, "argv", ["treebank", *options])
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     treebank.main()
     rows = pd.read_csv(tmp_path / "treebank_simulated.csv")
-    assert set(rows["task"]) == {"speech", "volume"}
+    assert set(rows["task"]) == {"speech", "volume", "pitch"}
+    areas = rows.groupby("task")["roc_auc"].apply(list)
+    assert areas["volume"] != areas["pitch"]
     assert set(rows["channels"]) == {10, 12}
     assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
     assert "| *PopT* | 0.62 | 0.76 | 0.81 | 0.83 |" in capsys.readouterr().out
     treebank.main()  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank_simulated.csv")) == len(rows)
+
+
+def test_made_up_pitch_has_a_signal_of_its_own(tmp_path):
+    """Bursts are on other electrodes than volume, are as large as the pitch, and change nothing else."""
+    read = {}
+    for bursts in (False, True):
+        path = treebank.simulate_trial(tmp_path / str(bursts), 1, 1, 60.0, 16, bursts)
+        with h5py.File(path) as file:
+            signal = np.stack([file[f"data/electrode_{index}"][()] for index in range(16)])
+        read[bursts] = signal, pd.read_csv(path.parent / "subject1_trial1_words_df.csv")
+    (plain, words), (signal, same) = read[False], read[True]
+    pd.testing.assert_frame_equal(words, same)
+    added = signal - plain
+    assert np.flatnonzero(np.abs(added).max(1) > 0).tolist() == [10, 11, 12]
+    sizes = [added[11, onset : onset + 1024].std() for onset in words["est_idx"].astype(int)]
+    assert np.corrcoef(sizes, np.abs(60 + 40 * (words["pitch"] - 200) / 50))[0, 1] > 0.99
+    spectrum = np.abs(np.fft.rfft(added[11])) ** 2
+    frequencies = np.fft.rfftfreq(added.shape[1], 1 / 2048)
+    assert spectrum[np.abs(frequencies - 80) < 10].sum() > 0.99 * spectrum.sum()
+    other = treebank.simulate_trial(tmp_path / "other", 1, 2, 60.0, 16).parent / "subject1_trial2_words_df.csv"
+    joined = pd.concat([words, pd.read_csv(other)])
+    assert abs(joined["rms"].corr(joined["pitch"])) < 0.4
 
 
 def test_a_subjects_trials_are_split_each_and_joined():
@@ -386,6 +412,35 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
         assert "speech, popt, blocked: not run: the split's" in text
         assert (tmp_path / "treebank_simulated.csv").is_file() == bool(expected)
     assert set(pd.read_csv(tmp_path / "treebank_simulated.csv")["task"]) == expected
+
+
+def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
+    row = {"configuration": "", "rules": "szcore", "seed": 0}
+    rows = [
+        row | {"configuration": "full"},
+        row | {"configuration": "mv-llama"},
+        row | {"configuration": "mvpformer", "seed": 1},
+        row | {"configuration": "mvpformer", "rules": "paper"},
+        row | {"configuration": "line-length"},
+    ]
+    assert demo_detect.default_rows(rows) == [rows[4], rows[0], rows[3]]
+    assert demo_detect.default_rows(rows[1:3]) == []
+
+
+def test_clips_hold_a_whole_seizure_or_none_and_share_their_gain_with_the_background_before():
+    samples = np.random.default_rng(0).normal(0, 50, (2, 400 * 64))
+    seizures = [(200.0, 230.0), (300.0, 320.0)]  # before the second one there is no room
+    made = [*amplitude_centring.pieces([Recording.from_array(samples, 64.0, ["A", "B"], "µV", seizures=seizures)])]
+    assert [name for name, *_ in made] == ["whole recordings", *["clips", "clips after background"] * 2]
+    assert [recording.duration for _, recording, _ in made] == [400.0, 30.0, 150.0, 30.0, 150.0]
+    assert [[*recording.seizures] for _, recording, _ in made[1:]] == [[(0.0, 30.0)], [(120.0, 150.0)], [], []]
+    assert [first for *_, first in made] == [0.0, 0.0, 120.0, 0.0, 120.0]
+    signals = [recording.read(0, recording.num_samples) for _, recording, _ in made]
+    for clip, longer, start in ((signals[1], signals[2], 200), (signals[3], signals[4], 160)):
+        np.testing.assert_array_equal(longer[:, 120 * 64 :], clip)
+        gain = clip / samples[:, start * 64 : start * 64 + clip.shape[1]]
+        np.testing.assert_allclose(gain, gain[0, 0], rtol=1e-4)
+        assert 1 / 3 < gain[0, 0] < 3
 
 
 def test_demo_table_shows_means_and_spread(tmp_path):

@@ -201,15 +201,20 @@ def test_preprocessing_changes_each_recordings_default(tmp_path, model_folder):
     assert (raw["max_bad_share"], raw["band"], raw["reference"]) == (0.3, [0.5, 120.0], "median")
 
 
-def test_warnings_are_one_line(tmp_path, model_folder):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_warnings_are_one_line(tmp_path, model_folder, jobs):
     recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
     x = recording.read(0, recording.num_samples).astype(np.float64)
     signals = [edfio.EdfSignal(row, 512.0, label=n, physical_dimension="uV") for n, row in zip("ABCD", x, strict=True)]
-    edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(tmp_path / "x.edf")
-    code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main())"
-    options = ["detect", tmp_path / "x.edf", "--model", model_folder, "-o", tmp_path / "out"]
+    files = [tmp_path / "x.edf", tmp_path / "y.edf"]
+    for file in files:
+        edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(file)
+    code = "import sys; from mvpa_ts.ieeg.commands.main import main\nif __name__ == '__main__': sys.exit(main())"
+    options = ["detect", *files, "--model", model_folder, "-o", tmp_path / "out", "--jobs", str(jobs)]
     result = subprocess.run([sys.executable, "-P", "-c", code, *options], capture_output=True, text=True, check=True)
-    assert "\nmvpformer: x: the seizure at 3 s has no end; it is taken to last 8 s\n" in result.stderr
+    for file in files:
+        line = f"mvpformer: {file.stem}: the seizure at 3 s has no end; it is taken to last 8 s"
+        assert result.stderr.splitlines().count(line) == 1
     assert "UserWarning" not in result.stderr
 
 

@@ -112,6 +112,16 @@ class TestCluster:
             pd.testing.assert_frame_equal(tables(stores)[name], table, atol=2e-6)
             assert (stores / name / RUN).is_file()
 
+    def test_warnings_reach_the_one_who_asked(self, model_folder, tmp_path):
+        distributed = pytest.importorskip("distributed")
+        signal = edfio.EdfSignal(recording("S1", 1, 2, 1).read(0, 5120)[0], 512.0, label="A1", physical_dimension="uV")
+        edfio.Edf([signal], annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(tmp_path / "x.edf")
+        options = [tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
+        with distributed.LocalCluster(1, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
+            arguments = ["detect", *options, "--scheduler", cluster.scheduler_address]
+            with pytest.warns(UserWarning, match="the seizure at 3 s has no end"):
+                assert main([str(argument) for argument in arguments]) == 0
+
     def test_no_cluster_answers(self, recordings, model_folder, tmp_path, capsys, monkeypatch):
         distributed = pytest.importorskip("distributed")
 

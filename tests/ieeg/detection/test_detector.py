@@ -353,7 +353,10 @@ def test_channels_without_a_signal_and_samples_beyond_a_volt_are_stated(model):
     x = np.random.default_rng(0).normal(0, 50, (4, 40 * 512)).astype(np.float32)
     x[1], x[2, 5000:5003] = 0.0, 1e12
     recording = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
-    run = Detector(model).detect(recording).describe()
+    detection = Detector(model).detect(recording)
+    run = detection.describe()
+    assert detection.channel_names == ("A1", "A3", "A4")
+    assert repr(detection).endswith("3 channels>")
     assert run["channels"]["used"] == ["A1", "A3", "A4"]
     assert run["channels"]["dropped"] == {"A2": "no signal: flat or not a number throughout"}
     assert run["recording"]["implausible_samples"] == 3

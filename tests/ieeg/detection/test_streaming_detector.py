@@ -194,7 +194,23 @@ def test_short_stream_gives_nothing(model):
     assert stream.finish() == []
 
 
+@pytest.mark.parametrize("channels", [3, 5])
+def test_default_preprocessing_is_that_of_a_recording_without_a_notch(model, channels):
+    recording = recording_at(512.0, channels=channels, duration=31.0)
+    reference = "median" if channels >= 4 else None
+    for given, notch in ((None, None), ({"notch": 50.0}, 50.0)):
+        expected, stream = streamed(model, recording, Preprocessing(notch=notch, reference=reference), sizes=(4000,))
+        decisions, ours = streamed(model, recording, given, sizes=(4000,))
+        assert ours.preprocessing == stream.preprocessing
+        assert decisions == expected
+    assert StreamingDetector(model, 512.0, recording.channel_names).preprocessing.notch is None
+
+
 def test_errors(model):
+    with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
+        StreamingDetector(model, 512.0, ["A1", "A2"], {"notch": "auto"})
+    with pytest.raises(ValueError, match="preprocessing has no field hum; its fields are sfreq, band, notch"):
+        StreamingDetector(model, 512.0, ["A1", "A2"], {"hum": 50.0})
     with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing())
     with pytest.raises(ValueError, match=r"samples must be \[C, n\] with C = 2, got shape \(3, 5\)"):

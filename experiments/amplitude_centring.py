@@ -1,0 +1,149 @@
+"""What should the embedding know of amplitude: log band power, its distance from a running level, both, or neither?
+
+Tiny models are trained on simulated subjects and tested on others. Every recording is multiplied by a gain of its own
+between 1/3 and 3, because nobody knows the gain of the next recording. Three tests: whole recordings of 20 minutes;
+clips that hold a seizure from their first to their last second, or nothing of it; and the same clips with two minutes
+of background before them. Half of the spans in training are made to begin a recording.
+
+    python experiments/amplitude_centring.py           # results/detection/amplitude_centring.*, resumable
+    python experiments/amplitude_centring.py --quick   # a few steps, written to a temporary folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from harness.detection.real import background_of
+from harness.detection.training import scale_initialisation
+from harness.tables import append_row, hardware, read_rows, results_folder
+from sklearn.metrics import roc_auc_score
+from torch.nn import functional as F
+
+from mvpa_ts.files import write_text
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort
+from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
+from mvpa_ts.ieeg.training.finetuning import FinetuningModule
+from mvpa_ts.ieeg.training.module import learning_rate_scale
+from mvpa_ts.ieeg.training.sampling import EndlessBatches, SpanSampler
+from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
+
+KNOWN = {"neither": (0.0, 0.0), "power": (1.0, 0.0), "distance": (0.0, 1.0), "both": (1.0, 1.0)}
+"""Factors of log power and of its distance from the running level, before the map to the embedding."""
+TESTS = ("whole recordings", "clips", "clips after background")
+SEEDS = (0, 1, 2)
+SUBJECTS, TESTED, CHANNELS, SECONDS = 16, 8, (4, 6, 8), 1200.0
+CONTEXT, WINDOWS, BATCH, STEPS, RATE = 4, 2, 12, 120, 3e-3
+GAIN, BEFORE = 3.0, 120.0
+
+
+def main() -> None:
+    """Train and test what the table lacks, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(RESEARCH_USE, flush=True)
+    table = results_folder("detection", quick=arguments.quick) / "amplitude_centring.csv"
+    subjects, tested, steps, seeds = (2, 2, 2, SEEDS[:1]) if arguments.quick else (SUBJECTS, TESTED, STEPS, SEEDS)
+    settings: dict[str, Any] = {"num_channels": CHANNELS, "duration": SECONDS, "num_seizures": 3}
+    train = [HeldSegments(Segments(item)) for item in simulate_cohort(subjects, **settings)]
+    test = [*pieces(simulate_cohort(tested, first_subject=61, **settings))]
+    sizes = {"steps": steps, "subjects": tested, "tested clips": sum(name == TESTS[1] for name, *_ in test)}
+    for seed, known in itertools.product(seeds, KNOWN):
+        rows = read_rows(table)
+        if not rows.empty and ((rows["known"] == known) & (rows["seed"] == seed)).any():
+            continue
+        started = time.process_time()
+        scores = areas(trained(train, known, seed, steps), test)
+        spent = {"cpu_s": time.process_time() - started, "hardware": hardware()}
+        append_row(table, {"known": known, "seed": seed} | sizes | scores | spent)
+        print(f"{known}, seed {seed}: {scores}", flush=True)
+    text = report(read_rows(table))
+    write_text(table.with_suffix(".md"), text)
+    print(text)
+
+
+def pieces(recordings: Sequence[Recording]) -> Iterator[tuple[str, Recording, float]]:
+    """Test, recording times its gain, and the second from which on its segments count."""
+    generator = np.random.default_rng(0)
+    for recording in recordings:
+        gains = GAIN ** generator.uniform(-1, 1, 1 + 2 * len(recording.seizures))
+        yield TESTS[0], background_of(recording, gains[0]), 0.0
+        ends = [0.0, *(offset for _, offset in recording.seizures)]
+        for number, (onset, offset) in enumerate(recording.seizures):
+            quiet = onset - (offset - onset) - 10.0
+            if quiet - BEFORE < ends[number]:
+                continue
+            for gain, first in zip(gains[1 + 2 * number :], (onset, quiet), strict=False):
+                last = first + offset - onset
+                yield TESTS[1], background_of(recording.crop(first, last), gain), 0.0
+                yield TESTS[2], background_of(recording.crop(first - BEFORE, last), gain), BEFORE
+
+
+def trained(segments: Sequence[Segments], known: str, seed: int, steps: int) -> MVPFormer:
+    """All weights from random ones, with a random gain for each span."""
+    architecture = mvpformer_tiny(context=CONTEXT, dropout=0.0, prediction_head=False)
+    module = FinetuningModule(architecture=architecture, method="full", seed=seed)
+    scale_initialisation(module.core)
+    factors = torch.tensor(KNOWN[known]).repeat_interleave(NUM_BANDS)
+    module.core.amplitude.projection.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factors,))
+    dataset = SpanDataset(segments, WINDOWS, before=CONTEXT - 1, past=True, tail=True)
+    sampler = SpanSampler(dataset.subjects, dataset.ictal, balance="ictal", seed=seed)
+    optimizer = torch.optim.AdamW(module.model.parameters(), lr=RATE, weight_decay=0.05)
+    scale = learning_rate_scale("cosine", max(steps // 10, 1), 0.05, steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
+    changes = Augmentation(gain=GAIN, start=0.5, polarity=True)
+    for step, indices in zip(range(steps), EndlessBatches(sampler, BATCH), strict=False):
+        batch = collate([dataset[index] for index in indices])
+        logits, labels = module.logits_and_labels(augment(batch, changes, torch.Generator().manual_seed(step)))
+        optimizer.zero_grad()
+        F.cross_entropy(logits, labels).backward()
+        torch.nn.utils.clip_grad_norm_(module.model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+    return module.core.eval()
+
+
+def areas(model: MVPFormer, test: Sequence[tuple[str, Recording, float]]) -> dict[str, float]:
+    """Area under the ROC curve over all segments of a test."""
+    detector = Detector(model, channels="all", batch_size=16)
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in TESTS}
+    for name, recording, first in test:
+        segments = detector.segments(recording)
+        detection, counted = detector.detect_segments(segments), segments.starts >= first - 0.01
+        found[name].append((segments.labels()[counted], detection.probabilities[counted]))
+    joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
+    return {name: float(roc_auc_score(labels, scores)) for name, (labels, scores) in joined.items()}
+
+
+def report(rows: pd.DataFrame) -> str:
+    """Mean over seeds and standard deviation."""
+    groups = rows.groupby("known", sort=False)[[*TESTS]]
+    mean, deviation = groups.mean(), groups.std().fillna(0.0)
+    lines = [
+        {"the embedding knows": known}
+        | {name: f"{mean.loc[known, name]:.3f} ± {deviation.loc[known, name]:.3f}" for name in TESTS}
+        for known in mean.index
+    ]
+    lead = (
+        f"AUROC of segments on {rows['subjects'].max()} unseen simulated subjects, with {rows['tested clips'].max()} "
+        f"clips, half of them a seizure; mean of {rows['seed'].nunique()} seed(s) ± standard deviation. Each file has "
+        f"a random gain between 1/{GAIN:g} and {GAIN:g}. The running level is the median of its last two minutes. "
+        f"MVPFormer-tiny, all weights, {rows['steps'].max()} steps."
+    )
+    spent = f"{rows['cpu_s'].sum():.0f} s of processor time: {rows['hardware'].iloc[0]}, 1 thread."
+    return f"{lead}\n\n{markdown_table(pd.DataFrame(lines))}\n{spent}\n"
+
+
+if __name__ == "__main__":
+    main()
