@@ -20,7 +20,7 @@ def test_it_states_what_the_model_is(tmp_path):
     assert f"{weights:,} weights" in card
     assert "windows of 7 segments" in card
     assert "A seizure detector" in card
-    assert "not a medical\ndevice" in card
+    assert "not a medical device" in card
     front = yaml.safe_load(card.split("---")[1])
     assert front == {"library_name": "mvpa-ts", "tags": ["iEEG", "time-series"]}
 
