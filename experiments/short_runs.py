@@ -190,9 +190,11 @@ def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
     ]
     for (dataset, horizon), part in rows.groupby(ROW_KEY[:2], sort=False):
         loop = harness[harness["model"].eq("MVPA") & harness["dataset"].eq(dataset) & harness["horizon"].eq(horizon)]
-        cells = []
-        for name in ("test_mse", "test_mae"):
-            cells += [f"{runs[name].mean():.4f} ± {runs[name].std():.4f}" for runs in (part, loop)]
+        cells = [
+            f"{runs[name].mean():.4f}" + (f" ± {runs[name].std():.4f}" if len(runs) > 1 else "")
+            for name in ("test_mse", "test_mae")
+            for runs in (part, loop)
+        ]
         lines.append(f"| {dataset} | {horizon} | {len(part)} | {part['test_windows'].iloc[0]} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", machines(rows)]) + "\n"
 
