@@ -188,7 +188,7 @@ def rows_markdown(rows: pd.DataFrame, harness: pd.DataFrame) -> str:
         "| data | horizon | seeds | windows | MSE, host | MSE, own loop | MAE, host | MAE, own loop |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (dataset, horizon), part in rows.groupby(ROW_KEY[:2], sort=False):
+    for (dataset, horizon), part in rows.groupby(ROW_KEY[:2]):
         loop = harness[harness["model"].eq("MVPA") & harness["dataset"].eq(dataset) & harness["horizon"].eq(horizon)]
         cells = [
             f"{runs[name].mean():.4f}" + (f" ± {runs[name].std():.4f}" if len(runs) > 1 else "")
