@@ -42,6 +42,7 @@ class Fitting(SeriesKnowledge):
     hparams: Any
     trainer_kwargs: dict[str, Any]
     _training: ForecasterTraining
+    _best_loss: float
     _windows: int | None
     _mixing_share: float
     _lowers_rates: bool
@@ -188,6 +189,8 @@ class Fitting(SeriesKnowledge):
         if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
             self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
         self._check_training()
+        if math.isfinite(self._best_loss):
+            self.metrics["ptl/val_loss"] = torch.tensor(self._best_loss)  # of the weights that were kept
         return self
 
     @torch.no_grad()

@@ -5,6 +5,7 @@ docs/development/upstream.md says for each why, and which change of the host wou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,16 +47,33 @@ class MaskedWindows:
 
 
 class HostOverrides:
-    """Mix-in for a model of the host: series and columns in a fixed order, count distributions with a low anchor."""
+    """Mix-in for a model of the host: series and columns in a fixed order, count distributions with a low anchor.
+
+    Training takes every window once before it takes one again.
+    """
 
     cycle_column: str | None
     loss: Any
     scaler: Any
+    windows_batch_size: int | None
     _anchors_counts: bool
+    _batches: Sequence[Tensor] = ()  # of this pass over the windows, which were not trained on yet
 
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
+        self._batches = ()
         # The host would shuffle the series.
         return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # type: ignore[misc]
+
+    def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
+        # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.
+        if self.training and self.windows_batch_size is not None:  # type: ignore[attr-defined]
+            if not self._batches:
+                order = torch.randperm(len(final_condition), device=w_idxs.device)
+                self._batches = order.split(self.windows_batch_size)
+            w_idxs, *self._batches = self._batches
+        return super()._sample_windows(  # type: ignore[misc]
+            *args, w_idxs=w_idxs, final_condition=final_condition, **kwargs
+        )
 
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -23,23 +24,30 @@ FULL_RATE_STEPS = 1.0
 
 
 class WeightAveraging:
-    """Mix-in for a LightningModule: validate with averaged weights, and keep them when training ends.
+    """Mix-in for a model of the host: validate with averaged weights, and keep them when training ends.
 
-    The average starts at each fit's first step. No buffer is saved: after training the weights are the average.
+    With early stopping, the average of the best validation is kept. The average starts at each fit's first step. No
+    buffer is saved: after training the weights are the average.
     """
 
     weight_averaging: float | None
+    averaging_warm_up: bool
+    early_stop_patience_steps: int
     validated: Callable[[int, float], None] | None = None
     """Called after each validation with the steps done and the loss; what it raises ends the training."""
     _average: WeightAverage | None = None
     _averaged_steps: int = 0
+    _best: list[Tensor] | None = None  # weights of the best validation
+    _best_loss: float = math.inf
 
     def on_train_start(self) -> None:
         """Start a new average."""
+        module: Any = self
         self._average = None
         if self.weight_averaging is not None:
-            self._average = WeightAverage(self, self.weight_averaging)  # type: ignore[arg-type]
+            self._average = WeightAverage(module, self.weight_averaging, warm_up=self.averaging_warm_up)
         self._averaged_steps = 0
+        self._best, self._best_loss = None, math.inf
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Take the weights after an optimiser step into the average."""
@@ -55,15 +63,24 @@ class WeightAveraging:
 
     def on_validation_end(self) -> None:
         """Go on training the weights."""
-        self._exchange()
         trainer: Any = self.trainer  # type: ignore[attr-defined]
-        if self.validated is not None and not trainer.sanity_checking and "ptl/val_loss" in trainer.callback_metrics:
-            self.validated(trainer.global_step, float(trainer.callback_metrics["ptl/val_loss"]))
+        loss = None if trainer.sanity_checking else trainer.callback_metrics.get("ptl/val_loss")
+        if loss is not None and self.early_stop_patience_steps > 0 and float(loss) < self._best_loss:
+            self._best_loss = float(loss)
+            self._best = [weight.detach().clone() for weight in self.parameters()]  # type: ignore[attr-defined]
+        self._exchange()
+        if self.validated is not None and loss is not None:
+            self.validated(trainer.global_step, float(loss))
 
+    @torch.no_grad()
     def on_train_end(self) -> None:
-        """Keep the average."""
+        """Keep the average, or that of the best validation."""
         self._exchange()
         self._average = None
+        if self._best is not None:
+            for weight, best in zip(self.parameters(), self._best, strict=True):  # type: ignore[attr-defined]
+                weight.copy_(best)
+            self._best = None
 
     def _exchange(self) -> None:
         if self._average is not None:

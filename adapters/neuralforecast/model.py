@@ -114,6 +114,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         arXiv:2402.02399); of quantiles, of the median's error. Not with distributions.
     weight_averaging : float, optional
         Decay of an exponential moving average of the weights, which is validated and kept. None keeps no average.
+    averaging_warm_up : bool
+        Let the average forget faster at first, so that short trainings do not keep what they began with.
     linear_learning_rate : float, optional
         Learning rate of the linear path and the cycle; by default 30 times `learning_rate`, which is that of the
         attention path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
@@ -127,6 +129,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     scaler_type : str, optional
         The scaler of neuralforecast. None takes "standard" if the network cannot normalise. Otherwise the network
         normalises the series, and exogenous columns of numbers are scaled by their mean and deviation in the training.
+    early_stop_patience_steps : int
+        As in every model of neuralforecast. The model keeps the weights of the best validation.
     loss, valid_loss, learning_rate, max_steps, ..., **trainer_kwargs
         As in every model of neuralforecast.
 
@@ -199,6 +203,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         reversion_strength: float = _TRAINING.reversion_strength,
         frequency_weight: float = _TRAINING.frequency_weight,
         weight_averaging: float | None = _TRAINING.weight_averaging,
+        averaging_warm_up: bool = _TRAINING.averaging_warm_up,
         linear_learning_rate: float | None = None,
         use_norm: bool = DEFAULT["normalise"],
         loss: nn.Module | None = None,
@@ -266,6 +271,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             lr_scheduler_kwargs=lr_scheduler_kwargs, dataloader_kwargs=dataloader_kwargs, **trainer_kwargs,
         )  # fmt: skip
         self.weight_averaging = weight_averaging
+        self.averaging_warm_up = averaging_warm_up
         self.linear_learning_rate = linear_learning_rate
         self.cycle_column = cycle_column
         self.cycle_per_series = cycle_per_series

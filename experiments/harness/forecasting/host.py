@@ -39,6 +39,7 @@ def host_model(
         "learning_rate": rate,
         "linear_learning_rate": rate * training.get("linear_rate", 1.0),
         "weight_averaging": training.get("weight_averaging", MVPA_TRAINING.weight_averaging),
+        "averaging_warm_up": MVPA_TRAINING.averaging_warm_up,
         "windows_batch_size": training.get("batch_size", MVPA_TRAINING.batch_size),
         "gradient_clip_val": MVPA_TRAINING.clip,
         "training_data_availability_threshold": 1.0,  # whole windows only, as in the tables

@@ -46,6 +46,19 @@ def test_mvpa_takes_every_argument_of_its_peers():
     ("method", "arguments"),
     [
         ("_create_windows", ["self", "batch", "step"]),
+        (
+            "_sample_windows",
+            [
+                "self",
+                "windows_temporal",
+                "static",
+                "static_cols",
+                "temporal_cols",
+                "w_idxs",
+                "final_condition",
+                "sample_weight",
+            ],
+        ),
         ("_parse_windows", ["self", "batch", "windows"]),
         ("_get_temporal_exogenous_cols", ["self", "temporal_cols"]),
         ("_get_loc_scale", ["self", "y_idx", "add_channel_dim"]),

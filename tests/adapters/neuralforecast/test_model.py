@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -334,7 +335,10 @@ def test_trainer_arguments_reach_the_trainer(tiny: Callable, panel: Callable, da
         MODEL_FILENAME_DICT.pop("watched")
 
 
-def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel: Callable, dataset: Callable):
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_weight_averaging_validates_and_keeps_the_average(
+    warm_up: bool, tiny: Callable, panel: Callable, dataset: Callable
+):
     trained, validated = [], []
 
     class Watched(MVPA):
@@ -352,6 +356,7 @@ def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel:
             max_steps=6,
             val_check_steps=3,
             weight_averaging=0.5,
+            averaging_warm_up=warm_up,
             learning_rate=0.1,
             num_sanity_val_steps=0,
         )
@@ -361,11 +366,68 @@ def test_weight_averaging_validates_and_keeps_the_average(tiny: Callable, panel:
             averages = []
             model.fit(dataset(panel(4)), val_size=6)
             for step, weight in enumerate(trained, start=1):
-                decay = min(0.5, (1 + step) / (10 + step))
+                decay = min(0.5, (1 + step) / (10 + step)) if warm_up else 0.5 * (step > 1)
                 average = decay * average + (1 - decay) * weight
                 averages.append(average)
             torch.testing.assert_close(validated, [averages[2], averages[5]], msg=f"fit {refit}")
             torch.testing.assert_close(model.network.linear.weight.detach(), averages[-1])
+    finally:
+        MODEL_FILENAME_DICT.pop("watched")
+
+
+@pytest.mark.parametrize("patience", [-1, 3])
+def test_early_stopping_keeps_the_best_validation(patience: int, tiny: Callable, panel: Callable, dataset: Callable):
+    validated = []
+
+    class Watched(MVPA):
+        def validation_step(self, *event: Any) -> Any:
+            validated.append(self.network.linear.weight.detach().clone())
+            return super().validation_step(*event)
+
+    try:
+        model = tiny(
+            model=Watched, max_steps=12, val_check_steps=1, weight_averaging=0.5, learning_rate=0.3,
+            linear_learning_rate=0.3, early_stop_patience_steps=patience, num_sanity_val_steps=0,
+        )  # fmt: skip
+        for _ in range(2):
+            validated.clear(), model.valid_trajectories.clear()
+            model.fit(dataset(panel(4)), val_size=6)
+            losses = [loss for _, loss in model.valid_trajectories]
+            best = int(np.argmin(losses))
+            assert best < len(losses) - 1, "the last validation is not the best one"
+            kept = best if patience > 0 else -1
+            torch.testing.assert_close(model.network.linear.weight.detach(), validated[kept])
+            assert float(model.metrics["ptl/val_loss"]) == pytest.approx(losses[kept])
+    finally:
+        MODEL_FILENAME_DICT.pop("watched")
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_training_takes_each_window_once_before_it_takes_one_again(
+    size: int, tiny: Callable, panel: Callable, dataset: Callable
+):
+    """43 whole windows, told apart by their first value."""
+    seen: list[list[float]] = []
+
+    class Watched(MVPA):
+        def forward(self, windows_batch: Any) -> torch.Tensor:
+            if self.training:
+                seen.append(windows_batch["insample_y"][:, 0, 0].tolist())
+            return super().forward(windows_batch)
+
+    frame = panel(2)
+    firsts = sorted(frame["y"].astype("float32").iloc[:43])
+    a_pass = -(-43 // size)
+    try:
+        model = tiny(
+            2, model=Watched, max_steps=a_pass + 1, windows_batch_size=size, training_data_availability_threshold=1.0
+        )
+        for _ in range(2):  # a second fit begins anew
+            seen.clear()
+            model.fit(dataset(frame))
+            assert sorted(itertools.chain(*seen[:a_pass])) == pytest.approx(firsts)
+            assert [len(batch) for batch in seen] == ([16, 16, 11, 16] if size == 16 else [43, 43])
+            assert seen[0] != seen[a_pass]
     finally:
         MODEL_FILENAME_DICT.pop("watched")
 

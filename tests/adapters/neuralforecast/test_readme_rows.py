@@ -23,7 +23,7 @@ from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
 ROWS, L, H, CHANNELS, STEPS = 700, 96, 24, 3, 6
-# A loader of the host draws windows at random; all of them in each step, and no dropout, make steps comparable.
+# The order of windows is drawn at random; all of them in each step, and no dropout, make steps comparable.
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 STILL_IN_HOST = {**QUIET, "dropout": 0.0, "attn_dropout": 0.0, "head_dropout": 0.0}
@@ -44,7 +44,7 @@ def compare_first_steps(
     frame: pd.DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The losses of the first steps from the same weights, of all windows in one batch, agree."""
+    """From the same weights, the losses of the first steps, of all windows in one batch, and the averages agree."""
     monkeypatch.setattr(mixing, "_WITHOUT_VECTORS", 0.0)  # drawn at random
     assert model.network.config == network.config
     model.network.load_state_dict(network.state_dict())
@@ -62,8 +62,11 @@ def compare_first_steps(
         return loss
 
     monkeypatch.setattr(MVPA, "training_step", noted)
-    NeuralForecast(models=[model], freq="h").fit(frame)
+    host = NeuralForecast(models=[model], freq="h")
+    host.fit(frame)
     assert found == pytest.approx(expected, rel=1e-4)
+    for kept, wanted in zip(host.models[0].network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(kept, wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("row", ["MVPA", "MVPA, default network"])
