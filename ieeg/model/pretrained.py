@@ -26,8 +26,7 @@ tags:
 
 # MVPFormer, {weights:,} weights
 
-{kind} for intracranial EEG, made with [mvpa-ts](https://pypi.org/project/mvpa-ts/). For research use; not a medical
-device.
+{kind} for intracranial EEG, made with mvpa-ts. For research use; not a medical device.
 
 | | |
 |---|---|
