@@ -152,6 +152,7 @@ class PretrainedMVPA(MVPA):
             self.network.train()  # it was loaded for forecasts
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         self._check_panel(dataset, 0, distributed_config)
+        panel.check_dates(dataset)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
