@@ -218,7 +218,7 @@ class Fitting(SeriesKnowledge):
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
         self._check_panel(dataset, self.test_size)
-        panel.check_ends(dataset)
+        panel.check_dates(dataset, self.input_size)
         if len(dataset) != self.n_series:
             self._check_shared(len(dataset), "fit another model to forecast others")
         self._check_known(dataset)

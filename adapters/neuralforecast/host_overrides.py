@@ -56,13 +56,20 @@ class HostOverrides:
     loss: Any
     scaler: Any
     windows_batch_size: int | None
+    max_steps: int
+    val_check_steps: int
     _anchors_counts: bool
     _batches: Sequence[Tensor] = ()  # of this pass over the windows, which were not trained on yet
 
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
         self._batches = ()
-        # The host would shuffle the series.
-        return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # type: ignore[misc]
+        # The host takes the smaller of both too, with a warning to all who leave val_check_steps out.
+        told, self.val_check_steps = self.val_check_steps, min(self.val_check_steps, self.max_steps)
+        try:
+            # The host would shuffle the series.
+            return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # type: ignore[misc]
+        finally:
+            self.val_check_steps = told
 
     def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
         # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.

@@ -326,9 +326,17 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         ------
         FileNotFoundError
             There is no such forecaster.
+        ValueError
+            An option does not fit, such as an `input_size` of more steps than the forecaster reads.
         """
         # By its registered name: that class is a subclass of this one.
-        return MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
+        model: MVPA = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
+        if model.input_size > (most := model.network.config.lookback):  # not in __init__, which reads saved models too
+            raise ValueError(
+                f"input_size must be left out, or be at most the {most} steps that the forecaster reads, got "
+                f"{model.input_size}"
+            )
+        return model
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -16,15 +16,10 @@ import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
+from utilsforecast.processing import process_df
 
 from mvpa_ts.adapters.neuralforecast.cycle import whole_positions
 from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
-
-# The two lines that mend a panel whose series do not share their dates.
-_MEND = (
-    'Add the missing rows: df = utilsforecast.preprocessing.fill_gaps(df, freq, end="global"); '
-    'df["available_mask"] = df["y"].notna().astype(float)'
-)
 
 
 def check_local(dataset: Any, distributed_config: Any = None) -> None:
@@ -222,36 +217,71 @@ def feature_scales(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequenc
     return scales
 
 
-def check_dates(dataset: BaseTimeSeriesDataset) -> None:
-    """Raise ValueError for dates that occur twice in a series, warn of dates that series do not share or that jump.
+def check_dates(dataset: BaseTimeSeriesDataset, read: int | None = None) -> None:
+    """Raise ValueError for dates that occur twice in a series; warn of a wrong freq, and of rows that are absent.
 
     The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
     beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
+    `read` is the number of last rows that `predict` reads; None in `fit`, which reads all.
     """
-    host = _fitting(dataset)
-    if host is None:
+    known = _fitted_dates(dataset) if read is None else _predicted_dates(dataset, read)
+    if known is None:
         return
-    dates = np.asarray(host.ds)
-    grid = np.unique(dates)
-    unaligned = []
-    for name, part in zip(host.uids, np.split(dates, dataset.indptr[1:-1]), strict=True):
+    host, names, parts = known
+    polars = not isinstance(names, pd.Series)
+    for name, part in zip(names, parts, strict=True):
         repeated = part[1:][part[1:] == part[:-1]]
         if len(repeated):
-            raise ValueError(f"df must hold each date once in a series, got {repeated[0]} twice in series {name!r}")
-        if not np.array_equal(part, grid[len(grid) - len(part) :]):
-            unaligned.append(repr(name))
-    if unaligned:
-        warnings.warn(
-            f"series {listed(unaligned)} lack dates that others have; neuralforecast counts steps from the end of "
-            f"each series, so MVPA sees them beside the wrong steps. {_MEND}",
-            stacklevel=2,
+            columns = [host.id_col, host.time_col]
+            drop = f"df.unique({columns})" if polars else f"df.drop_duplicates({columns})"
+            raise ValueError(
+                f"df must hold each date once in a series, got {_shown(repeated[0])} twice in series {name!r}: drop a "
+                f"row, as {drop} does"
+            )
+    dates = np.unique(np.concatenate(parts))
+    jump = _jump(dates, host.freq)
+    fact = f"the dates of df do not follow freq={host.freq!r}: {jump}. neuralforecast counts each row as one step."
+    if jump is not None and (other := _other_frequency(dates, host.freq)) is not None:
+        told = f"freq={other!r}" if other and not polars else "freq to that of the dates"
+        advice = f"Set {told}." if read is None else f"The models were fitted to freq={host.freq!r}: give such rows."
+        warnings.warn(f"{fact} {advice}", stacklevel=2)
+        return
+    facts, last = [], dates[-1:]
+    if early := [repr(name) for name, part in zip(names, parts, strict=True) if part[-1:] != last]:
+        begin = (
+            "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
         )
-    if (jump := _jump(grid, host.freq)) is not None:
-        warnings.warn(
-            f"the dates of df do not follow freq={host.freq!r}: {jump}. neuralforecast counts each row as one step. "
-            f"Set freq to that of the dates, or add the missing rows. {_MEND}",
-            stacklevel=2,
+        facts.append(f"series {listed(early)} {begin.format(_shown(dates[-1]))} at another date")
+    if lacking := [
+        repr(name)
+        for name, part in zip(names, parts, strict=True)
+        if part[-1:] == last and not np.array_equal(part, dates[len(dates) - len(part) :])
+    ]:
+        facts.append(f"series {listed(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} dates that others have")
+    if facts:
+        fact = (
+            f"{', and '.join(facts)}. neuralforecast counts steps from the end of each series, so MVPA reads the wrong "
+            "steps side by side."
         )
+    if facts or jump is not None:
+        warnings.warn(f"{fact} {_lines_that_mend(host, polars)}", stacklevel=2)
+
+
+def _lines_that_mend(host: NeuralForecast, polars: bool) -> str:
+    """Three lines that run as they are printed."""
+    y = f"df[{host.target_col!r}]"
+    freq = host.freq if isinstance(host.freq, (str, int)) else host.freq.freqstr
+    others = {"id_col": (host.id_col, "unique_id"), "time_col": (host.time_col, "ds")}
+    columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
+    mask = (
+        f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
+        if polars
+        else f'df["available_mask"] = {y}.notna().astype(float)'
+    )
+    return (
+        "Add the missing rows:\nfrom utilsforecast.preprocessing import fill_gaps\n"
+        f'df = fill_gaps(df, {freq!r}, end="global"{columns})\n{mask}'
+    )
 
 
 def _jump(dates: np.ndarray, freq: Any) -> str | None:
@@ -274,19 +304,30 @@ def _jump(dates: np.ndarray, freq: Any) -> str | None:
     )
 
 
-def check_ends(dataset: BaseTimeSeriesDataset) -> None:
-    """Warn of series that end before others: the host would forecast each from its own end, without a word."""
-    for _, variables in _callers():
-        dates = variables.get("last_dates")
-        if variables.get("dataset") is dataset and dates is not None:
-            ends = np.asarray(dates)
-            if early := [repr(name) for name, end in zip(variables["uids"], ends, strict=True) if end != ends.max()]:
-                warnings.warn(
-                    f"series {listed(early)} end before {ends.max()}, so their forecasts begin at other dates, and "
-                    f"MVPA sees them beside the wrong steps. {_MEND}",
-                    stacklevel=2,
-                )
-            return
+def _other_frequency(dates: np.ndarray, freq: Any) -> Any:
+    """The frequency of dates that jump, if `freq` is not theirs; "" where it cannot be told.
+
+    None where rows are absent: most dates follow the one before, at other distances than all the same.
+    """
+    found: Any = dates if np.issubdtype(dates.dtype, np.number) else pd.DatetimeIndex(dates)
+    if found is dates:
+        steps, counts = np.unique(np.diff(dates), return_counts=True)
+        usual = int(steps[counts.argmax()])
+        return None if usual == freq else usual
+    offset = pd.tseries.frequencies.to_offset(freq)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some offsets are slow to add
+        follows = np.asarray(found[1:] == found[:-1] + offset)
+    whole = pd.infer_freq(found) if len(found) > 2 else None
+    if whole is None and follows.sum() * 2 >= len(follows) > 0:
+        return None
+    stretches = (found[start : start + 8] for start in range(0, min(len(found) - 7, 400), 4))
+    name = whole or next((name for stretch in stretches if (name := pd.infer_freq(stretch))), "")
+    return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+
+
+def _shown(date: Any) -> Any:
+    return pd.Timestamp(date) if isinstance(date, np.datetime64) else date
 
 
 def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | str | None) -> None:
@@ -316,6 +357,29 @@ def _fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
     """
     host = next((host for host, _ in _callers() if getattr(host, "dataset", None) is dataset), None)
     return None if host is None or len(host.ds) != int(dataset.indptr[-1]) else host
+
+
+def _fitted_dates(dataset: BaseTimeSeriesDataset) -> tuple[NeuralForecast, Any, list[np.ndarray]] | None:
+    """Dates of each series of the panel that the NeuralForecast object holds, with their ids."""
+    host = _fitting(dataset)
+    return None if host is None else (host, host.uids, np.split(np.asarray(host.ds), dataset.indptr[1:-1]))
+
+
+def _predicted_dates(dataset: BaseTimeSeriesDataset, read: int) -> tuple[NeuralForecast, Any, list[np.ndarray]] | None:
+    """Dates of the last rows of each series of a frame that came with `predict`; None if `fit` has seen the same."""
+    for host, variables in _callers():
+        if variables.get("use_fitted"):
+            return _fitted_dates(dataset)  # of cross_validation without a fit
+        df = variables.get("df")
+        if variables.get("dataset") is dataset and "last_dates" in variables and df is not None:
+            columns = [host.id_col, host.time_col, host.target_col]
+            panel = process_df(df[columns], *columns)
+            dates = df[host.time_col].to_numpy()
+            dates = dates if panel.sort_idxs is None else dates[panel.sort_idxs]
+            if np.array_equal(dates, getattr(host, "ds", [])) and list(panel.uids) == list(host.uids):
+                return None
+            return host, panel.uids, [part[-read:] for part in np.split(dates, panel.indptr[1:-1])]
+    return None
 
 
 def frequency() -> Any:

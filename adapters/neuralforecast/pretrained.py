@@ -40,6 +40,8 @@ class PretrainedMVPA(MVPA):
     ----------
     h : int
         Steps to forecast. Up to 64 come from one pass, more by paths.
+    input_size : int, optional
+        Steps to look back at, at most the 512 of the default.
     base : str, default "base"
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
@@ -152,11 +154,23 @@ class PretrainedMVPA(MVPA):
             self.network.train()  # it was loaded for forecasts
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         self._check_panel(dataset, 0, distributed_config)
+        panel.check_dates(dataset)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Forecast a panel; called by `NeuralForecast.predict`."""
+        """Forecast a panel; called by `NeuralForecast.predict`.
+
+        Raises
+        ------
+        ValueError
+            `NeuralForecast.explain` asks for an explanation.
+        """
+        if kwargs.get("explainer_config") is not None:
+            raise ValueError(
+                f"explain() needs models without {self}: no gradient leads from a pretrained forecast back to the "
+                "rows. Train MVPA and explain that"
+            )
         self._read_season()
         return super().predict(dataset, *args, **kwargs)
 

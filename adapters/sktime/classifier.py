@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 from sktime.classification.base import BaseClassifier
 
+from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.files import write_bytes
@@ -184,6 +185,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         """
         from mvpa_ts.classification import FittedClassifier
 
+        check_folder(folder, "MVPAClassifier")
         classifier = cls(**parameters)
         classifier.fitted_ = FittedClassifier.from_files(folder)
         classes = json.loads((Path(folder) / "classes.json").read_text())

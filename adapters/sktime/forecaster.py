@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import Columns, arranged
 from mvpa_ts.adapters.sktime.frames import (
+    check_repeated,
     columns_of,
     frequency_of,
     index_ahead,
@@ -226,16 +228,18 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         self._y = self._X = None  # for those who switch the host's own store on
         if pretrained is not None:  # the shipped network reads the series alone
             self.set_tags(**{"capability:exogenous": False})
+            if not finetune_steps:  # else it is trained for the steps of fh
+                self.set_tags(**{"requires-fh-in-fit": False})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version that lacked some parameters."""
         self.__dict__.update({**self.get_param_defaults(), **state})
 
-    def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon) -> MVPAForecaster:
+    def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon | None) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
 
         self._frequency = _checked_frequency(y.index)
-        horizon = int(steps_ahead(fh, self.cutoff, self._frequency).max())
+        horizon = 1 if fh is None else int(steps_ahead(fh, self.cutoff, self._frequency).max())
         start: Any = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
         if empty := list(y.columns[y.isna().all()]):
@@ -294,7 +298,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
 
         The host's own default forecasts one step, which a forecaster fitted for others refuses.
         """
-        if cv is None:
+        if cv is None and self._fh is not None:
             from sktime.split import ExpandingWindowSplitter
 
             self.check_is_fitted()
@@ -326,8 +330,10 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
 
         from mvpa_ts.forecasting.quantiles import quantiles_at
 
-        horizon = self.fitted_.horizon
-        steps = steps_ahead(fh, self.cutoff, self._frequency)
+        steps, fitted = steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
+        if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
+            fitted = replace(fitted, horizon=int(steps.max()))
+        horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
         ahead = index_ahead(self.cutoff, self._frequency, horizon)
@@ -342,8 +348,8 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
                 f"no row for {list(missing[:3])}"
             )
         y, columns = self._cur_y.loc[: self.cutoff[0]], self._arranged_columns()
-        quantiles = self.fitted_.predict(self._series(y, known, ahead), self._scaling, columns.of_channels)[steps - 1]
-        wanted = quantiles_at(torch.from_numpy(quantiles), self.fitted_.levels, alpha).numpy()
+        quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.of_channels)[steps - 1]
+        wanted = quantiles_at(torch.from_numpy(quantiles), fitted.levels, alpha).numpy()
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
             wanted = np.clip(wanted, *self._range)
         return index, wanted[:, columns.places(list(y.columns))]
@@ -384,6 +390,7 @@ def _checked_frequency(index: pd.Index) -> Any:
     """The frequency of dates; raises ValueError where steps ahead could not be counted."""
     if isinstance(index, pd.TimedeltaIndex):
         raise ValueError("y must have dates, periods or whole numbers as its index, got distances in time (timedelta)")
+    check_repeated(index)
     frequency = frequency_of(index)
     if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
         raise ValueError(

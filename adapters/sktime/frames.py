@@ -54,6 +54,7 @@ def panel_of(y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
     series = []
     for name, part in y.groupby(level=levels):
         instance = part.droplevel(levels)
+        check_repeated(instance.index)
         frequency = frequency_of(instance.index)
         grid = regular(instance.index, instance.index[-1], frequency)
         position = position_of(grid, frequency)
@@ -98,6 +99,15 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
             if index.isin(grid).all() and neighbours and (best is None or len(grid) < fewest):
                 best, fewest = offset, len(grid)
     return best
+
+
+def check_repeated(index: pd.Index) -> None:
+    """Raise ValueError for a date that occurs twice."""
+    if index.has_duplicates:
+        raise ValueError(
+            f"y must have each date once, got {index[index.duplicated()][0]} more than once: keep the first row of "
+            "each, y = y[~y.index.duplicated()]"
+        )
 
 
 def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:

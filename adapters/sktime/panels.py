@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ HOST_NAMES = {  # of ClassificationTraining's fields
 }
 _SIZES = ("dim", "num_heads", "mlp_dim", "num_layers", "width", "conv_layers", "tokens", "components", "dropout",
           "attention_dropout", "head_dropout", "kernel_features", "kernel_weight")  # fmt: skip
+
+
+# Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
+# up to 22 steps.
+_MOST_CHANNELS = 10
 
 
 class PanelEstimator:
@@ -99,8 +105,14 @@ def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_
     """The network for these series; one class stands for a regression."""
     from mvpa_ts.classification import ClassificationConfig
 
-    length = max(values.shape[1] for values in series)
-    return ClassificationConfig(len(series[0]), num_classes, length, **{name: parameters[name] for name in _SIZES})
+    length, channels = max(values.shape[1] for values in series), len(series[0])
+    if channels > _MOST_CHANNELS * length:
+        warnings.warn(
+            f"X has {channels} channels of {length} steps: arrays must be (series, channels, steps). If the last two "
+            "axes are swapped, take X.transpose(0, 2, 1)",
+            stacklevel=2,
+        )
+    return ClassificationConfig(channels, num_classes, length, **{name: parameters[name] for name in _SIZES})
 
 
 def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationTraining:

@@ -14,6 +14,7 @@ from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions
+from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import columns_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import network_config
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, side_by_side
@@ -153,6 +154,7 @@ class Pretraining:
         """
         from mvpa_ts.forecasting.fitted import FittedForecaster
 
+        check_folder(folder, "MVPAForecaster")
         columns = Path(folder) / _COLUMNS
         told = read_config(columns) if columns.is_file() else {}
         told = {name: told.get(name) for name in ("channel_order", "channel_positions")}

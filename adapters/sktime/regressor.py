@@ -11,6 +11,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 from sktime.regression.base import BaseRegressor
 
+from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 
@@ -156,6 +157,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         """
         from mvpa_ts.classification import FittedRegressor
 
+        check_folder(folder, "MVPARegressor")
         regressor = cls(**parameters)
         regressor.fitted_ = FittedRegressor.from_files(folder)
         regressor._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}

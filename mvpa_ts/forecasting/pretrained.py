@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 import warnings
 from collections.abc import Sequence
@@ -67,9 +68,14 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
     folder = Path(name)
     if not (folder / _CONFIG).is_file():
         raise FileNotFoundError(
-            f"there is no forecaster {name}: name one of {', '.join(NAMES)} or a folder with {_CONFIG}"
+            f"there is no pretrained forecaster {str(name)!r}: take {_nearest(str(name))!r}, which the package holds, "
+            f"or a folder with {_CONFIG}"
         )
     return _read(folder)
+
+
+def _nearest(name: str) -> str:
+    return (difflib.get_close_matches(name, NAMES, 1, cutoff=0.0) or NAMES)[0]
 
 
 def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> None:

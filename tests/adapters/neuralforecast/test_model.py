@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -464,3 +465,14 @@ def test_constant_series_stay_so(tiny: Callable, panel: Callable, forecaster: Ca
         fitted = forecaster(tiny())
         fitted.fit(panel().assign(y=level))
         np.testing.assert_allclose(fitted.predict()["MVPA"], level, rtol=1e-6)
+
+
+def test_a_short_training_says_nothing_of_validation_steps(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(max_steps=2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted.fit(panel(4), val_size=6)
+    assert not [warning for warning in caught if "val_check_steps" in str(warning.message)]
+    (model,) = fitted.models
+    assert model.val_check_steps == model.hparams["val_check_steps"] == 100
+    assert "ptl/val_loss" in model.metrics

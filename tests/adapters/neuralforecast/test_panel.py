@@ -19,8 +19,9 @@ from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
+from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.cycle import phase_of
-from mvpa_ts.adapters.neuralforecast.panel import _jump, positions
+from mvpa_ts.adapters.neuralforecast.panel import _jump, _other_frequency, positions
 
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
@@ -387,7 +388,10 @@ def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny: Callable, p
         fitted.fit(given)
         forecasts.append(fitted.predict())
     pd.testing.assert_frame_equal(*forecasts)
-    with pytest.raises(ValueError, match=r"each date once in a series, got 2024-01-01T05.* twice in series 's02'"):
+    with pytest.raises(
+        ValueError,
+        match=r"each date once in a series, got 2024-01-01 05:00:00 twice in series 's02': drop a row, as df.drop_dup",
+    ):
         forecaster(tiny()).fit(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[5]]]))
 
 
@@ -399,9 +403,18 @@ def test_series_that_do_not_share_dates_are_reported(tiny: Callable, panel: Call
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec).*")
         forecaster(tiny()).fit(later_start)
-    for lacking in (row == 30, row > 55):
-        with pytest.warns(UserWarning, match=r"series 's01' lack dates that others have"):
-            forecaster(tiny()).fit(frame[(frame["unique_id"] != "s01") | ~lacking])
+    early = r"series 's01' ends before 2024-01-03 11:00:00, so its forecast begins at another date"
+    for lacking, message in ((row == 30, "series 's01' lacks dates that others have"), (row > 55, early)):
+        fitted = forecaster(tiny())
+        with pytest.warns(UserWarning, match=message) as caught:
+            fitted.fit(frame[(frame["unique_id"] != "s01") | ~lacking])
+        assert sum("series 's01'" in str(warning.message) for warning in caught) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            fitted.predict()  # fit has said it
+    gone = ((frame["unique_id"] == "s01") & (row == 30)) | ((frame["unique_id"] == "s02") & (row > 55))
+    with pytest.warns(UserWarning, match="'s02' ends before .* another date, and series 's01' lacks dates that others"):
+        forecaster(tiny()).fit(frame[~gone])
 
 
 def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, monkeypatch: pytest.MonkeyPatch):
@@ -421,6 +434,15 @@ def test_dates_that_jump_are_named(tiny: Callable, panel: Callable, forecaster: 
         forecaster(tiny()).fit(gap)
     with pytest.warns(UserWarning, match=r"do not follow freq='ME': they begin with 2024-01-01"):
         forecaster(tiny(), freq="ME").fit(frame)
+    for freq, given in (
+        ("h", panel()),
+        ("2D", panel().assign(ds=lambda df: df["ds"].iloc[0] + 48 * (df["ds"] - df["ds"].iloc[0]))),
+    ):
+        with pytest.warns(UserWarning, match=rf"counts each row as one step\. Set freq='{freq}'\.$") as caught:
+            forecaster(tiny(), freq="D").fit(given)
+        assert "fill_gaps" not in "".join(str(warning.message) for warning in caught)
+    with pytest.warns(UserWarning, match=r"Set freq='h'\.$"):  # a gap hides no wrong freq
+        forecaster(tiny(), freq="D").fit(gap)
     numbered = panel(integer=True)
     with pytest.warns(UserWarning, match="do not follow freq=1: after 19 comes 21, not 20"):
         forecaster(tiny(), freq=1).fit(numbered[numbered["ds"] != 20])
@@ -435,4 +457,78 @@ def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq: Any, zone: str | 
         dates = np.asarray(pd.date_range("2024-03-25", periods=200, freq=freq, tz=zone))
     assert _jump(np.unique(dates), freq) is None
     assert _jump(np.delete(dates, 7), freq) is not None
+    assert _other_frequency(np.delete(dates, 7), freq) is None
     assert _jump(dates, "1mo" if not isinstance(freq, int) else "1i") is None
+
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+MADE = {"trained": lambda tiny: tiny(max_steps=1), "pretrained": lambda _: MVPA.from_pretrained("base", h=6, **QUIET)}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+@pytest.mark.parametrize("method", ["fit", "predict", "cross_validation, fitted"])
+def test_dates_are_checked_wherever_a_frame_comes_in(
+    make: Callable, method: str, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    frame = panel(4)
+    row = frame.groupby("unique_id").cumcount()
+
+    def give(df: pd.DataFrame) -> None:
+        fitted = forecaster(make(tiny))
+        if method == "fit":
+            fitted.fit(df)
+            return
+        fitted.fit(frame)
+        if method == "cross_validation, fitted":
+            fitted.cross_validation(df, use_fitted=True)
+        else:
+            fitted.predict(df.sample(frac=1.0, random_state=0))
+
+    with pytest.raises(ValueError, match=r"each date once in a series, got 2024-01-03 10:00:00 twice in series 's02'"):
+        give(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[58]]]))
+    with pytest.warns(UserWarning, match="series 's01' lacks dates that others have"):
+        give(frame[(frame["unique_id"] != "s01") | (row != 57)])
+    with pytest.warns(UserWarning, match="do not follow freq='h': after 2024-01-03 08:00:00 comes 2024-01-03 10:00:00"):
+        give(frame[row != 57])
+    advice = r"Set freq='D'\." if method == "fit" else r"were fitted to freq='h': give such rows"
+    if "fitted" in method:
+        advice = "neuralforecast counts"
+    with pytest.warns(UserWarning, match=rf"do not follow freq='h'.*{advice}"):
+        give(frame.assign(ds=pd.Timestamp("2024-01-01") + 24 * (frame["ds"] - pd.Timestamp("2024-01-01"))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        give(frame)
+
+
+def test_predict_checks_what_it_reads_and_fit_did_not(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    gap = frame[(frame["unique_id"] != "s01") | (frame.groupby("unique_id").cumcount() != 20)]
+    fitted = forecaster(tiny())
+    with pytest.warns(UserWarning, match="series 's01' lacks dates"):
+        fitted.fit(gap)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fitted.predict(gap)
+        forecaster_of_all = forecaster(tiny())
+        forecaster_of_all.fit(frame)
+        forecaster_of_all.predict(gap)  # the model looks back at 12 rows
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_lines_of_the_warning_run_as_they_are_printed(
+    library: str, tiny: Callable, panel: Callable, forecaster: Callable
+):
+    whole = panel(3).rename(columns={"unique_id": "id", "ds": "at", "y": "sales"})
+    df: Any = whole[(whole["id"] != "s01") | (whole["at"] < "2024-01-03 08:00")]
+    freq: Any = pd.offsets.Hour(1)
+    if library == "polars":
+        df, freq = pytest.importorskip("polars").from_pandas(df), "1h"
+    names = {"id_col": "id", "time_col": "at", "target_col": "sales"}
+    with pytest.warns(UserWarning, match="Add the missing rows:\n") as caught:
+        forecaster(tiny(3), freq=freq).fit(df, **names)
+    (message,) = (str(warning.message) for warning in caught if "Add the missing" in str(warning.message))
+    known = {"df": df}
+    exec(message.partition("rows:\n")[2], known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        forecaster(tiny(3), freq=freq).fit(known["df"], **names)

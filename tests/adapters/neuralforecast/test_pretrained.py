@@ -111,11 +111,26 @@ def test_what_does_not_fit():
         MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
     with pytest.raises(ValueError, match="futr_exog_list must be left out: a pretrained forecaster"):
         MVPA.from_pretrained("base", h=3, futr_exog_list=["price"])
-    with pytest.raises(FileNotFoundError, match="there is no forecaster large"):
+    with pytest.raises(FileNotFoundError, match="there is no pretrained forecaster 'large': take 'base', which"):
         MVPA.from_pretrained("large", h=3)
     for name, value in {"channel_window": 1, "hidden_size": 64, "components": ["content"]}.items():
         with pytest.raises(ValueError, match=f"{name} must be left out: a pretrained forecaster has its network"):
             MVPA.from_pretrained("base", h=3, **{name: value})
+
+
+def test_the_look_back_is_honoured_up_to_what_the_network_reads():
+    df = panel(2, steps=80)
+    whole = fitted(df, h=4)
+    expected = whole.predict(df.groupby("unique_id").tail(30)).iloc[:, 2]
+    assert not np.allclose(expected, whole.predict().iloc[:, 2])
+    np.testing.assert_allclose(fitted(df, h=4, input_size=30).predict().iloc[:, 2], expected, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"input_size must be left out, or be at most the 512 steps .*, got 513"):
+        MVPA.from_pretrained("base", h=3, input_size=513)
+
+
+def test_it_is_not_explained():
+    with pytest.raises(ValueError, match=r"explain\(\) needs models without PretrainedMVPA: no gradient leads"):
+        fitted(panel(2), h=4).explain(horizons=[1], series=[0])
 
 
 def test_an_order_says_how_many_series_there_are():

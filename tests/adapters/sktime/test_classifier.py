@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ pytest.importorskip("sktime")
 from sktime.datatypes import convert
 from sktime.exceptions import NotFittedError
 
-from mvpa_ts.adapters.sktime import MVPAClassifier
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 
 SMALL: dict[str, Any] = {
     "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 8, "conv_layers": 1, "tokens": 8, "max_steps": 6,
@@ -254,3 +256,24 @@ def test_parameters_may_be_numbers_of_numpy(tmp_path):
 def test_labels_may_be_a_list() -> None:
     X, y = waves(8)
     assert (fitted(X, list(y)).predict(X) == fitted(X, y).predict(X)).all()
+
+
+def test_swapped_axes_are_named_and_the_widest_public_set_is_not():
+    made = {"max_steps": 1, "kernel_features": 0, "num_networks": 1, "dim": 4, "num_heads": 1, "validation_fraction": 0}
+    X, y = np.random.default_rng(0).normal(size=(4, 100, 6)), np.array(["a", "b"] * 2)
+    with pytest.warns(UserWarning, match=r"X has 100 channels of 6 steps: .*\(series, channels, steps\).*transpose"):
+        MVPAClassifier(**made).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        MVPAClassifier(**made).fit(np.random.default_rng(0).normal(size=(4, 200, 22)), y)
+
+
+@pytest.mark.parametrize("owner", [MVPAForecaster, MVPAClassifier, MVPARegressor])
+def test_a_folder_of_another_estimator_is_named(owner: type, tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent"):
+        owner.from_files(tmp_path / "absent")
+    other = MVPARegressor if owner is MVPAClassifier else MVPAClassifier
+    kind = other.__name__.removeprefix("MVPA").lower()
+    (tmp_path / f"{kind}.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"holds a {kind}: use {other.__name__}.from_files"):
+        owner.from_files(tmp_path)

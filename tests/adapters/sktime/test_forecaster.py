@@ -380,3 +380,12 @@ def test_silent_unless_verbose(capfd):
     shown = capfd.readouterr()
     assert shown.out == ""
     assert "fit: 100%" in shown.err
+
+
+@pytest.mark.parametrize("options", [{}, {"pretrained": "base"}], ids=["trained", "pretrained"])
+def test_a_date_that_occurs_twice_is_named(options: dict):
+    y = pd.Series(np.arange(40.0), index=pd.date_range("2024-01-01", periods=40, freq="D"))
+    twice = pd.concat([y, y.iloc[[7]]]).sort_index()
+    message = r"y must have each date once, got 2024-01-08 00:00:00 more than once: .* y = y\[~y.index.duplicated\(\)\]"
+    with pytest.raises(ValueError, match=message):
+        MVPAForecaster(**options).fit(twice, fh=[1])

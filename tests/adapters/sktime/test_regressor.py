@@ -80,7 +80,7 @@ def test_files_come_back(tmp_path):
     again = MVPARegressor.from_files(tmp_path)
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
     np.testing.assert_array_equal(again.embed(X), regressor.embed(X))
-    with pytest.raises(OSError, match=r"classifier\.json"):
+    with pytest.raises(ValueError, match=r"holds a regressor: use MVPARegressor\.from_files"):
         MVPAClassifier.from_files(tmp_path)
 
 

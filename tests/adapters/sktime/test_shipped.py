@@ -104,8 +104,24 @@ def test_what_it_does_not_use_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             base(**changes).fit(y, fh=[1])
-    with pytest.raises(FileNotFoundError, match="there is no forecaster bases: name one of base or a folder"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no pretrained forecaster 'bases': take 'base', which .* or a folder"
+    ):
         base(pretrained="bases").fit(y, fh=[1])
+
+
+def test_the_horizon_may_be_told_in_predict():
+    y = waves()
+    forecaster = base().fit(y)
+    for fh in ([1, 3], range(1, 80), [2]):
+        pd.testing.assert_frame_equal(forecaster.predict(fh=fh), base().fit(y, fh=fh).predict())
+    assert len(forecaster.predict_interval(fh=[1, 2])) == 2
+    updated = base().fit(y[:-1]).update(y[-1:])
+    pd.testing.assert_frame_equal(updated.predict(fh=[1, 2]), base().fit(y, fh=[1, 2]).predict())
+    with pytest.raises((ValueError, NotImplementedError), match=r"insample|in-sample|in sample"):
+        forecaster.predict(fh=[-1, 1])
+    with pytest.raises(ValueError, match="`fh` must be passed"):
+        base(finetune_steps=2).fit(y)
 
 
 def test_pretrain_goes_on_training_it():
