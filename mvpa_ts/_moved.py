@@ -26,6 +26,7 @@ _MOVED = {
     "mvpa_ts.adapters.neuralforecast.averaging": "mvpa_ts.adapters.neuralforecast.mixins",
     "mvpa_ts.adapters.neuralforecast.linear_rate": "mvpa_ts.adapters.neuralforecast.mixins",
     "mvpa_ts.adapters.neuralforecast.masked_windows": "mvpa_ts.adapters.neuralforecast.host_overrides",
+    "mvpa_ts.adapters.neuralforecast.trials": "mvpa_ts.adapters.neuralforecast.studies",
     "mvpa_ts.adapters.sktime.timeline": "mvpa_ts.adapters.sktime.frames",
     "mvpa_ts.classification.fitting": "mvpa_ts.classification.training",
     "mvpa_ts.ieeg.agreement": "mvpa_ts.ieeg.scoring.kappa",

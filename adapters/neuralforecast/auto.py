@@ -20,8 +20,15 @@ from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.adapters.neuralforecast.search_space import SPACE, for_ray, space_of
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
-from mvpa_ts.adapters.neuralforecast.studies import FINISHED, check_outcome, choices_of, fingerprint, opened
-from mvpa_ts.adapters.neuralforecast.trials import TimeIsUpError, TrialWatch
+from mvpa_ts.adapters.neuralforecast.studies import (
+    FINISHED,
+    TimeIsUpError,
+    TrialWatch,
+    check_outcome,
+    choices_of,
+    fingerprint,
+    opened,
+)
 from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import torch
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast import callers, panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
 from mvpa_ts.forecasting.closed_form import covariate_effects
@@ -234,7 +234,7 @@ class Fitting(SeriesKnowledge):
                 )
 
     def _check_known(self, dataset: Any) -> None:
-        names, fitted = panel.ids(dataset), self._fitted_series
+        names, fitted = callers.ids(dataset), self._fitted_series
         if names is None or fitted is None:
             return
         strange = [repr(name) for name, row in zip(names, fitted.rows(names, len(names)), strict=True) if row < 0]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
-from utilsforecast.processing import process_df
 
+from mvpa_ts.adapters.neuralforecast import callers
 from mvpa_ts.adapters.neuralforecast.cycle import whole_positions
 from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
@@ -86,7 +85,7 @@ def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: in
             f"df must hold finite numbers, got inf or NaN in column {column!r} of series {series}, which "
             f"local_scaler_type spreads over all its rows: {advice}"
         )
-    host = _fitting(dataset)
+    host = callers.fitting(dataset)
     step = row - int(dataset.indptr[owner])
     where = f"in its row {step}" if host is None else f"at {np.asarray(host.ds)[row]}"
     return f"df must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
@@ -224,7 +223,7 @@ def check_dates(dataset: BaseTimeSeriesDataset, read: int | None = None) -> None
     beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
     `read` is the number of last rows that `predict` reads; None in `fit`, which reads all.
     """
-    known = _fitted_dates(dataset) if read is None else _predicted_dates(dataset, read)
+    known = callers.fitted_dates(dataset) if read is None else callers.predicted_dates(dataset, read)
     if known is None:
         return
     host, names, parts = known
@@ -339,7 +338,7 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | s
             f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}: give its order to "
             "finetune(channel_order=…)"
         )
-    names = ids(dataset)
+    names = callers.ids(dataset)
     if names is not None and set(names) != set(channel_order):
         strange = sorted(repr(name) for name in set(channel_order) ^ set(names))
         raise ValueError(f"channel_order must hold the ids of the panel; not in both: {listed(strange)}")
@@ -350,64 +349,8 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | s
         )
 
 
-def _fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
-    """The NeuralForecast object that fits models to the dataset, where it knows the dates of all rows.
-
-    None where a model is called without NeuralForecast, or with validation rows of their own.
-    """
-    host = next((host for host, _ in _callers() if getattr(host, "dataset", None) is dataset), None)
-    return None if host is None or len(host.ds) != int(dataset.indptr[-1]) else host
-
-
-def _fitted_dates(dataset: BaseTimeSeriesDataset) -> tuple[NeuralForecast, Any, list[np.ndarray]] | None:
-    """Dates of each series of the panel that the NeuralForecast object holds, with their ids."""
-    host = _fitting(dataset)
-    return None if host is None else (host, host.uids, np.split(np.asarray(host.ds), dataset.indptr[1:-1]))
-
-
-def _predicted_dates(dataset: BaseTimeSeriesDataset, read: int) -> tuple[NeuralForecast, Any, list[np.ndarray]] | None:
-    """Dates of the last rows of each series of a frame that came with `predict`; None if `fit` has seen the same."""
-    for host, variables in _callers():
-        if variables.get("use_fitted"):
-            return _fitted_dates(dataset)  # of cross_validation without a fit
-        df = variables.get("df")
-        if variables.get("dataset") is dataset and "last_dates" in variables and df is not None:
-            columns = [host.id_col, host.time_col, host.target_col]
-            panel = process_df(df[columns], *columns)
-            dates = df[host.time_col].to_numpy()
-            dates = dates if panel.sort_idxs is None else dates[panel.sort_idxs]
-            if np.array_equal(dates, getattr(host, "ds", [])) and list(panel.uids) == list(host.uids):
-                return None
-            return host, panel.uids, [part[-read:] for part in np.split(dates, panel.indptr[1:-1])]
-    return None
-
-
-def frequency() -> Any:
-    """The frequency of the NeuralForecast object that calls the model; None without one."""
-    return next((getattr(host, "freq", None) for host, _ in _callers()), None)
-
-
-def ids(dataset: BaseTimeSeriesDataset) -> list[Any] | None:
-    """The panel's ids: no dataset holds them, the NeuralForecast object that is calling the model does."""
-    for host, variables in _callers():
-        if variables.get("dataset") is dataset and "uids" in variables:  # predict
-            return list(variables["uids"])
-        if getattr(host, "dataset", None) is dataset:  # fit
-            return list(host.uids)
-    return None
-
-
-def _callers() -> Iterator[tuple[NeuralForecast, dict[str, Any]]]:
-    """NeuralForecast objects among the callers, with the variables of their methods."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if isinstance(caller := frame.f_locals.get("self"), NeuralForecast):
-            yield caller, frame.f_locals
-        frame = frame.f_back
-
-
 def _names(dataset: BaseTimeSeriesDataset, positions: np.ndarray) -> str:
-    names = ids(dataset)
+    names = callers.ids(dataset)
     return listed([f"number {i} by name" if names is None else repr(names[i]) for i in positions.tolist()])
 
 

@@ -11,7 +11,7 @@ import torch
 from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast import losses, panel
+from mvpa_ts.adapters.neuralforecast import callers, losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseConfig, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -176,7 +176,7 @@ class PretrainedMVPA(MVPA):
 
     def _read_season(self) -> None:
         told = self.season
-        self.network.season = season_of(panel.frequency()) if told is None else int(told)
+        self.network.season = season_of(callers.frequency()) if told is None else int(told)
 
     @property
     def _linear_ratio(self) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast import callers, panel
 from mvpa_ts.forecasting.channel_order import correlation_order
 from mvpa_ts.forecasting.network import ForecastingNetwork
 
@@ -94,7 +94,7 @@ class SeriesKnowledge:
 
     def learn_series(self, dataset: Any, held_out: int) -> None:
         """Note the series of a panel to train on, all rows but the last `held_out`."""
-        names, count = panel.ids(dataset), len(dataset)
+        names, count = callers.ids(dataset), len(dataset)
         rows = None if self._fitted_series is None else self._fitted_series.rows(names, count)
         self._keep_vectors(rows, count)
         order = self._order(names, count, dataset, held_out)
@@ -110,7 +110,7 @@ class SeriesKnowledge:
 
     def show_series(self, dataset: Any) -> None:
         """Look up the series of a panel to forecast, the last `test_size` rows of which are not known."""
-        names, count, fitted = panel.ids(dataset), len(dataset), self._fitted_series
+        names, count, fitted = callers.ids(dataset), len(dataset), self._fitted_series
         rows = [-1] * count if fitted is None else fitted.rows(names, count)
         ahead = getattr(self, "test_size", 0)
         if self.channel_order == CORRELATION and fitted is not None and rows == list(range(len(fitted.order))):
