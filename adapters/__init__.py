@@ -23,7 +23,7 @@ def host_library(name: str) -> Iterator[None]:
     >>> with host_library("some_host"):
     ...     import some_host
     Traceback (most recent call last):
-    ImportError: mvpa_ts.adapters.some_host needs some_host: pip install "mvpa-ts[some_host]"
+    ImportError: mvpa_ts.adapters.some_host needs some_host: pip install ".[some_host]" in the clone
     """
     try:
         yield
@@ -31,7 +31,7 @@ def host_library(name: str) -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "mvpa_ts"):
             raise
-        raise ImportError(f'mvpa_ts.adapters.{name} needs {missing}: pip install "mvpa-ts[{name}]"') from error
+        raise ImportError(f'mvpa_ts.adapters.{name} needs {missing}: pip install ".[{name}]" in the clone') from error
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("mvpa_ts"):
             raise
-        raise ImportError(f'mvpa_ts.ieeg.{name} needs {error.name}: pip install "mvpa-ts[ieeg]"') from error
+        raise ImportError(f'mvpa_ts.ieeg.{name} needs {error.name}: pip install ".[ieeg]" in the clone') from error
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """Multi-variate parallel attention (MVPA) for signals with many channels.
 
 The core needs torch, numpy and einops. The adapters and `mvpa_ts.ieeg` are imported by name and need the extra of that
-name, for example ``pip install "mvpa-ts[neuralforecast]"``.
+name, for example ``pip install ".[neuralforecast]"`` in the clone.
 """
 
 from __future__ import annotations

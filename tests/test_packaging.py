@@ -130,7 +130,7 @@ def test_unknown_name_is_an_attribute_error():
 def test_missing_host_names_the_extra(host, statement):
     result = run_python(BLOCKER + statement.format(host), host)
     assert result.returncode == 1
-    assert f'ImportError: mvpa_ts.adapters.{host} needs {host}: pip install "mvpa-ts[{host}]"' in result.stderr
+    assert f'ImportError: mvpa_ts.adapters.{host} needs {host}: pip install ".[{host}]"' in result.stderr
 
 
 def test_adapters_import_no_host_by_themselves():

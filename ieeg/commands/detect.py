@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
@@ -12,7 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    check_model,
+    k_of_n,
+    preprocessing_changes,
+    reading_options,
+    threshold,
+)
 from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 
 if TYPE_CHECKING:
@@ -49,12 +57,13 @@ class Outcome:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
+    from mvpa_ts.ieeg.recordings.reading import check_kind, events_table, find_recordings, warn_of_shared_names
 
     found: dict[Path, list[Path]] = {}
     for path in map(Path, options.recordings):
         if not path.exists():
             raise CommandError(f"no file or folder {path}")
+        check_kind(path)
         found[path] = find_recordings(path)
         if not found[path]:
             raise CommandError(f"{path} holds no recording")
@@ -66,6 +75,12 @@ def main(arguments: list[str]) -> None:
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(found, Path(options.output))
+    for file, output in outputs:
+        if output.resolve() == events_table(file).resolve():
+            raise CommandError(
+                f"--output {output} is the table from which the true seizures of {file.name} are read: choose another "
+                "name"
+            )
     failed = []
     seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
@@ -98,15 +113,22 @@ def command_line() -> CommandParser:
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
     parser.add_argument(
-        "--threshold", type=float, help="a segment is positive above this probability; default: the model's, else 0.5"
+        "--threshold",
+        type=threshold,
+        help="a segment is positive above this probability; default: the model's, else 0.5",
     )
     parser.add_argument(
-        "--rules", type=str, default="szcore", help="from positives to events: szcore, paper (fewer, longer) or none"
+        "--rules",
+        choices=("szcore", "paper", "none"),
+        default="szcore",
+        help="from positives to events; paper: fewer and longer ones",
     )
-    parser.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
+    parser.add_argument(
+        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive"
+    )
     parser.add_argument(
         "--preprocessing",
-        type=str,
+        type=preprocessing_changes,
         help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
     add_reading_options(parser)
@@ -138,11 +160,11 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     chosen = vars(options)
     task = ScoringTask(
         model=chosen["model"],
-        preprocessing=preprocessing_changes(chosen["preprocessing"]),
+        preprocessing=chosen["preprocessing"],
         threshold=chosen["threshold"],
         rules=chosen["rules"],
         channels=chosen["channels"],
-        online=k_of_n(chosen["online"]),
+        online=chosen["online"],
         **reading_options(options),
         clock=chosen["clock"],
         noise=chosen["noise"],
@@ -205,7 +227,7 @@ def _on_cluster(task: ScoringTask, outputs: list[tuple[Path, Path]], scheduler: 
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError:
-        raise CommandError('--scheduler needs dask.distributed: pip install "mvpa-ts[cluster]"') from None
+        raise CommandError('--scheduler needs dask.distributed: pip install ".[cluster]" in the clone') from None
     try:
         client = Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
@@ -249,30 +271,3 @@ def _outputs(found: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path,
                 )
             taken[folder] = file
     return [(file, folder) for folder, file in taken.items()]
-
-
-def preprocessing_changes(text: str | None) -> dict[str, object] | None:
-    """What --preprocessing asks for; a CommandError where it is no JSON object."""
-    if text is None:
-        return None
-    try:
-        changes = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise _no_changes(text, str(error)) from None
-    if not isinstance(changes, dict):
-        raise _no_changes(text, "it must be a JSON object")
-    return changes
-
-
-def _no_changes(text: str, reason: str) -> CommandError:
-    shown = text if len(text) <= 200 else f"{text[:200]}…"
-    return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
-
-
-def k_of_n(text: str) -> tuple[int, int]:
-    """The two numbers of --online, "1of2"."""
-    try:
-        k, n = map(int, text.split("of"))
-    except ValueError:
-        raise CommandError(f"--online must look like 1of2, got {text!r}") from None
-    return k, n

@@ -18,13 +18,13 @@ DESCRIPTION = """Score what `mvpformer detect` wrote.
 Takes every folder below DETECTIONS that holds a run.json. The reference is that folder's reference_events.tsv, or below
 --reference the file <recording>_events.tsv, <recording>.tsv or <recording>/events.tsv, read as `mvpformer detect` reads
 the events.tsv beside a recording. Writes to --output
-  cohort.md        all tables
+  cohort.md        what was found, in a sentence, and the main tables
   subjects.csv     one row a subject: kappa on raw and on post-processed decisions (kappa_episodic, which is the
                    paper's), event, second and segment scores, delay and false alarms of a running system
   summary.csv      mean over subjects and pooled, with bootstrap intervals, for each group of subjects
   groups.csv       shares under 0.05 false detections an hour and at expert agreement
   regression.csv   both kappas on length, number and rate of seizures, one by one and jointly
-  *.png            figures
+  *.png            figures; box plots and regressions from three subjects on
 
 Example: mvpformer evaluate results -o scores --mode paper
 """
@@ -39,17 +39,19 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
+    from mvpa_ts.ieeg.scoring.words import counted
 
-    root = Path(options.detections)
+    root, rule = Path(options.detections), _alarm(options.alarm)
+    if not root.exists():
+        raise CommandError(f"there is no folder {root}")
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
-        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it)")
+        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     by_subject: dict[str, list[RecordingResult]] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
         result = _result(folder, options.reference, options.unannotated)
         by_subject.setdefault(result.subject, []).append(result)
     _warn_of_training_subjects(folders)
-    rule = _alarm(options.alarm)
     similar = _similarities(options.similarities) if options.similarities else {}
     results = [
         SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
@@ -63,10 +65,14 @@ def main(arguments: list[str]) -> None:
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     report.save(options.output)
     save_cohort_plots(report, options.output)
-    counts = f"{_counted(len(folders), 'recording')} of {_counted(len(results), 'subject')}"
-    print(f"{counts}; event scores in mode {options.mode}\n")
-    print(markdown_table(report.groups))
-    print(markdown_table(report.summary[["group", "measure", "subjects", "mean", "mean_low", "mean_high", "pooled"]]))
+    print("\n".join(report.words))
+    counts = f"{counted(len(folders), 'recording')} of {counted(len(results), 'subject')}"
+    print(f"\n{counts}; event scores in mode {options.mode}\n")
+    if len(summary := report.shown("summary")):
+        print(markdown_table(report.groups))
+        print(markdown_table(summary[["group", "measure", "subjects", "mean", "mean_low", "mean_high", "pooled"]]))
+    else:
+        print(markdown_table(report.shown("subjects")))
     print(f"see {options.output}")
 
 
@@ -76,10 +82,10 @@ def command_line() -> CommandParser:
     parser.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
     parser.add_argument("--reference", type=str, help="folder of reference events, where the recordings state none")
-    parser.add_argument("--mode", type=str, default="szcore", help="event scores: szcore, or paper")
+    parser.add_argument("--mode", choices=("szcore", "paper"), default="szcore", help="how events are scored")
     parser.add_argument(
         "--unannotated",
-        type=str,
+        choices=("error", "seizure-free"),
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
     )
@@ -105,8 +111,13 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
         )
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _detect_first(root: Path) -> str:
+    """What to do where the folder holds recordings and no detection of them."""
+    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
+
+    if root.is_file():
+        check_kind(root)
+    return f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
 
 
 def _alarm(text: str) -> OnlineRule:
@@ -142,8 +153,6 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
     from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    if unannotated not in ("error", "seizure-free"):
-        raise CommandError(f"--unannotated must be error or seizure-free, got {unannotated!r}")
     table = folder / REFERENCE if root is None else _reference(Path(root), folder.name)
     if table is None:
         missing = f"{root} holds none of {', '.join(dict.fromkeys(_patterns(folder.name)))}"

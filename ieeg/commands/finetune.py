@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
-from mvpa_ts.ieeg.commands.training import USAGE
+from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -33,9 +33,10 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
 {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
 of it can be given on the command line. 'mvpformer finetune fit --help' lists all keys.
 
-DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses; validation AUROC, average precision, F1
-and kappa of raw decisions), and at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads, and
-adapter/, as peft writes it."""
+DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder version_0, version_1, … for every start
+(losses; validation AUROC, average precision, F1 and kappa of raw decisions; in csv/ the settings too, config.yaml); and
+at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads. With --model.method lora it also
+receives adapter/, as peft writes it."""
 
 
 def main(arguments: list[str]) -> None:
@@ -43,15 +44,15 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
         return
+    arguments = with_named_configs(with_architecture(arguments), CONFIGS)
     from mvpa_ts.ieeg.commands.training import run_training
     from mvpa_ts.ieeg.training.data_module import SeizureDataModule
     from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
     run_training(
-        with_architecture(arguments),
+        arguments,
         FinetuningModule,
         SeizureDataModule,
-        configs=CONFIGS,
         output="finetuning_output",
         context_from=("model.base", "model.architecture"),
         context=_context,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import json
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -122,9 +123,64 @@ def check_model(name: str | None) -> None:
     raise CommandError(f"there is no folder {name}{hint}")
 
 
+# Types of options. A wrong value is a CommandError, which argparse lets through: its own message would not say what is
+# wrong with the value.
+
+
+def unit(text: str) -> str:
+    """A value of --unit."""
+    from mvpa_ts.ieeg.recordings.recording import microvolts
+
+    try:
+        microvolts(text)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
+    return text
+
+
+def threshold(text: str) -> float:
+    """A value of --threshold."""
+    if not 0.0 <= (number := float(text)) <= 1.0:
+        raise CommandError(f"--threshold must be between 0 and 1, got {number}")
+    return number
+
+
+def k_of_n(text: str) -> tuple[int, int]:
+    """The two numbers of --online, "1of2"."""
+    from mvpa_ts.ieeg.detection.rules import OnlineRule
+
+    try:
+        k, n = map(int, text.split("of"))
+    except ValueError:
+        raise CommandError(f"--online must look like 1of2, got {text!r}") from None
+    try:
+        OnlineRule(k, n)
+    except ValueError as error:
+        raise CommandError(f"--online: {error}") from None
+    return k, n
+
+
+def preprocessing_changes(text: str) -> dict[str, object]:
+    """What --preprocessing asks for."""
+    try:
+        changes = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _no_changes(text, str(error)) from None
+    if not isinstance(changes, dict):
+        raise _no_changes(text, "it must be a JSON object")
+    return changes
+
+
+def _no_changes(text: str, reason: str) -> CommandError:
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
+
+
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how a recording is read."""
-    parser.add_argument("--unit", type=str, help="unit of the samples if the file does not state it: µV, mV or V")
+    parser.add_argument(
+        "--unit", type=unit, help="unit of the samples if the file does not state it: µV (or uV), mV or V"
+    )
     parser.add_argument("--rate", type=float, help="read the channels at this rate (Hz), where rates differ")
     parser.add_argument(
         "--truncated",

@@ -30,9 +30,8 @@ Examples: mvpformer plot timeline results/patient -o timeline.png
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    draw = KINDS.get(options.kind)
-    if draw is None:
-        raise CommandError(f"unknown figure {options.kind!r}: choose one of {', '.join(KINDS)}")
+    if Path(options.output).suffix.lstrip(".") not in ("png", "pdf", "svg"):
+        raise CommandError(f"--output must end in .png, .pdf or .svg, got {options.output}")
     if not Path(options.source).exists():
         raise CommandError(f"no file or folder {options.source}")
     import matplotlib as mpl
@@ -40,16 +39,14 @@ def main(arguments: list[str]) -> None:
     mpl.use("Agg")
     from mvpa_ts.ieeg.figures import save_figure
 
-    if Path(options.output).suffix.lstrip(".") not in ("png", "pdf", "svg"):
-        raise CommandError(f"--output must end in .png, .pdf or .svg, got {options.output}")
-    save_figure(draw(options), options.output)
+    save_figure(KINDS[options.kind](options), options.output)
     print(f"see {options.output}")
 
 
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("plot", DESCRIPTION)
-    parser.add_argument("kind", type=str, help="timeline, traces, channels or connectivity")
+    parser.add_argument("kind", choices=tuple(KINDS), help="what to draw, see above")
     parser.add_argument("source", type=str, help="a detection's folder for timeline, else a recording")
     parser.add_argument("-o", "--output", type=str, required=True, help="file to write")
     parser.add_argument("--onset", type=float, default=0.0, help="traces, connectivity: from here (s)")
@@ -60,7 +57,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--model", type=str, help="connectivity: folder of the model, or hf://OWNER/NAME")
     parser.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
     parser.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
-    parser.add_argument("--term", type=str, default="channel", help="connectivity: channel or time")
+    parser.add_argument("--term", choices=("channel", "time"), default="channel", help="connectivity: which term")
     parser.add_argument("--layer", type=int, help="connectivity: one layer only, from 0; -1 is the last")
     return parser
 

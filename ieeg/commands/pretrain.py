@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.commands.training import USAGE
+from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
 
 CONFIGS = {"tiny": "tiny.yaml", "s": "s.yaml", "m": "m.yaml", "ours": "ours.yaml"}
 HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
@@ -19,8 +19,9 @@ s and m train as the paper states it, '--config s --config ours' as we would. An
 --model.learning_rate 3e-4 --trainer.devices 8 --trainer.strategy fsdp. 'mvpformer pretrain fit --help' lists all keys,
 '--print_config' prints a file to start from.
 
-DIR receives config.yaml, checkpoints/last.ckpt, csv/ and tensorboard/ (losses), similarity.csv and similarity.png, and
-at the end model/ (safetensors), which MVPFormer.from_pretrained and the other commands read."""
+DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder version_0, version_1, … for every start
+(losses; in csv/ the settings too, config.yaml); similarity.csv and similarity.png; and at the end model/ (safetensors),
+which MVPFormer.from_pretrained and the other commands read."""
 
 
 def main(arguments: list[str]) -> None:
@@ -28,6 +29,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
         return
+    arguments = with_named_configs(arguments, CONFIGS)
     from mvpa_ts.ieeg.commands.training import run_training
     from mvpa_ts.ieeg.training.data_module import RecordingDataModule
     from mvpa_ts.ieeg.training.pretraining import PretrainingModule
@@ -36,7 +38,6 @@ def main(arguments: list[str]) -> None:
         arguments,
         PretrainingModule,
         RecordingDataModule,
-        configs=CONFIGS,
         output="pretraining_output",
         context_from="model.architecture",
         context=lambda architecture: architecture.context,

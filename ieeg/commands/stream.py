@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from mvpa_ts.ieeg.commands.detect import MODEL_HELP, k_of_n, preprocessing_changes
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_model
+from mvpa_ts.ieeg.commands.detect import MODEL_HELP
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    check_model,
+    k_of_n,
+    preprocessing_changes,
+    threshold,
+    unit,
+)
 from mvpa_ts.ieeg.constants import DEMO
 from mvpa_ts.ieeg.recordings.channels import natural_order, not_eeg
 
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Seizure probability of each 5 s of a running LSL stream, one line each, until it ends.
 
-Needs mne-lsl: pip install "mvpa-ts[stream]". For research use: no alarm of it may be relied on.
+Needs mne-lsl: pip install ".[stream]". For research use: no alarm of it may be relied on.
 
 Examples: mvpformer stream --name amplifier --preprocessing '{"notch": 50}'
           mvpformer stream --name amplifier --model runs/patient/model -o decisions.tsv
@@ -71,7 +79,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector
 
-    online = OnlineRule(*k_of_n(options.online))
+    online = OnlineRule(*options.online)
     with contextlib.ExitStack() as stack:
         inlet = connect(options.name, options.source_id, options.wait)
         stack.callback(inlet.close_stream)
@@ -80,7 +88,7 @@ def main(arguments: list[str]) -> None:
             options.model,
             source.sfreq,
             source.names,
-            preprocessing_changes(options.preprocessing),
+            options.preprocessing,
             unit=source.unit,
             lookahead=options.lookahead,
             online=online,
@@ -107,17 +115,23 @@ def command_line() -> CommandParser:
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
-    parser.add_argument("--unit", type=str, help="of the samples, where the stream does not say: µV, mV or V")
+    parser.add_argument("--unit", type=unit, help="of the samples, where the stream does not say: µV (or uV), mV or V")
     parser.add_argument(
-        "--preprocessing", type=str, help='JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}'
+        "--preprocessing",
+        type=preprocessing_changes,
+        help='JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
     parser.add_argument(
         "--lookahead", type=float, help="seconds that a segment waits for what its filters reach; 0: no wait"
     )
     parser.add_argument(
-        "--threshold", type=float, help="a segment is positive above this probability; default: the model's, else 0.5"
+        "--threshold",
+        type=threshold,
+        help="a segment is positive above this probability; default: the model's, else 0.5",
     )
-    parser.add_argument("--online", type=str, default="1of2", help="alarm when k of the last n segments are positive")
+    parser.add_argument(
+        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive"
+    )
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
     parser.add_argument("--patience", type=float, default=10.0, help="seconds without a sample that end the command")
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after so many seconds of signal")
@@ -135,7 +149,7 @@ def connect(name: str | None, source_id: str | None, wait: float) -> Any:
     try:
         from mne_lsl.lsl import StreamInlet, resolve_streams
     except ModuleNotFoundError:
-        raise CommandError('mvpformer stream needs mne-lsl: pip install "mvpa-ts[stream]"') from None
+        raise CommandError('mvpformer stream needs mne-lsl: pip install ".[stream]" in the clone') from None
     streams = resolve_streams(timeout=wait, name=name, source_id=source_id)
     label = name if source_id is None else source_id
     if not streams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
@@ -36,7 +37,6 @@ def run_training(
     module: type[TrainingModule],
     data: type[RecordingDataModule],
     *,
-    configs: Mapping[str, str],
     output: str,
     context_from: str | tuple[str, ...],
     context: Callable[..., int],
@@ -47,11 +47,9 @@ def run_training(
     Parameters
     ----------
     arguments : sequence of str
-        Of the command; without a subcommand they are those of "fit".
+        Of the command, after `with_named_configs`; without a subcommand they are those of "fit".
     module, data : type
         What is trained, and on what.
-    configs : mapping of str to str
-        Files of the package's folder ``configs`` by the name they have on the command line.
     output : str
         Default of ``--output``.
     context_from, context
@@ -61,7 +59,7 @@ def run_training(
     """
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-    named = without_simulation(as_lists(with_named_configs(arguments, configs)))
+    named = without_simulation(as_lists(arguments))
     if named[0] not in SUBCOMMANDS:
         named = ["fit", *named]
     with _quiet():
@@ -166,7 +164,10 @@ def _run(
 
 
 def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> list[str]:
-    """Replace the names of the package's configurations by their files."""
+    """Replace the names of the package's configurations by their files; `configs` has the files by their names.
+
+    A command does this first: a name that does not exist is then said before anything slow is imported.
+    """
     result, expected = [], False
     for argument in arguments:
         option, equals, value = argument.partition("=")
@@ -226,7 +227,9 @@ def _config_file(name: str, configs: Mapping[str, str]) -> str:
     if name in configs and not Path(name).is_file():
         return str(resources.files("mvpa_ts.ieeg") / "configs" / configs[name])
     if not Path(name).is_file():
-        raise CommandError(f"--config: there is no file {name!r}; the package has {', '.join(configs)}")
+        near = difflib.get_close_matches(name, configs, 1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise CommandError(f"--config: there is no file {name!r}; the package has {', '.join(configs)}{hint}")
     return name
 
 

@@ -166,8 +166,11 @@ class Detection:
             f"{self.duration:.1f} s, {skipped:.1f} s skipped, {len(self.channel_names)} channels>"
         )
 
-    def to_annotations(self, description: str = "seizure") -> mne.Annotations:
+    def to_annotations(self, description: str = "detected seizure") -> mne.Annotations:
         """The events as MNE annotations, which can be added to those of the Raw that was scored.
+
+        A Raw with these annotations may be scored again: a "detected seizure" is not taken for one that is known. With
+        the description "seizure" it is.
 
         Onsets count from the Raw's measurement date, as in MNE; without a Raw, from the recording's first sample.
         """

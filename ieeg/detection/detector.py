@@ -15,7 +15,7 @@ import torch
 
 from mvpa_ts.ieeg.constants import check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
-from mvpa_ts.ieeg.detection.rules import EventRules, RuleName, event_rules, probabilities_to_events
+from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
 from mvpa_ts.ieeg.model.sliding import sliding_features
@@ -84,33 +84,46 @@ class Detector:
         batch_size: int = 4,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.model_name: str | None = None
-        """What the model was loaded from, without the path before it."""
-        if isinstance(model, (str, os.PathLike)):
-            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
-            self.model_name = Path(model).resolve().name
-            model = MVPFormer.from_pretrained(os.fspath(model))
-        if model.config.num_classes != 2:
-            raise ValueError(
-                f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "
-                "finetune it first"
-            )
+        # What can be wrong without the model is said before it is loaded.
         if isinstance(channels, str) and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
-        self.model = model.to(self.device).eval()
-        self.preprocessing = preprocessing
         self.rules = event_rules(rules)
-        if threshold is None and not isinstance(rules, EventRules):
-            threshold = model.config.threshold
         if threshold is not None:
             self.rules = dataclasses.replace(self.rules, threshold=threshold)
+        self.model_name: str | None = None
+        """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
+        if isinstance(model, (str, os.PathLike)):
+            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+
+            path = Path(model).resolve()
+            self.model_name = path.parent.name if path.name == "model" else path.name
+            model = MVPFormer.from_pretrained(os.fspath(model))
+        if model.config.num_classes != 2:
+            raise ValueError(
+                f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "
+                "finetune it first"
+            )
+        if threshold is None and not isinstance(rules, EventRules):
+            self.rules = dataclasses.replace(self.rules, threshold=model.config.threshold)
+        self.model = model.to(self.device).eval()
+        self.preprocessing = preprocessing
         self.channels = channels
         self.batch_size = batch_size
+
+    def __repr__(self) -> str:
+        rules = next((name for name, known in RULES.items() if self._has_rules(known)), "own")
+        channels = repr(self.channels) if isinstance(self.channels, str) else f"{len(self.channels)} by name"
+        return (
+            f"<Detector {self.model_name or 'of a model in memory'}: threshold {self.threshold:g}, rules {rules}, "
+            f"channels {channels}>"
+        )
+
+    def _has_rules(self, rules: EventRules) -> bool:
+        return dataclasses.replace(rules, threshold=self.threshold) == self.rules
 
     @property
     def context(self) -> int:

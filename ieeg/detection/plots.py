@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.ticker import MaxNLocator
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
@@ -150,6 +151,7 @@ def plot_channel_map(
     drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
     axis.set_yticks([firsts[wire] for wire in wires], [literal(wire) for wire in wires])
     axis.set(xlabel="contact", ylabel="electrode")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.invert_yaxis()
     figure.colorbar(drawn, ax=axis, label=label)
     if left_out:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_FIGURES = 6
 """Events drawn in a report, the surest first."""
+SEEN = "The model was trained on this recording or on others of its subject, so this page does not show how good it is."
+"""Box at the top of the report of such a recording."""
 MARGIN = 10.0
 """Seconds before and after an event in its figure."""
 
@@ -47,7 +49,8 @@ def html_report(
         for onset, offset in reference:
             touched = any(begin < offset and begin + length > onset for begin, length, _ in events)
             tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
-    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables))
+    caveat = SEEN if run["model"].get("subject_in_training") else ""
+    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables, caveat))
 
 
 def facts(run: Mapping[str, Any]) -> dict[str, str]:
@@ -148,14 +151,14 @@ _TEMPLATE = """<!doctype html>
   table { border-collapse: collapse } th, td { padding: .25rem .8rem; text-align: left; vertical-align: top }
   thead th { border-bottom: 2px solid #222 } tbody th { font-weight: 600; white-space: nowrap }
   td { overflow-wrap: anywhere }
-  img { max-width: 100% } .figure { overflow-x: auto } .notice { border: 1px solid #b00; padding: .5rem 1rem }
+  img { max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
   @media (max-width: 40rem) {
-    .figure img { max-width: none; width: 44rem }
     .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 }
   }
 </style>
 <h1>{{ title }}</h1>
 <p class="notice">{{ notice }}</p>
+{% if caveat %}<p class="notice"><strong>{{ caveat }}</strong></p>{% endif %}
 {% for heading, names, rows in tables %}
 <h2>{{ heading }}</h2>
 <table>
@@ -166,7 +169,7 @@ _TEMPLATE = """<!doctype html>
 {% for heading, text, image in sections %}
 <h2>{{ heading }}</h2>
 {% if text %}<p>{{ text }}</p>{% endif %}
-<div class="figure"><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></div>
+<p><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></p>
 {% endfor %}
 <h2>How</h2>
 <table class="facts"><tbody>
@@ -181,12 +184,15 @@ def render(
     sections: Sequence[tuple[str, str, str]],
     facts: Mapping[str, str],
     tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (),
+    caveat: str = "",
 ) -> str:
-    """A self-contained page, all text escaped: tables (heading, names of columns, rows), sections and facts.
+    """A self-contained page, all text escaped: a caveat, tables (heading, names of columns, rows), sections and facts.
 
     A section is a heading, a text and a PNG (base64).
     """
     from jinja2 import Environment
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
-    return template.render(title=title, notice=RESEARCH_USE, sections=sections, facts=facts, tables=tables)
+    return template.render(
+        title=title, notice=RESEARCH_USE, caveat=caveat, sections=sections, facts=facts, tables=tables
+    )

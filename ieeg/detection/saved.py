@@ -71,7 +71,9 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(folder) / RUN
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection")
+        inside = min((found.parent for found in Path(folder).rglob(RUN)), default=None)
+        hint = "" if inside is None else f"; did you mean {inside}?"
+        raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection{hint}")
     run = read_config(path)
     for part, fields in _RUN_FIELDS.items():
         content = run.get(part)

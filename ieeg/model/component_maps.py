@@ -212,7 +212,9 @@ def plot_component_maps(
                 axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
                 axis.tick_params(labelsize="xx-small")
                 if term == "channel" and len(maps.channel_names) <= 16:
-                    axis.set_yticks(range(len(maps.channel_names)), [literal(name) for name in maps.channel_names])
+                    names = [literal(name) for name in maps.channel_names]
+                    axis.set_yticks(range(len(names)), names)
+                    axis.set_xticks(range(len(names)), names, rotation=90)
             unit = "channel" if term == "channel" else "segment"
             axes[row * len(stages) + stage, 0].set_ylabel(f"query {unit}\n{name}")
             bar = figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)

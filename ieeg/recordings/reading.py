@@ -21,7 +21,7 @@ from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, re
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
 from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
 from mvpa_ts.ieeg.recordings.units import stated_units
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[st
 """What is taken wherever a recording is, see `as_recording`."""
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 """Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
+SWEC_SUFFIXES = (".h5", ".hdf5")
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
 """Folders of a BIDS data set that may hold other copies of its recordings, or files of none."""
 
@@ -89,6 +90,8 @@ def read_recording(
     path = Path(path)
     if truncated not in ("error", "read"):
         raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
+    if unit is not None:
+        microvolts(unit)
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if _is_swec(path):
@@ -112,11 +115,7 @@ def read_recording(
         if len(recordings) > 1:
             raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
         return read_recording(recordings[0], **options)
-    if not path.name.lower().endswith(SUFFIXES):
-        raise ValueError(
-            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
-            "load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
-        )
+    check_kind(path)
     _check_header(path, truncated)
     with damage_is_an_error(path):
         bids = bids_path(path)
@@ -128,7 +127,7 @@ def read_recording(
             subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
             unit=unit,
             units=stated_units(raw),
-            seizures=_sidecar_seizures(path, raw, open_seconds, seizure_words),
+            seizures=_sidecar_seizures(path, raw, open_seconds, seizure_words, in_bids=bids is not None),
             open_seconds=open_seconds,
             channels=kept if channels is not None or rate is not None else None,
             seizure_words=seizure_words,
@@ -137,6 +136,15 @@ def read_recording(
         if bids is not None:
             recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}")
     return recording
+
+
+def check_kind(path: Path) -> None:
+    """Raise a ValueError where a file's ending is none that `read_recording` knows."""
+    if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
+        raise ValueError(
+            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
+            "load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+        )
 
 
 def _check_header(path: Path, truncated: str) -> None:
@@ -210,7 +218,10 @@ def as_recording(recording: AnyRecording) -> Recording:
         names = [str(number + 1) for number in range(len(values))] if values.ndim == 2 else []
         return Recording.from_array(values, float(sfreq), names, "µV")
     if hasattr(recording, "get_data") and hasattr(recording, "info"):
-        return recording_from_raw(recording)
+        import mne
+
+        if isinstance(recording, mne.io.BaseRaw):  # Epochs and Evoked have both too
+            return recording_from_raw(recording)
     raise TypeError(
         f"a recording must be a Recording, an MNE Raw, a path, or (samples, sfreq) with samples [C, n] in µV, got "
         f"{type(recording).__name__}: pass samples together with their rate, or use Recording.from_array"
@@ -274,7 +285,7 @@ def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
 def _is_swec(path: Path) -> bool:
     if path.is_dir():
         return any(path.glob("*_total.h5")) or any(path.glob("*_part_*.h5"))
-    return path.suffix.lower() in (".h5", ".hdf5")
+    return path.suffix.lower() in SWEC_SUFFIXES
 
 
 def _stem(path: Path) -> str:
@@ -328,13 +339,23 @@ def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mn
         return mne.io.read_raw(path, preload=False, verbose="error", **options)
 
 
+def events_table(path: Path) -> Path:
+    """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
+    return path.parent / f"{_stem(path).removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
+
+
 def _sidecar_seizures(
-    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str]
+    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, in_bids: bool
 ) -> list[Interval] | None:
-    """Seizures of the events.tsv beside the file, or None if there is none or it says nothing of seizures."""
-    stem = _stem(path)
-    table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
+    """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
+    table = events_table(path)
     if not table.is_file():
+        for name in () if in_bids else ("events.tsv", f"{_stem(path)}.tsv"):
+            if (path.parent / name).is_file():
+                warnings.warn(
+                    f"{path.parent / name} is not read. If it lists the seizures of {path.name}, call it {table.name}",
+                    stacklevel=4,
+                )
         return None
     duration = raw.n_times / raw.info["sfreq"]
     return stated_seizures(read_events(table, words), duration, open_seconds, path.name, words=words)

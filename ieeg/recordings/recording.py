@@ -299,7 +299,7 @@ def microvolts(unit: str) -> float:
     """
     scale = UNITS.get(unit.strip().lower().replace("μ", "µ"))
     if scale is None:
-        raise ValueError(f"unit must be one of V, mV, µV, uV or nV, got {unit!r}: name the unit of the samples")
+        raise ValueError(f"unit must be µV (or uV), mV, V or nV, got {unit!r}")
     return scale
 
 

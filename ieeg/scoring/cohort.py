@@ -18,6 +18,7 @@ from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, Scheme, samp
 from mvpa_ts.ieeg.scoring.regression import COLUMNS, regression_rows
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
+from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS, in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,18 @@ MEASURES = (
 )
 """Columns of the table that are averaged over subjects."""
 
-_NOTE = """`kappa`, `kappa_stratified` and `kappa_whole` are on raw decisions, one for each segment. `kappa_episodic`
+RATES = ("false_positives_per_hour", "false_positives_per_day", "false_alarms_per_hour")
+MAIN_COLUMNS = (
+    *("subject", "in_training", "recordings", "hours", "hours_scored", "seizures", "seizures_skipped"),
+    *("event_sensitivity", "event_precision", "event_f1", *RATES, "alarm_sensitivity", "alarm_delay"),
+    *("segment_sensitivity", "segment_specificity", "kappa_whole", "kappa_episodic", "kappa", "kappa_stratified"),
+    *("prevalence", "prevalence_stratified"),
+)
+"""Columns of the table of subjects that are shown; its file has all."""
+
+_NOTE = """All columns are in `subjects.csv`, all rows in the other .csv files.
+
+`kappa`, `kappa_stratified` and `kappa_whole` are on raw decisions, one for each segment. `kappa_episodic`
 and `kappa_episodic_whole` are on post-processed ones, which are positive where a detected event lies; the paper's kappa
 is `kappa_episodic`. `alarm_delay` is the median of seconds from onset to alarm, over seizures with an alarm.
 
@@ -67,6 +79,8 @@ class CohortReport:
         Draws of each subject, on raw and on post-processed decisions.
     members : mapping
         Subjects of each group.
+    words : sequence of str
+        What was found, in a sentence, and what these numbers cannot tell; see `in_words`.
     """
 
     subjects: pd.DataFrame
@@ -76,16 +90,40 @@ class CohortReport:
     kappas: Mapping[str, KappaEstimate]
     kappas_episodic: Mapping[str, KappaEstimate]
     members: Mapping[str, Sequence[str]]
+    words: Sequence[str] = ()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the four tables as CSV and one page ``cohort.md``."""
-        parts = []
+        """Write the four tables as CSV, whole, and one page ``cohort.md`` with those that say something."""
+        parts = [f"{sentence}\n" for sentence in self.words]
         for name in ("groups", "summary", "subjects", "regression"):
-            frame = getattr(self, name)
-            write_csv(Path(folder) / f"{name}.csv", frame)
-            parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+            write_csv(Path(folder) / f"{name}.csv", getattr(self, name))
+            if len(frame := self.shown(name)):
+                parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
         parts.append(_NOTE)
         write_text(Path(folder) / "cohort.md", "\n".join(parts))
+
+    def shown(self, name: str) -> pd.DataFrame:
+        """One of the four tables as it is shown: without columns and rows that say nothing in a cohort of this size.
+
+        The table of subjects has its main columns, with few subjects as rows; the CSV file has all. Rates need an hour
+        (`MIN_HOURS`). Means, shares and regressions over subjects need three of them (`MIN_SUBJECTS`).
+        """
+        frame: pd.DataFrame = getattr(self, name)
+        few, short = len(self.subjects) < MIN_SUBJECTS, self.subjects["hours_scored"].sum() < MIN_HOURS
+        if name == "regression":
+            return frame.dropna(subset="r_squared")
+        if name != "subjects" and few:
+            return frame[:0]
+        if name == "summary" and short:
+            return frame[~frame["measure"].isin(RATES)]
+        if name != "subjects":
+            return frame
+        frame = frame[[*MAIN_COLUMNS]].copy()
+        frame.loc[frame["hours_scored"] < MIN_HOURS, [*RATES]] = math.nan
+        if not few:
+            return frame
+        turned = frame.set_index("subject").T.dropna(how="all")
+        return turned.rename_axis(columns=None).rename_axis("").reset_index()
 
 
 def cohort_report(
@@ -154,7 +192,8 @@ def cohort_report(
         shares.append(_shares(name, part))
         regressions += regression_rows(name, part)
     regression = pd.DataFrame(regressions, columns=COLUMNS)
-    return CohortReport(table, pd.DataFrame(summaries), pd.DataFrame(shares), regression, kappas, episodic, chosen)
+    summary, groups = pd.DataFrame(summaries), pd.DataFrame(shares)
+    return CohortReport(table, summary, groups, regression, kappas, episodic, chosen, in_words(results))
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
@@ -220,6 +259,7 @@ def _row(
         seconds = replace(seconds, true_negatives=None)  # skipped time must not count as true negatives
     return {
         "subject": result.subject,
+        "in_training": result.in_training,
         "recordings": len(result.recordings),
         "hours": result.hours,
         "hours_scored": result.hours_scored,

@@ -15,6 +15,7 @@ from mvpa_ts.ieeg.figures import GREEN, literal, styled
 from mvpa_ts.ieeg.scoring.cohort import QUIET, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 from mvpa_ts.ieeg.scoring.regression import JOINT, REGRESSORS
+from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,11 +146,17 @@ COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
 
 
 def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write every figure as PNG; return the files."""
+    """Write the figures as PNG for which there are hours and subjects enough; return the files."""
+    few = len(report.subjects) < MIN_SUBJECTS
+    short = report.subjects["hours_scored"].sum() < MIN_HOURS
+    left_out = {"scores": few, "regression": few, "false_positives": short}
     paths = []
     for name, draw in COHORT_PLOTS.items():
-        figure = draw(report)
         path = Path(folder) / f"{name}.png"
+        if left_out.get(name):
+            path.unlink(missing_ok=True)  # of an earlier run
+            continue
+        figure = draw(report)
         with replaced(path) as temporary:
             figure.savefig(temporary, dpi=120)
         plt.close(figure)

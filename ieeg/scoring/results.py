@@ -34,6 +34,8 @@ class RecordingResult:
     reference, detected : list of (onset, offset)
     threshold : float
         A segment is positive where its probability exceeds this.
+    in_training : bool or None
+        Whether the model was trained on this recording or its subject; None if that is unknown.
     """
 
     name: str
@@ -44,6 +46,7 @@ class RecordingResult:
     reference: SeizureEvents
     detected: SeizureEvents
     threshold: float = 0.5
+    in_training: bool | None = None
 
     @property
     def labels(self) -> npt.NDArray[np.bool_]:
@@ -212,6 +215,12 @@ class SubjectResult:
         return score_segments(self.labels, self.predictions)
 
     @property
+    def in_training(self) -> str:
+        """Whether the model was trained on a recording of the subject: yes, no or unknown."""
+        known = {recording.in_training for recording in self.recordings}
+        return "yes" if True in known else "unknown" if None in known else "no"
+
+    @property
     def hours(self) -> float:
         """Length of all recordings (h)."""
         return sum(recording.duration for recording in self.recordings) / 3600
@@ -274,4 +283,5 @@ def read_result(
         reference=reference,
         detected=detection.events,
         threshold=detection.threshold,
+        in_training=detection.provenance.subject_in_training,
     )

@@ -216,6 +216,11 @@ class RecordingDataModule(pl.LightningDataModule):
         train = [item for item in recordings if _subject(item) not in self.validation_subjects]
         if not train or not held_out:
             missing = "training" if not train else "validation"
+            if len(subjects) == 1:
+                raise ValueError(
+                    f"no subject is left for {missing}: all recordings are of {subjects.pop()}. List some of them in "
+                    "recordings, and the others in validation_recordings (--data.validation_recordings)"
+                )
             raise ValueError(
                 f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects, "
                 "or files in validation_recordings"
@@ -368,6 +373,8 @@ class SeizureDataModule(RecordingDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
         super().setup(stage)
+        if self.balance == "ictal" and self.training is not None:
+            _refuse_without_seizure([item.recording for item in self.training.segments])
         datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
         if silent := [item.name for item in recordings if not item.annotated]:
@@ -431,6 +438,20 @@ def _found(sources: Sequence[str | Path | Recording]) -> list[Path | Recording]:
         for item in inside:
             items.setdefault(_identity(item), item)
     return list(items.values())
+
+
+def _refuse_without_seizure(recordings: Sequence[Recording]) -> None:
+    """Raise a ValueError that says how to annotate, where none of the recordings that train holds a seizure."""
+    if any(item.seizures for item in recordings):
+        return
+    names = [item.name for item in recordings]
+    states = [f"{item.name}: {'none' if item.annotated else 'says nothing of seizures'}" for item in recordings[:10]]
+    raise ValueError(
+        f"the training recordings hold no annotated seizure ({'; '.join(states)}{'; …' * (len(names) > 10)}). Annotate "
+        "the seizures in the files, or in a table beside each file, named as "
+        f"{names[0].removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv, with the columns onset and duration in "
+        "seconds and trial_type (seizure)"
+    )
 
 
 def _identity(item: Path | Recording) -> Path | int:

@@ -71,9 +71,8 @@ class SpanSampler(Sampler[int]):
                 raise ValueError("balance='ictal' needs ictal, a flag for each span, got None")
             if not np.any(ictal) or np.all(ictal):
                 raise ValueError(
-                    "balance='ictal' needs stretches with a seizure and stretches without, but the recordings that "
-                    f"train hold {'only seizures' if np.any(ictal) else 'no seizure'}: add others, or mark seizures in "
-                    "their annotations or events.tsv"
+                    f"the recordings that train hold {'nothing but seizures' if np.any(ictal) else 'no seizure'}, and "
+                    "balance='ictal' needs stretches of both kinds: add recordings, or annotate their seizures"
                 )
         if num_samples is not None and num_samples < 1:
             raise ValueError(f"num_samples must be positive, got {num_samples}")

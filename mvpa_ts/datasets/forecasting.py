@@ -69,7 +69,7 @@ def dataset_path(name: str) -> Path:
     except ImportError as error:
         raise OSError(
             f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put {relative} there, "
-            'or install "mvpa-ts[neuralforecast]" to download it'
+            'or pip install ".[neuralforecast]" in the clone to download it'
         ) from error
     cache = Path(pooch.os_cache("mvpa-ts")) / relative
     try:

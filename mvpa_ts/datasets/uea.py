@@ -112,7 +112,7 @@ def uea_path(name: str, split: str) -> Path:
     except ImportError as error:
         raise OSError(
             f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put UEA/{name}/{file} there, "
-            'or install "mvpa-ts[sktime]" to download it'
+            'or pip install ".[sktime]" in the clone to download it'
         ) from error
     return _cached(Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _RECORDS[name])
 

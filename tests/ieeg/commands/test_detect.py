@@ -18,8 +18,10 @@ import pytest
 import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.commands.detect import command_line
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -221,7 +223,6 @@ def test_warnings_are_one_line(tmp_path, model_folder, jobs):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rules", "strict"], "rules must be an EventRules or one of szcore, paper, none, got 'strict'"),
         (["--channels", "Z9"], "Z9"),
         (["--online", "two"], "--online must look like 1of2, got 'two'"),
         (["--preprocessing", "{band"], "--preprocessing must be JSON"),
@@ -273,3 +274,39 @@ def test_run_says_why_a_channel_was_not_used(tmp_path, model_folder):
     about = json.loads((tmp_path / "out" / "patient" / RUN).read_text())
     assert about["channels"]["used"] == ["A1", "A3"]
     assert set(about["channels"]["dropped"].values()) == {"not selected: not in the list of channels"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--unit", "microvolt"], "--unit must be µV (or uV), mV, V or nV, got 'microvolt'"),
+        (["--threshold", "3"], "--threshold must be between 0 and 1, got 3.0"),
+        (["--online", "3of2"], "--online: "),
+        (["--preprocessing", "{"], "--preprocessing must be JSON"),
+    ],
+)
+@pytest.mark.parametrize("command", [["detect", "nowhere.edf", "-o", "out"], ["stream", "--name", "nowhere"]])
+def test_wrong_options_are_named_before_anything_is_looked_for(capsys, command, options, message):
+    assert run(*command, *options, "--model", "nomodel") == 1
+    assert message in capsys.readouterr().err
+
+
+def test_choices_of_rules_are_those_there_are():
+    (action,) = (action for action in command_line()._actions if action.dest == "rules")
+    assert [*action.choices] == [*RULES]
+    with pytest.raises(SystemExit):
+        run("detect", "nowhere.edf", "-o", "out", "--rules", "paperr")
+
+
+def test_a_file_of_another_kind_is_named_before_a_model_is_looked_for(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("x")
+    assert run("detect", tmp_path / "notes.txt", "-o", tmp_path / "out", "--model", "nomodel") == 1
+    assert "notes.txt: unknown kind of file, known are .edf" in capsys.readouterr().err
+
+
+def test_detected_events_do_not_become_the_reference(tmp_path, model_folder, capsys):
+    write_edf(tmp_path / "x.edf", duration=11.0)
+    table = tmp_path / "x_events.tsv"
+    assert run("detect", tmp_path / "x.edf", "-o", table, "--model", model_folder) == 1
+    assert "is the table from which the true seizures of x.edf are read: choose another name" in capsys.readouterr().err
+    assert not table.exists()

@@ -16,7 +16,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
 from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
-from mvpa_ts.ieeg.scoring.results import read_result
+from mvpa_ts.ieeg.scoring.results import SubjectResult, read_result
 from mvpa_ts.ieeg.scoring.scores import score_events
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -90,7 +90,7 @@ def test_tables_of_a_cohort(results, tmp_path, capsys):
     assert table.loc["S02", "event_sensitivity"] == expected.sensitivity
     assert table.loc["S02", "false_positives_per_hour"] == pytest.approx(expected.false_positives_per_hour)
     assert (tmp_path / "scores" / "cohort.md").read_text().count("| S0") == 3
-    assert len(list((tmp_path / "scores").glob("*.png"))) == 5
+    assert len(list((tmp_path / "scores").glob("*.png"))) == 4  # not of rates, for which 12 minutes are too short
 
 
 def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
@@ -239,9 +239,59 @@ def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys
     assert "1 recording of 1 subject; event" in capsys.readouterr().out
 
 
-def test_empty_folder(tmp_path, capsys):
+def test_a_folder_without_detections(tmp_path, capsys):
     assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
     assert "holds no complete detection" in capsys.readouterr().err
+    assert run("evaluate", tmp_path / "nothere", "-o", tmp_path / "scores") == 1
+    assert f"there is no folder {tmp_path / 'nothere'}" in capsys.readouterr().err
+    write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "in" / "a.edf")
+    assert run("evaluate", tmp_path / "in", "-o", tmp_path / "scores") == 1
+    assert f"first run `mvpformer detect {tmp_path / 'in'} -o results`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "nowhere", "-o", "scores", "--mode", "papr"],
+        ["plot", "spectrum", "nowhere", "-o", "x.png"],
+        ["plot", "connectivity", "nowhere", "-o", "x.png", "--term", "space"],
+    ],
+)
+def test_choices_are_named(arguments, capsys):
+    with pytest.raises(SystemExit):
+        run(*arguments)
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_one_patient_gets_a_sentence_and_no_statistics_over_subjects(results, tmp_path, capsys):
+    root, made = results
+    folder = tmp_path / "found" / "S02"
+    detection, recording = made["S02_session0"]
+    probabilities = np.array(
+        [float(any(on < s + 5 and off > s for on, off in recording.seizures)) for s in detection.starts]
+    )
+    provenance = dataclasses.replace(detection.provenance, subject_in_training=True)
+    dataclasses.replace(
+        detection, probabilities=probabilities, events=[*recording.seizures], provenance=provenance
+    ).save(folder)
+    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Found 1 of 1 seizure, 0 false detections in 3 minutes, median delay ")
+    known = "The model was trained on recordings of 1 of 1 subject (S02)"
+    page = (tmp_path / "scores" / "cohort.md").read_text()
+    for text in (out, page):
+        assert known in text
+        assert "Less than an hour is too short for a rate" in text
+        assert "Fewer than 3 subjects are too few" in text
+        assert "false_positives_per_day" not in text
+        assert "mean_kappa" not in text
+    assert "## Regression" not in page
+    assert {path.name for path in (tmp_path / "scores").glob("*.png")} == {"kappa.png", "convergence.png"}
+    table = pd.read_csv(tmp_path / "scores" / "subjects.csv")
+    assert table["in_training"].tolist() == ["yes"]
+    assert table["false_positives_per_day"].tolist() == [0.0]  # the files are complete
+    assert len(pd.read_csv(tmp_path / "scores" / "regression.csv")) == 8
+    assert SubjectResult("S02", [read_result(root / "S02_session0")]).in_training == "unknown"
 
 
 class TestPlot:
@@ -271,7 +321,6 @@ class TestPlot:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["spectrum", "{file}", "-o", "x.png"], "unknown figure 'spectrum': choose one of timeline"),
             (["traces", "{file}", "-o", "x.txt"], "--output must end in .png, .pdf or .svg"),
             (["traces", "{file}", "-o", "x.png", "--onset", "100"], "the recording lasts 60.0 s"),
             (

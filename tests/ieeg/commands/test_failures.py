@@ -211,7 +211,7 @@ class TestText:
             for name in (r"a$\frac$", "$b$", "c")
         ]
         report = cohort_report(results, {r"$\g$": [r"a$\frac$", "$b$", "c"]}, draws=5, resamples=5)
-        assert len(save_cohort_plots(report, tmp_path)) == 5
+        assert len(save_cohort_plots(report, tmp_path)) == 4  # not of rates: these are no hour
 
     def test_in_the_plot_of_similarities(self, tmp_path):
         from mvpa_ts.ieeg.training.similarity import Rows, Similarity

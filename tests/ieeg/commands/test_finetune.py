@@ -84,3 +84,10 @@ def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     assert finetune(tmp_path / "best", *files, "[]", "--model.keep", "best") != 0
     assert "set keep to 'last' (--model.keep last)" in capsys.readouterr().err
+
+
+def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
+    assert main(["finetune", "--config", "pateint"]) == 1
+    assert "there is no file 'pateint'; the package has patient, tiny, s, m, did you mean patient?" in (
+        capsys.readouterr().err
+    )

@@ -85,7 +85,14 @@ def test_annotations_are_added_to_those_of_a_raw(model, made, first_samp):
     raw.set_annotations(raw.annotations + detection.to_annotations())
     onsets = [onset - raw.first_time for onset in raw.annotations.onset]
     np.testing.assert_allclose(onsets, [onset for onset, _ in detection.events], atol=1e-6)
-    assert set(raw.annotations.description) == {"seizure"}
+    assert set(raw.annotations.description) == {"detected seizure"}
+    assert detector.detect(raw).reference is None  # what was detected before is no reference
+
+
+def test_epochs_are_refused_as_arrays_are(model):
+    epochs = mne.EpochsArray(np.zeros((3, 2, 512)), mne.create_info(2, 512.0, "eeg"), verbose="error")
+    with pytest.raises(TypeError, match=r"a recording must be a Recording, an MNE Raw, .* got EpochsArray"):
+        Detector(model).detect(epochs)
 
 
 class TestStream:

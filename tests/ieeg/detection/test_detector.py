@@ -147,7 +147,7 @@ def test_events_and_annotations(model, recording):
     assert all(confidence > detector.threshold for confidence in detection.confidences)
     annotations = detection.to_annotations()
     np.testing.assert_allclose(annotations.onset, [onset for onset, _ in detection.events])
-    assert set(annotations.description) == {"seizure"}
+    assert set(annotations.description) == {"detected seizure"}
 
 
 def test_raw_recording_and_file_agree(model, recording, tmp_path):
@@ -360,3 +360,21 @@ def test_channels_without_a_signal_and_samples_beyond_a_volt_are_stated(model):
     assert run["channels"]["used"] == ["A1", "A3", "A4"]
     assert run["channels"]["dropped"] == {"A2": "no signal: flat or not a number throughout"}
     assert run["recording"]["implausible_samples"] == 3
+
+
+def test_a_detector_says_what_it_is(tmp_path):
+    assert repr(Detector("demo")) == "<Detector demo: threshold 0.5, rules szcore, channels 'auto'>"
+    MVPFormer(mvpformer_tiny(num_classes=2, context=4)).save_pretrained(tmp_path / "patient" / "model")
+    detector = Detector(tmp_path / "patient" / "model", threshold=0.3, rules="paper", channels=["A1", "A2"])
+    assert repr(detector) == "<Detector patient: threshold 0.3, rules paper, channels 2 by name>"
+
+
+@pytest.mark.parametrize("wrong", [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}])
+def test_wrong_settings_are_said_before_a_model_is_loaded(wrong):
+    with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
+        Detector("no/such/model", **wrong)
+
+
+def test_contacts_are_whole_numbers():
+    figure = plot_channel_map(["A1", "A2", "A3"], [1.0, 2.0, 3.0])
+    assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())

@@ -15,7 +15,8 @@ from support.made_up_recordings import recording
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.detection import read_detection
-from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN
+from mvpa_ts.ieeg.detection.report import SEEN
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN, read_run
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +139,23 @@ def test_keys_of_a_later_version_do_no_harm(folder):
     run = json.loads((folder / RUN).read_text())
     (folder / RUN).write_text(json.dumps(run | {"later": 1, "model": run["model"] | {"colour": "red"}}))
     assert read_detection(folder).duration == 60.0
+
+
+def test_the_report_says_first_that_the_model_knew_the_recording(tmp_path):
+    made = recording("S1", 1, segments=6)
+    detection = Detector(MVPFormer(mvpformer_tiny(num_classes=2, context=4))).detect(made)
+    for known in (True, False, None):
+        provenance = replace(detection.provenance, subject_in_training=known)
+        replace(detection, provenance=provenance).save(tmp_path)
+        page = (tmp_path / "report.html").read_text()
+        assert (SEEN in page) == (known is True)
+        assert not known or page.index(SEEN) < page.index("<h2>")
+        assert "overflow-x" not in page
+        assert "img { max-width: 100% }" in page
+
+
+def test_the_folder_above_a_detection_names_it(tmp_path):
+    (tmp_path / "S101").mkdir()
+    (tmp_path / "S101" / "run.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"no folder of a complete detection; did you mean .*S101\?"):
+        read_run(tmp_path)

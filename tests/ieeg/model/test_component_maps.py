@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
-from mvpa_ts.ieeg.model.component_maps import component_maps, plot_component_maps
+from mvpa_ts.ieeg.model.component_maps import ComponentMaps, component_maps, plot_component_maps
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +127,10 @@ def test_errors(model):
     other = component_maps(MVPFormer(mvpformer_tiny(num_layers=1)), [torch.zeros(1, 2, 2560)])
     with pytest.raises(ValueError, match=r"before must have as many layers and heads .* got 1 × 4 and 2 × 4"):
         plot_component_maps(maps, other)
+
+
+def test_channels_are_named_on_both_axes():
+    values = np.zeros((1, 1, 3, 3))
+    figure = plot_component_maps(ComponentMaps(values, values, ("A1", "A2", "B1")))
+    for ticks in (figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels()):
+        assert [tick.get_text() for tick in ticks] == ["A1", "A2", "B1"]

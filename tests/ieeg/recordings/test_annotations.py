@@ -75,6 +75,7 @@ def test_words_of_the_callers_own(tmp_path):
     ["", "bckg", "interictal", "post-ictal", "postictal slowing", "preictal", "no seizure", "szymon", "test annotation",
      "after seizure", "pre sz", "seizure free", "no clear seizure", "Anti-seizure medication given",
      "anti seizure drug", "antiseizure", "seizure prediction horizon", "sz_prediction", "seizure medication",
+     "detected seizure", "Detected sz", "detected focal seizure",
      "sz meds", "seizure risk", "seizure onset zone", "Seizure precautions", "seizure forecast 0.3"],
 )  # fmt: skip
 def test_no_seizure(text):

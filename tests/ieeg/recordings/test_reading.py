@@ -322,3 +322,24 @@ class TestFinding:
             warn_of_shared_names([tmp_path / name for name in fine])
         with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
             warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])
+
+
+def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
+    write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
+    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"):
+        read_recording(tmp_path / "x.edf", unit="microvolt")
+    assert read_recording(tmp_path / "x.edf", unit="uV").num_samples == 6 * 512
+
+
+@pytest.mark.parametrize("name", ["events.tsv", "s1.tsv"])
+def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, name):
+    made = simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
+    write_edf(made, tmp_path / "s1.edf")
+    (tmp_path / name).write_text("onset\tduration\ttrial_type\n10\t20\tseizure\n")
+    message = rf"{name} is not read\. If it lists the seizures of s1\.edf, call it s1_events\.tsv"
+    with pytest.warns(UserWarning, match=message):
+        assert not read_recording(tmp_path / "s1.edf").annotated
+    (tmp_path / name).rename(tmp_path / "s1_events.tsv")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_recording(tmp_path / "s1.edf").seizures == ((10.0, 30.0),)

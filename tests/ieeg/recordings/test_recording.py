@@ -26,7 +26,7 @@ def test_units_become_microvolts(unit, scale):
 
 
 def test_unknown_unit():
-    with pytest.raises(ValueError, match=r"unit must be one of .* got 'T'"):
+    with pytest.raises(ValueError, match=r"unit must be µV \(or uV\), mV, V or nV, got 'T'"):
         Recording.from_array(noise(), 512.0, ["a", "b", "c"], "T")
 
 

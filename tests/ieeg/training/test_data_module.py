@@ -207,6 +207,10 @@ def test_short_recordings_are_named():
         ({"validation_subjects": ["S9"]}, r"\['S9'\] have no recording; there are S0, S1, S2"),
         ({"validation_subjects": []}, "no subject is left for validation"),
         ({"validation_subjects": ["S0", "S1", "S2"]}, "no subject is left for training"),
+        (
+            {"validation_subjects": [], "recordings": [recording("S0", seed=0)]},
+            r"all recordings are of S0\. List some of them in recordings, .* \(--data\.validation_recordings\)",
+        ),
         ({"windows": 0}, "windows must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ],
@@ -277,3 +281,14 @@ def test_spans_come_with_the_power_before_them():
     batch = collate([parts[0][0], parts[0][9]])
     assert batch["past"].isnan().all(dim=(1, 2, 3)).tolist() == [True, False]
     assert batch["target"].sum(1).tolist() == [4, 4]
+
+
+def test_training_without_a_seizure_says_how_to_annotate():
+    quiet = [recording(name, seed=0).with_seizures(seizures) for name, seizures in (("S0", []), ("S1", None))]
+    data = SeizureDataModule(quiet, validation_recordings=[recording("S2", 2)], context=4, balance="ictal")
+    message = (
+        r"^the training recordings hold no annotated seizure \(S0_made_up: none; S1_made_up: says nothing of seizures\)"
+        r"\. Annotate .* S0_made_up_events\.tsv, with the columns onset and duration in seconds and trial_type"
+    )
+    with pytest.raises(ValueError, match=message):
+        data.setup()

@@ -1,0 +1,77 @@
+"""What the scores of a cohort say, in sentences, and what they cannot say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mvpa_ts.ieeg.scoring.results import SubjectResult
+from mvpa_ts.ieeg.scoring.scores import Scores
+
+MIN_HOURS = 1.0
+"""Scored time that a rate of false detections needs (h)."""
+MIN_SEIZURES = 5
+"""Seizures that a share of seizures needs: of fewer, each changes it by more than a fifth."""
+MIN_SUBJECTS = 3
+"""Subjects that a mean, a box plot or a line over subjects needs."""
+
+
+def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
+    """What was found in all subjects together, whether the model knew them, and what is too little to tell.
+
+    Parameters
+    ----------
+    results : sequence of SubjectResult
+
+    Returns
+    -------
+    tuple of str
+        One sentence or two each.
+    """
+    events = Scores.pooled(result.events for result in results)
+    delays = [delay for result in results for delay in result.online.delays if not math.isnan(delay)]
+    first = (
+        f"Found {events.true_positives} of {counted(events.reference, 'seizure')}, "
+        f"{counted(events.false_positives, 'false detection')} in {length(events.hours)}"
+        f"{f', median delay {np.median(delays):.0f} s' if delays else ''}."
+    )
+    sentences = [first]
+    if known := [result.subject for result in results if result.in_training == "yes"]:
+        names = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
+        sentences.append(
+            f"The model was trained on recordings of {len(known)} of {counted(len(results), 'subject')} ({names}): "
+            "their scores do not show how good it is."
+        )
+    if events.hours < MIN_HOURS:
+        sentences.append("Less than an hour is too short for a rate of false detections.")
+    if 0 < events.reference < MIN_SEIZURES:
+        sentences.append(f"Fewer than {MIN_SEIZURES} seizures are too few for a sensitivity.")
+    if len(results) < MIN_SUBJECTS:
+        sentences.append(f"Fewer than {MIN_SUBJECTS} subjects are too few for means, regressions and box plots.")
+    return tuple(sentences)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "seizure"), counted(3, "seizure")
+    ('1 seizure', '3 seizures')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def length(hours: float) -> str:
+    """A time in a unit that can be read.
+
+    Examples
+    --------
+    >>> length(0.1), length(2.5), length(0.0)
+    ('6 minutes', '2.5 hours', '0 seconds')
+    """
+    if hours >= 2:
+        return f"{hours:.1f} hours"
+    return f"{hours * 60:.0f} minutes" if hours * 60 >= 2 else f"{hours * 3600:.0f} seconds"
