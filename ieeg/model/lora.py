@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -72,33 +71,12 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "head"))
         model = MVPFormer(config)
-    left = {"head", "prediction_head"}
-    weights = {name: tensor for name, tensor in base.state_dict().items() if left.isdisjoint(name.split("."))}
+    left = ("head.", "prediction_head.")
+    weights = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith(left)}
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    if unexpected or any("head" not in name.split(".") for name in missing):
+    if unexpected or set(missing) - {"head.weight"}:
         raise ValueError(f"changes {changes} do not fit the weights of base: {sorted({*missing, *unexpected})}")
     return model
-
-
-def with_members(model: MVPFormer, members: int) -> MVPFormer:
-    """A detector of so many networks, all with the weights of a model that has one; a model that has so many as it is.
-
-    Raises a ValueError for a model with another number of several networks.
-
-    Examples
-    --------
-    >>> from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
-    >>> len(with_members(MVPFormer(mvpformer_tiny(num_classes=2)), 3).networks)
-    3
-    """
-    if model.config.members == members:
-        return model
-    if model.config.members != 1:
-        raise ValueError(f"members must be {model.config.members}, as the model has so many networks, got {members}")
-    many = copy.deepcopy(model)
-    many.config = dataclasses.replace(model.config, members=members)
-    many.others.extend(copy.deepcopy(model) for _ in range(members - 1))
-    return many
 
 
 def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha: int = 16, seed: int = 0) -> nn.Module:
@@ -125,13 +103,11 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
         raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
     if method in ("head", "amplitude"):
         model.requires_grad_(False)
-    for network in model.networks:
-        if method in ("head", "amplitude") and network.head is not None:
-            network.head.requires_grad_(True)
-        if method == "amplitude" and network.amplitude is not None:
-            network.amplitude.requires_grad_(True)
-        if method == "blocks":
-            network.encoder.requires_grad_(False)
+        model.head.requires_grad_(True)
+        if method == "amplitude" and model.amplitude is not None:
+            model.amplitude.requires_grad_(True)
+    if method == "blocks":
+        model.encoder.requires_grad_(False)
     return model
 
 

@@ -17,15 +17,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, BinaryCohenKappa, BinaryF1Score
 
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
-from mvpa_ts.ieeg.model.lora import (
-    Method,
-    core_of,
-    prepared,
-    save_finetuned,
-    trainable_share,
-    with_head,
-    with_members,
-)
+from mvpa_ts.ieeg.model.lora import Method, core_of, prepared, save_finetuned, trainable_share, with_head
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.random_streams import stream_seed
@@ -68,10 +60,6 @@ class FinetuningModule(TrainingModule):
         recordings. Take the logit of the highest segment without seizure. Take the highest logit of each seizure, and
         of these the lowest. The threshold is halfway between the two. If seizures are not above the other segments, it
         stays 0.5, and a line says so.
-    members : int, default 1
-        Networks that are trained side by side from the same weights, each on its own changes of the batches by
-        `augmentation`. The detector takes the mean of their logits. With few seizures it depends less on chance than
-        one network, and the training takes so many times as long.
     gradient_checkpointing : bool, default False
     seed : int, default 0
 
@@ -104,7 +92,6 @@ class FinetuningModule(TrainingModule):
         augmentation: Augmentation | None = None,
         keep: Literal["last", "best"] = "last",
         calibrate: bool = False,
-        members: int = 1,
         gradient_checkpointing: bool = False,
         seed: int = 0,
     ) -> None:
@@ -122,12 +109,6 @@ class FinetuningModule(TrainingModule):
             raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
         if keep not in ("last", "best"):
             raise ValueError(f"keep must be 'last' or 'best', got {keep!r}")
-        if members < 1:
-            raise ValueError(f"members must be at least 1, got {members}")
-        if members > 1 and augmentation is None:
-            raise ValueError(
-                "members that begin alike and see the same batches stay alike: give augmentation, or set members to 1"
-            )
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
             self.base_subjects = read_training_subjects(folder_of(base)) or frozenset()
@@ -151,7 +132,6 @@ class FinetuningModule(TrainingModule):
         # A detector is trained on; its head is what it knows already.
         if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
             pretrained = with_head(pretrained, seed=seed)
-        pretrained = with_members(pretrained, members)
         pretrained.config = replace(pretrained.config, threshold=0.5)  # that of other weights
         self.model = prepared(pretrained, method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
@@ -187,50 +167,41 @@ class FinetuningModule(TrainingModule):
         if isinstance(data, SeizureDataModule):
             _print(data.summary())
         trained, total, share = trainable_share(self.model)
-        heads = [network.head for network in self.core.networks]
-        size = sum(parameter.numel() for head in heads if head is not None for parameter in head.parameters())
+        head = self.core.head
+        assert head is not None
+        size = sum(parameter.numel() for parameter in head.parameters())
         _print(f"{trained:,} of {total:,} weights are trained ({share:.2%}), and the {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Compute logits [n, 2], the mean of all networks', and labels [n] of the targets that have a signal."""
-        logits, labels = zip(*(self._of_network(network, batch) for network in self.core.networks), strict=True)
-        return torch.stack(logits).mean(0), labels[0]
-
-    def _of_network(self, network: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """One network's logits and the labels."""
-        T = network.config.context
+        """Compute logits [n, 2] and labels [n] of the targets that have a signal."""
+        T = self.core.config.context
         real = real_tokens(batch)
         target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
-        embeddings = network.encode(batch["signal"], real, batch.get("past"))
+        embeddings = self.core.encode(batch["signal"], real, batch.get("past"))
         windows = unfold_windows(F.pad(embeddings, (0, 0, 0, 0, T - 1, 0)), T).flatten(0, 1)
         masks = unfold_windows(F.pad(real, (0, 0, T - 1, 0)), T).flatten(0, 1)
         scored = masks[:, -1].any(1) & target.flatten()
         # Attention takes no empty batch: where all windows are left out, one goes through it and is left out after it.
         chosen = scored if bool(scored.any()) else torch.arange(len(scored), device=scored.device) == 0
         windows, masks = windows[chosen], masks[chosen]
-        features = network.decode(windows, token_mask=None if bool(masks.all()) else masks)
+        features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
         labels = batch["ictal"].flatten()[scored]
-        return network.classify(features, masks[:, -1])[scored[chosen]], labels.long()
+        return self.core.classify(features, masks[:, -1])[scored[chosen]], labels.long()
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
-        """Compute the loss of a batch; log ``train/loss``, a mean over networks, and the share of ictal windows."""
-        losses = []
-        for number, network in enumerate(self.core.networks):
-            changed = batch
-            if self.augmentation is not None:
-                stream = ("augmentation", number) if number else ("augmentation",)
-                generator = self.generator(*stream, self.batches_done, self.global_rank)
-                changed = augment(dict(batch), self.augmentation, generator)
-            logits, labels = self._of_network(network, changed)
-            losses.append(F.cross_entropy(logits, labels, self._weights(labels)) if len(labels) else logits.sum())
+        """Compute the loss of a batch; log ``train/loss`` and the share of ictal windows."""
+        if self.augmentation is not None:
+            generator = self.generator("augmentation", self.batches_done, self.global_rank)
+            batch = augment(dict(batch), self.augmentation, generator)
+        logits, labels = self.logits_and_labels(batch)
         self.batches_done += 1
-        loss = torch.stack(losses).mean()
-        if len(labels):
-            self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
-            self.log("train/ictal", labels.float().mean(), batch_size=len(labels))
-            self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(labels))
-        # The sum, so that each network has the gradients that it would have alone.
-        return self.checked(len(losses) * loss)
+        if len(labels) == 0:
+            return logits.sum()
+        loss = F.cross_entropy(logits, labels, self._weights(labels))
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
+        self.log("train/ictal", labels.float().mean(), batch_size=len(labels))
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(labels))
+        return self.checked(loss)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Compute the loss, and metrics over the windows of all validation subjects."""
