@@ -192,8 +192,8 @@ def cohort_report(
         shares.append(_shares(name, part))
         regressions += regression_rows(name, part)
     regression = pd.DataFrame(regressions, columns=COLUMNS)
-    summary, groups = pd.DataFrame(summaries), pd.DataFrame(shares)
-    return CohortReport(table, summary, groups, regression, kappas, episodic, chosen, in_words(results))
+    tables = table, pd.DataFrame(summaries), pd.DataFrame(shares), regression
+    return CohortReport(*tables, kappas, episodic, chosen, in_words(results))
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:

@@ -71,7 +71,7 @@ class SpanSampler(Sampler[int]):
                 raise ValueError("balance='ictal' needs ictal, a flag for each span, got None")
             if not np.any(ictal) or np.all(ictal):
                 raise ValueError(
-                    f"the recordings that train hold {'nothing but seizures' if np.any(ictal) else 'no seizure'}, and "
+                    f"the recordings that train hold {'only seizures' if np.any(ictal) else 'no seizure'}, and "
                     "balance='ictal' needs stretches of both kinds: add recordings, or annotate their seizures"
                 )
         if num_samples is not None and num_samples < 1:
