@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("neuralforecast")
 
-from mvpa_ts.adapters.neuralforecast import AutoMVPA, trials
+from mvpa_ts.adapters.neuralforecast import AutoMVPA, studies
 
 STEPS = 4
 FIXED = {
@@ -85,13 +85,13 @@ def test_a_trial_ends_when_the_time_is_up(
         return fitted
 
     clock = iter([0.0])
-    monkeypatch.setattr(trials, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9)))
+    monkeypatch.setattr(studies, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9), sleep=time.sleep))
     assert states(search(1, time_budget=1000)) == ["COMPLETE"]  # the only one goes on
     clock = iter([0.0])
     fitted = search(2, time_budget=1000)
     assert states(fitted) == ["COMPLETE", "FAIL"]
     assert list(fitted.models[0].results.trials[1].intermediate_values) == [25]
-    monkeypatch.setattr(trials, "time", time)
+    monkeypatch.setattr(studies, "time", time)
     assert states(search(2)) == ["COMPLETE", "FAIL", "COMPLETE"]
 
 
