@@ -181,7 +181,7 @@ def test_without_pooch_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPat
     import sys
 
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(OSError, match=r'put UEA/Heartbeat/Heartbeat_TRAIN\.ts there, or install "mvpa-ts\[sktime\]"'):
+    with pytest.raises(OSError, match=r'put UEA/Heartbeat/Heartbeat_TRAIN\.ts there, or pip install "\.\[sktime\]"'):
         uea_path("Heartbeat", "train")
 
 

@@ -112,17 +112,18 @@ def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("dtype", "factor"),
     [
-        # The weights of the backward pass start from one more rounded number, the log-sum-exp.
-        (torch.float32, 2.0),
+        # The weights of the backward pass start from rounded numbers, the log-sum-exp and the output: over twelve
+        # draws the gradients' errors were 1.1 to 1.4 times those of the reference.
+        (torch.float32, 1.5),
         (torch.float16, 1.0),
-        # The interpreter cuts bfloat16 off where the hardware rounds: errors of one sign and twice the size.
-        (torch.bfloat16, 4.0),
+        (torch.bfloat16, 1.0),
     ],
     ids=str,
 )
 def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     cut(monkeypatch, 32, 32, 2)
-    case = Case((6, 17), window=1, groups=2, batch=1, kv_heads=1, head_dim=32)
+    # The gradient of the time bias is a sum over few lags: with one head of keys its error is a matter of luck.
+    case = Case((6, 17), window=1, groups=2, batch=1, kv_heads=2, head_dim=32)
     exact, reference, actual = (
         case.evaluate(*which) for which in (("reference",), ("reference", dtype), ("triton", dtype))
     )
