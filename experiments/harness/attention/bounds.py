@@ -9,8 +9,10 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4
         query    M·d·(4e + r) + tiles·M·p·(4 + e)         far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
         far      n·d·4·TILES                            far M·d·e + M·p·4 + M·4·(TILES + 2)
-        key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
-    HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them
+        key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(2·TILES + 1)
+    HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them. Causal time
+                scores and their gradients are written and read only where the lag exists. Gradients of scores are read
+                by two products and one sum of torch; what else these products read and write is left out
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
     tile waste  pairs of the tiles over pairs that exist
@@ -131,7 +133,7 @@ class Launch:
             far, near = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2), 0
         else:
             each = n * d * (4 * e + 4) * self.tiles_held
-            far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
+            far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (2 * self.tiles_held + 1)
         return self.programs * each + self.far * far + self.near * near
 
     @property
@@ -141,15 +143,18 @@ class Launch:
         queries, keys = (tokens * heads * self.head_dim * e for heads in (self.heads, self.kv_heads))
         pairs = self.heads * tokens
         time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * self.padded_channels
-        read = (time * self.mean_segments / self.segments if self.causal else time) + channel
-        made = 2 * queries + time + channel
+        lags = time * self.mean_segments / self.segments if self.causal else time  # those that exist
+        read = lags + channel
+        made = 2 * queries + lags + channel
         statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
         if self.name == "forward":
             return 2 * queries + residual + 2 * keys + statistics + made + read
         if self.name == "query_gradient":
-            # Gradients: time filled with zeros, stored, rounded, and read by two products; channel stored and read.
-            stored = time * (1 if self.tiles > 1 else e / 4)
-            gradients = 3 * stored + 3 * time * e / 4 + 3 * channel * e / 4
+            # Gradients: time filled with zeros and stored, with several tiles in float32 and then rounded, and read by
+            # two products and a sum; channel stored and read.
+            rounded = 0 if self.tiles == 1 else time * (1 + e / 4)
+            stored = (time + lags) * (1 if self.tiles > 1 else e / 4)
+            gradients = stored + rounded + 3 * time * e / 4 + 4 * channel * e / 4
             return 4 * queries + residual + 2 * keys + statistics + made + read + gradients
         partial = keys * 4 / e
         if self.name == "far_gradient":

@@ -10,6 +10,8 @@ import triton.language as tl
 
 from mvpa_ts.attention.triton.primitives import (
     LOG2_E,
+    add_bias,
+    computed_once,
     content_counts,
     dot,
     head_tables,
@@ -66,7 +68,6 @@ def key_gradient_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     TILES: tl.constexpr,
-    COPIES: tl.constexpr,
 ):
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     kv_heads = heads // GROUPS
@@ -108,27 +109,20 @@ def key_gradient_kernel(
         dense_first = tl.where(has_holes, block_stop, dense_first)
     near_count = near_last - near_first
 
-    # Keys of the tile at one cross position after another.
-    o_cross = i_cross_start + tl.arange(0, TILES * BLOCK_N) // BLOCK_N
-    o_tile_key = i_tile + tl.arange(0, TILES * BLOCK_N) % BLOCK_N
-    if TILE_CHANNELS:
-        o_key = key_tokens(tl.minimum(o_cross, segments - 1), tl.minimum(o_tile_key, channels - 1), channels, True)
-    else:
-        o_key = key_tokens(tl.minimum(o_cross, channels - 1), tl.minimum(o_tile_key, segments - 1), channels, False)
+    # Keys of the tile at one cross position after another; those past the end repeat the last one.
+    cross_stop = segments if TILE_CHANNELS else channels
+    tile_stop = channels if TILE_CHANNELS else segments
+    o_cross = i_cross_start + tl.minimum(tl.arange(0, TILES * BLOCK_N) // BLOCK_N, cross_stop - 1 - i_cross_start)
+    o_tile_key = i_tile + tl.minimum(tl.arange(0, TILES * BLOCK_N) % BLOCK_N, tile_stop - 1 - i_tile)
+    o_key = key_tokens(o_cross, o_tile_key, channels, TILE_CHANNELS)
     m_all = o_key == o_key
-    # Of the cross scores only the first copy is loaded. As many numbers as threads are computed once and handed over
-    # through shared memory; of fewer the compiler has each thread load and compute those of its own columns again.
-    o_copy = tl.arange(0, COPIES)[:, None, None]
-    o_cross_3d = i_cross_start + tl.arange(0, TILES)[None, :, None]
+    o_held = i_cross_start + tl.arange(0, TILES)[:, None]
     b_value_gradient = tl.zeros([TILES * BLOCK_N, BLOCK_D], tl.float32)
     if HAS_CONTENT:
         b_key_gradient = tl.zeros([TILES * BLOCK_N, BLOCK_D], tl.float32)
         b_gradient_sum = tl.zeros([TILES * BLOCK_N], tl.float32)
         b_key = load_rows(p_key + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
         b_value = load_rows(p_value + o_kv, o_key, m_all, kv_stride, HEAD_DIM, BLOCK_D)
-        # The bias is a score of the key, so that queries need not be rounded once more.
-        b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
-        b_bias_score = tl.sum(b_key.to(tl.float32) * b_bias[None, :], 1)
     for i_group in range(0, GROUPS):
         i_head = i_kv_head * GROUPS + i_group
         o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
@@ -145,17 +139,11 @@ def key_gradient_kernel(
             m_row = o_token == o_token
             if HAS_MASK:
                 m_row = tl.load(p_real + o_token) != 0
-            rows_2d = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
-            rows_3d = (
-                o_segment[None, None, :],
-                o_channel[None, None, :],
-                o_token[None, None, :],
-                m_row[None, None, :] & (o_copy == 0),
-            )
+            rows = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
             b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
             b_tile_score = load_score(
                 o_tile[:, None],
-                rows_2d,
+                rows,
                 tables,
                 sizes,
                 scale_2,
@@ -167,8 +155,8 @@ def key_gradient_kernel(
                 OF_CHANNEL=TILE_CHANNELS,
             )
             b_cross_score = load_score(
-                o_cross_3d,
-                rows_3d,
+                o_held,
+                rows,
                 tables,
                 sizes,
                 scale_2,
@@ -179,35 +167,29 @@ def key_gradient_kernel(
                 WIDE,
                 OF_CHANNEL=not TILE_CHANNELS,
             )
-            m_lse = m_token[None, None, :] & (o_copy == 0)
-            o_lse = o_token[None, None, :] + 0 * o_copy
-            b_cross_score -= tl.load(p_lse + o_statistics + o_lse, mask=m_lse, other=float("inf"))
+            b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
+            b_cross_score -= b_lse[None, :]
             if HAS_CONTENT:
                 b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-                b_delta = tl.load(p_delta + o_statistics + o_token)
                 # The other pairs are far, but for samples with holes, which have no far pairs.
+                key_segment = o_held if TILE_CHANNELS else o_tile[:, None]
+                m_content = content_counts(o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST)
                 if TILE_CHANNELS:
-                    m_content = content_counts(
-                        o_segment[None, None, :], o_cross_3d, segments, window, HAS_WINDOW, DENSE_LAST
-                    )
                     b_cross_score = tl.where(m_content | has_holes, b_cross_score, float("-inf"))
                 else:
-                    m_content = content_counts(
-                        o_segment[None, :], o_tile[:, None], segments, window, HAS_WINDOW, DENSE_LAST
-                    )
                     b_tile_score = tl.where(m_content | has_holes, b_tile_score, float("-inf"))
-            b_logits = b_tile_score[None, :, :] + tl.max(b_cross_score, 0)[:, None, :]
+            b_logits = b_tile_score[None, :, :] + computed_once(b_cross_score)[:, None, :]
             b_logits = tl.reshape(b_logits, [TILES * BLOCK_N, BLOCK_M])
             if HAS_CONTENT:
-                b_scale = scale_2
+                b_biased_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
+                b_content = dot(b_key, tl.trans(b_biased_query), None, PRECISION)
                 if HAS_MASK:
                     o_key_segment = o_cross if TILE_CHANNELS else o_tile_key
                     m_content = content_counts(
                         o_segment[None, :], o_key_segment[:, None], segments, window, HAS_WINDOW, DENSE_LAST
                     )
-                    b_scale = tl.where(m_content, scale_2, 0.0)
-                b_content = dot(b_key, tl.trans(b_query), None, PRECISION)
-                b_logits += (b_content + b_bias_score[:, None]) * b_scale
+                    b_content = tl.where(m_content, b_content, 0.0)
+                b_logits += b_content * scale_2
             if HAS_MASK:
                 m_real = (tl.load(p_real + o_key) != 0)[:, None]
                 b_logits = tl.where(m_real, b_logits, float("-inf"))
@@ -217,7 +199,13 @@ def key_gradient_kernel(
             )
             if HAS_CONTENT:
                 b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
-                b_gradient = b_weights * (b_gradient * b_scale - b_delta[None, :] * b_scale)
+                # Loaded for each segment of keys, Δ is computed once as well: that takes fewer instructions.
+                b_delta = computed_once(tl.load(p_delta + o_statistics + o_token[None, :] + 0 * o_held))
+                b_delta = tl.broadcast_to(b_delta[:, None, :], [TILES, BLOCK_N, BLOCK_M])
+                b_gradient = b_weights * (b_gradient - tl.reshape(b_delta, [TILES * BLOCK_N, BLOCK_M]))
+                if HAS_MASK:
+                    b_gradient = tl.where(m_content, b_gradient, 0.0)
+                # The bias's part is added at the end, so that the query is not rounded with it here.
                 b_gradient_sum += tl.sum(b_gradient, 1)
                 b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
 
@@ -226,7 +214,7 @@ def key_gradient_kernel(
     if HAS_CONTENT:
         b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
         b_key_gradient += b_gradient_sum[:, None] * b_bias[None, :]
-        b_key_gradient /= LOG2_E
+        b_key_gradient *= scale
         store_rows(p_key_gradient + o_kv, b_key_gradient, o_stored, m_stored, kv_stride, HEAD_DIM, BLOCK_D)
     if HAS_FAR:
         b_value_gradient += load_rows(p_far_gradient + o_kv, o_stored, m_stored, kv_stride, HEAD_DIM, BLOCK_D)

@@ -6,6 +6,7 @@ import triton.language as tl
 from mvpa_ts.attention.triton.primitives import (
     LOG2_E,
     add_bias,
+    computed_once,
     content_counts,
     cross_ranges,
     dot,
@@ -15,6 +16,7 @@ from mvpa_ts.attention.triton.primitives import (
     load_rows,
     load_score,
     near_key_segments,
+    outer_product,
     residual_step,
     skipping,
     store_rows,
@@ -195,9 +197,7 @@ def query_gradient_kernel(
         if HAS_FAR:
             b_tile_weight = tile_factor(b_tile_score, b_tile_offset[:, None])
             # The gradient of a logit is its weight times (dO·v − Δ): what Δ takes is the same for a row of the tile.
-            # With several tiles there is no register for that.
-            if SINGLE_TILE:
-                b_tile_delta = b_delta * tl.sum(b_tile_weight, 1)
+            b_tile_delta = b_delta * tl.sum(b_tile_weight, 1)
             b_cross_sum = tl.zeros([BLOCK_M], tl.float32)
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
@@ -216,18 +216,15 @@ def query_gradient_kernel(
                     WIDE,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
-                b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
+                b_cross_weight = computed_once(tl.exp2(b_cross_score - b_cross_offset))
                 b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
                 if HAS_TILE_SCORE:
                     b_cross_sum += b_cross_weight
                     b_tile_gradient += b_gradient * b_cross_weight[:, None]
                 if HAS_CROSS_SCORE:
-                    if SINGLE_TILE:
-                        b_cross_gradient = tl.sum(b_gradient * b_tile_weight, 1) - b_tile_delta
-                    else:
-                        b_cross_gradient = tl.sum((b_gradient - b_delta[:, None]) * b_tile_weight, 1)
-                    b_cross_gradient *= b_cross_weight * scale
+                    b_cross_gradient = tl.sum(b_gradient * b_tile_weight, 1) - b_tile_delta
+                    b_cross_gradient = computed_once(b_cross_gradient * (b_cross_weight * scale))
                     store_score_gradient(
                         p_cross_gradient,
                         b_cross_gradient,
@@ -292,7 +289,8 @@ def query_gradient_kernel(
                         ADDS=not SINGLE_TILE,
                     )
                 if HAS_CONTENT:
-                    b_gradient = (b_gradient * b_content_scale).to(b_key.dtype)
+                    m_scored = m_content.to(tl.float32).to(b_key.dtype)
+                    b_gradient = outer_product(b_gradient.to(b_key.dtype), m_scored, PRECISION)
                     b_query_gradient = dot(b_gradient, b_key, b_query_gradient, PRECISION)
         if HAS_TILE_SCORE:
             store_score_gradient(
@@ -310,7 +308,7 @@ def query_gradient_kernel(
     if HAS_CONTENT:
         o_stored = i_start + tl.arange(0, BLOCK_M)
         m_stored = o_stored < tokens
-        b_query_gradient /= LOG2_E
+        b_query_gradient *= scale
         store_rows(p_query_gradient + o_query, b_query_gradient, o_stored, m_stored, query_stride, HEAD_DIM, BLOCK_D)
         # The bias has the sum of these gradients, before they are rounded. With wide heads ptxas would serialise.
         if BLOCK_D <= 64:

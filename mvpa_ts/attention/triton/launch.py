@@ -92,17 +92,13 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
     ("key_gradient", False): {
         "one tile": (_FOUR, _TWO),
         "one tile, masked": (_TWO,),
-        "tiles": (_TWO, _FOUR),
+        "tiles": (_FOUR, _TWO),
         "tiles, masked": (_TWO,),
         "segments": (_TWO,),
     },
-    ("key_gradient", True): {
-        "one tile": (Blocks(32, 32, 8, num_stages=1, tiles=4),),
-        "one tile, masked": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
-        "tiles": (Blocks(32, 32, 8, num_stages=1, tiles=4),),
-        "tiles, masked": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
-        "segments": (Blocks(16, 32, 8, num_stages=1, tiles=4),),
-    },
+    ("key_gradient", True): dict.fromkeys(
+        ("one tile", "tiles", "segments"), (Blocks(16, 32, 8, num_stages=1, tiles=4),)
+    ),
 }
 # What the kernel of the far pairs does not read.
 _NOT_FAR = {"p_query", "p_key", "p_value", "p_content_bias"}
@@ -153,7 +149,8 @@ def tiles_channels(segments: int, channels: int) -> bool:
 def scores(query: Tensor, table: Tensor, offset: Tensor, *, of_channel: bool) -> Tensor:
     """Time scores [H, R, B·N] or channel scores [C·H, B·T, P] of queries [B, T, C, H, d], float32; see `batch.Tables`.
 
-    One kernel adds the offset before anything is written, which a batched product of torch does not.
+    One kernel adds the offset before anything is written, which a batched product of torch does not. A time table of T
+    rows is that of a causal problem; lags that a query does not have are not written.
     """
     B, T, C, H, d = query.shape
     groups, rows, query_stride = (C * H, B * T, C * H * d) if of_channel else (H, B * T * C, H * d)
@@ -169,7 +166,10 @@ def scores(query: Tensor, table: Tensor, offset: Tensor, *, of_channel: bool) ->
         rows=rows,
         columns=columns,
         query_stride=query_stride,
+        tokens=T * C,
+        channels=C,
         OF_CHANNEL=of_channel,
+        CAUSAL=not of_channel and columns == T,
         PRECISION=PRECISION,
         HEAD_DIM=d,
         BLOCK_D=max(16, triton.next_power_of_2(d)),
@@ -302,7 +302,6 @@ def backward(
             p_key_gradient=key if key_gradient is None else key_gradient,
             p_value_gradient=value_gradient,
             TILES=blocks.tiles,
-            COPIES=max(1, 32 * blocks.num_warps // (blocks.tiles * blocks.query_tokens)),
             **common,
             **_cut(blocks),
         )

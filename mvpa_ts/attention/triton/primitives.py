@@ -349,6 +349,16 @@ def dot(b_left, b_right, b_sum, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def computed_once(b_numbers):
+    """Return the numbers, handed over through shared memory.
+
+    Elsewhere the compiler has each thread load and compute again what it needs of a vector beside its part of a
+    product. It does not look beyond a maximum, here one of a single number.
+    """
+    return tl.max(b_numbers[None], 0)
+
+
+@triton.jit
 def tile_factor(b_tile_score, b_tile_offset):
     """Return the tile's factor of the far weights, cut at 1: that of near tiles is not used and could pass 2¹²⁸."""
     return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0))

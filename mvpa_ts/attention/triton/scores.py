@@ -15,7 +15,10 @@ def score_kernel(
     rows,
     columns,
     query_stride,
+    tokens,
+    channels,
     OF_CHANNEL: tl.constexpr,
+    CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -34,7 +37,12 @@ def score_kernel(
     p_table += i_group * columns * HEAD_DIM
     p_score += i_group * columns * rows
     o_d = tl.arange(0, BLOCK_D)
-    for i_column in range(0, columns, BLOCK_N):
+    column_stop = columns
+    if CAUSAL and not OF_CHANNEL:
+        # Lags that a query does not have are never read, so they are not written.
+        o_segment = ((i_start + o_row) % tokens // channels).to(tl.int32)
+        column_stop = tl.max(o_segment, 0) + 1
+    for i_column in range(0, column_stop, BLOCK_N):
         o_column = i_column + tl.arange(0, BLOCK_N)
         m_column = o_column < columns
         if OF_CHANNEL:
@@ -45,6 +53,8 @@ def score_kernel(
         b_offset = tl.load(p_offset + i_group * columns + o_column, mask=m_column, other=0.0)
         b_score = dot(b_query, b_table, None, PRECISION) + b_offset[None, :]
         m_score = m_row[:, None] & m_column[None, :]
+        if CAUSAL and not OF_CHANNEL:
+            m_score = m_score & (o_column[None, :] <= o_segment[:, None])
         if OF_CHANNEL:
             o_score = (i_start + o_row)[:, None] * columns + o_column[None, :]
         else:
