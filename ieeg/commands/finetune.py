@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
-from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
+from mvpa_ts.ieeg.commands.training import LAST, USAGE, with_named_configs
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -57,7 +58,38 @@ def main(arguments: list[str]) -> None:
         context_from=("model.base", "model.architecture"),
         context=_context,
         next_command="mvpformer detect RECORDING --model {model} -o results",
+        train_others=_train_others,
     )
+
+
+def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
+    """Train the other networks of the detector, each in a folder of its own, and make one model of all.
+
+    A network that was trained before, or in part, goes on from its checkpoint.
+    """
+    from mvpa_ts.ieeg.model.members import joined
+    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+    from mvpa_ts.ieeg.training.run_folder import TrainingFiles
+
+    config, files = first.config[first.subcommand], first.files
+    if config.members == 1:
+        return
+    folders = [files.folder]
+    for number in range(2, config.members + 1):
+        print(f"network {number} of {config.members}", file=sys.stderr)
+        others = TrainingFiles(files.folder / "networks" / str(number), config.checkpoint_every)
+        again(
+            [
+                "--members=1",
+                f"--output={others.folder}",
+                f"--seed_everything={config.seed_everything + number - 1}",
+                f"--ckpt_path={LAST if others.checkpoint.exists() else 'null'}",
+            ]
+        )
+        folders.append(others.folder)
+    model = joined([MVPFormer.from_pretrained(folder / "model") for folder in folders])
+    model.save_pretrained(files.folder / "model")
+    first.model.validate_detector(model)
 
 
 def with_architecture(arguments: Sequence[str]) -> list[str]:

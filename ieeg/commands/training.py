@@ -29,6 +29,8 @@ SUBCOMMANDS = {
     "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
 }
 """Name of a subcommand and its usage."""
+LAST = "last"
+"""What ``--ckpt_path`` takes for the last checkpoint of the folder."""
 _LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
@@ -41,6 +43,7 @@ def run_training(
     context_from: str | tuple[str, ...],
     context: Callable[..., int],
     next_command: str,
+    train_others: Callable[[Any, Callable[[Sequence[str]], object]], None] | None = None,
 ) -> None:
     """Train or validate as the command line and YAML files say, and say where the model is and what can follow.
 
@@ -56,17 +59,30 @@ def run_training(
         Keys that decide the segments of a window, and how.
     next_command : str
         What to do with the model, whose folder stands for ``{model}``.
+    train_others : callable, optional
+        With it there is an option ``--members``, the number of networks. It is called after the first is trained, with
+        the LightningCLI of that run and a function that runs the same command again with some arguments more.
     """
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
     named = without_simulation(as_lists(arguments))
     if named[0] not in SUBCOMMANDS:
         named = ["fit", *named]
+
+    def run(more: Sequence[str] = ()) -> Any:
+        return _run([*named, *more], module, data, output, context_from, context, members=train_others is not None)
+
     with _quiet():
         try:
-            _run(named, module, data, output, context_from, context, next_command)
+            cli = run()
+            trained = cli.subcommand == "fit"
+            if trained and train_others is not None:
+                train_others(cli, run)
         except MisconfigurationException as error:
             raise CommandError(str(error)) from error
+    model = cli.files.folder / "model"
+    if trained and cli.trainer.is_global_zero and model.is_dir():
+        print(f"the model is in {model}; next: {next_command.format(model=model)}")
 
 
 def _run(
@@ -76,8 +92,10 @@ def _run(
     output: str,
     context_from: str | tuple[str, ...],
     context: Callable[..., int],
-    next_command: str,
-) -> None:
+    *,
+    members: bool,
+) -> Any:
+    """Run the command once; return its LightningCLI, whose `files` is the folder of the run."""
     from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
     from lightning.pytorch.strategies import FSDPStrategy
 
@@ -112,6 +130,8 @@ def _run(
         def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
             parser.add_argument("--output", default=output, help="folder for everything that is written")
             parser.add_argument("--checkpoint_every", type=int, default=500, help="steps from checkpoint to checkpoint")
+            if members:
+                parser.add_argument("--members", type=int, default=1, help="networks, trained one after the other")
             parser.link_arguments("output", "trainer.default_root_dir")
             parser.link_arguments("seed_everything", "model.seed")
             parser.link_arguments("seed_everything", "data.seed")
@@ -140,13 +160,12 @@ def _run(
             return super().instantiate_trainer(**kwargs)
 
         def _run_subcommand(self, subcommand: str) -> None:
+            if members:
+                _check_members(self.config[subcommand], self.trainer.world_size)
             with writing_errors_once(), _interruptible(self.files, subcommand):
                 super()._run_subcommand(subcommand)
-            model = self.files.folder / "model"
-            if subcommand == "fit" and self.trainer.is_global_zero and model.is_dir():
-                print(f"the model is in {model}; next: {next_command.format(model=model)}")
 
-    TrainingCLI(
+    return TrainingCLI(
         module,
         data,
         seed_everything_default=1,
@@ -161,6 +180,21 @@ def _run(
         parser_class=TrainingParser,
         args=arguments,
     )
+
+
+def _check_members(config: Any, processes: int) -> None:
+    if config.members < 1:
+        raise ValueError(f"members must be at least 1, got {config.members}")
+    if config.members > 1 and processes > 1:
+        raise ValueError(
+            f"members ({config.members}) above 1 train in one process, here there are {processes}: set --members 1, or "
+            "--trainer.devices 1"
+        )
+    if config.members > 1 and config.ckpt_path not in (None, LAST):
+        raise ValueError(
+            f"with members ({config.members}) above 1 --ckpt_path must be {LAST}, got {config.ckpt_path}: each network "
+            "goes on from a checkpoint of its own"
+        )
 
 
 def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> list[str]:

@@ -38,7 +38,7 @@ class Detector:
 
     Each segment is read and encoded once. Windows of `context` segments are cut from the embeddings, so memory does not
     grow with the recording. The first windows are padded on the left with masked segments. A segment without any valid
-    channel is skipped, and `Detection.skipped` says so.
+    channel is skipped, and `Detection.skipped` says so. Of a model with several networks the mean logit counts.
 
     Parameters
     ----------
@@ -256,14 +256,21 @@ class Detector:
         count = segments.num_segments
         if first == count:
             return
+        networks = self.model.networks
+        # A batch that was just read is read again from memory.
+        features_of_each = [
+            sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in networks
+        ]
         with tqdm(
             total=count, initial=first, unit="segment", disable=not progress, desc=segments.recording.name
         ) as bar:
-            for batch, features, valid in sliding_features(
-                self.model, segments, batch_size=self.batch_size, first=first
-            ):
-                logits = self.model.classify(features[:, None], channel_mask=valid)
-                probabilities = logits.float().softmax(-1)[:, 1].double().cpu().numpy()
+            for parts in zip(*features_of_each, strict=True):
+                batch, _, valid = parts[0]
+                logits = [
+                    network.classify(features[:, None], channel_mask=valid).float()
+                    for network, (_, features, _) in zip(networks, parts, strict=True)
+                ]
+                probabilities = torch.stack(logits).mean(0).softmax(-1)[:, 1].double().cpu().numpy()
                 scored = valid.any(1).cpu().numpy()
                 if not np.isfinite(probabilities[scored]).all():
                     raise ValueError(_not_finite(self.model, segments, batch))

@@ -127,6 +127,8 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
     words = [model["name"]] if model.get("name") else []
     if config := model.get("model"):
         kind = "MV-Llama" if config.get("attention") == "llama" else "MVPFormer"
+        count = config.get("members", 1)
+        kind = kind if count == 1 else f"{count} networks, each {kind}"
         words.append(
             f"{kind} with {config.get('num_layers')} layers of width {config.get('dim')} and a context of "
             f"{config.get('context')} segments"

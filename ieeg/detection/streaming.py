@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.rules import OnlineRule
@@ -149,7 +150,8 @@ class StreamingDetector:
         self._offsets = _Offsets(len(channel_names), self._reach, flat_run(self._sfreq))
         if channels is not None:
             self._channels = in_recording_order(channels, self._signal(1).channel_names)
-        self._stream = StreamingMVPFormer(model, len(self._signal(1).channel_names))
+        count = len(self._signal(1).channel_names)
+        self._streams = [StreamingMVPFormer(network, count) for network in model.networks]
         self._recent: deque[float] = deque(maxlen=self.online.n)
         self._emitted = 0
 
@@ -193,15 +195,18 @@ class StreamingDetector:
         )
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
-        features = self._stream.step(torch.from_numpy(values), mask)
-        probability = math.nan
-        if valid.any():
-            with torch.inference_mode():
-                logits = self._stream.model.classify(features[None, None], mask[None].to(features.device))
-            probability = float(logits.float().softmax(-1)[0, 1])
+        logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
+        probability = float(torch.stack(logits).mean(0).softmax(-1)[1]) if valid.any() else math.nan
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
+
+    @staticmethod
+    @torch.inference_mode()
+    def _logits(stream: StreamingMVPFormer, values: Tensor, mask: Tensor) -> Tensor:
+        """Logits [2] of the next segment by one network."""
+        features = stream.step(values, mask)
+        return stream.model.classify(features[None, None], mask[None].to(features.device))[0].float()
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,6 +91,8 @@ class MVPFormer(  # type: ignore[call-arg]
     stack : MVPAStack
     prediction_head, head : nn.Linear or None
         Prediction of the next embedding, and classification; None where the configuration asks for none.
+    others : nn.ModuleList
+        The other networks of a detector with several ``members``; empty with one.
 
     Notes
     -----
@@ -126,6 +129,13 @@ class MVPFormer(  # type: ignore[call-arg]
         for name, parameter in self.stack.named_parameters():
             if "norm" not in name:
                 nn.init.normal_(parameter, std=0.02)
+        single = replace(config, members=1)
+        self.others = nn.ModuleList(MVPFormer(single) for _ in range(config.members - 1))
+
+    @property
+    def networks(self) -> tuple[MVPFormer, ...]:
+        """Itself and the others."""
+        return (self, *self.others)  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -311,7 +321,8 @@ class MVPFormer(  # type: ignore[call-arg]
 
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Trade time for memory in training: keep one activation per block and compute the others again."""
-        self.stack.gradient_checkpointing = enabled
+        for network in self.networks:
+            network.stack.gradient_checkpointing = enabled
 
     def save_pretrained(
         self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any

@@ -129,6 +129,11 @@ class FinetuningModule(TrainingModule):
         self.best: dict[str, Any] | None = None
         """Lowest validation loss so far, its step, and the trained weights of then."""
         config = pretrained.config
+        if config.members != 1:
+            raise ValueError(
+                f"{'architecture' if base is None else base} holds {config.members} networks, and one is trained at a "
+                "time: give a model of one network, and --members to the command for several"
+            )
         # A detector is trained on; its head is what it knows already.
         if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
             pretrained = with_head(pretrained, seed=seed)
@@ -173,20 +178,24 @@ class FinetuningModule(TrainingModule):
         _print(f"{trained:,} of {total:,} weights are trained ({share:.2%}), and the {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Compute logits [n, 2] and labels [n] of the targets that have a signal."""
-        T = self.core.config.context
+        """Compute logits [n, 2], the mean over the model's networks, and labels [n] of the targets with a signal."""
+        logits, labels = zip(*(self._of_network(network, batch) for network in self.core.networks), strict=True)
+        return torch.stack(logits).mean(0), labels[0]
+
+    def _of_network(self, network: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        T = network.config.context
         real = real_tokens(batch)
         target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
-        embeddings = self.core.encode(batch["signal"], real, batch.get("past"))
+        embeddings = network.encode(batch["signal"], real, batch.get("past"))
         windows = unfold_windows(F.pad(embeddings, (0, 0, 0, 0, T - 1, 0)), T).flatten(0, 1)
         masks = unfold_windows(F.pad(real, (0, 0, T - 1, 0)), T).flatten(0, 1)
         scored = masks[:, -1].any(1) & target.flatten()
         # Attention takes no empty batch: where all windows are left out, one goes through it and is left out after it.
         chosen = scored if bool(scored.any()) else torch.arange(len(scored), device=scored.device) == 0
         windows, masks = windows[chosen], masks[chosen]
-        features = self.core.decode(windows, token_mask=None if bool(masks.all()) else masks)
+        features = network.decode(windows, token_mask=None if bool(masks.all()) else masks)
         labels = batch["ictal"].flatten()[scored]
-        return self.core.classify(features, masks[:, -1])[scored[chosen]], labels.long()
+        return network.classify(features, masks[:, -1])[scored[chosen]], labels.long()
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Compute the loss of a batch; log ``train/loss`` and the share of ictal windows."""
@@ -247,20 +256,33 @@ class FinetuningModule(TrainingModule):
 
     def export(self, folder: Path) -> None:
         """Write ``folder/model`` and, for LoRA, ``folder/adapter``; print the last validation."""
-        if measured := {
-            name.removeprefix("validation/"): float(value)
-            for name, value in self.trainer.callback_metrics.items()
-            if name.startswith("validation/")
-        }:
-            names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa"}
-            values = ", ".join(f"{label} {measured[name]:.3f}" for name, label in names.items() if name in measured)
-            _print(f"last validation: {values}")
+        self._print_validation("last validation")
         if self.best is not None:
             _print(f"kept: the weights of step {self.best['step']}, validation loss {self.best['loss']:.4f}")
             self.load_state_dict(self.best["weights"], strict=False)
         if self.calibrate:
             self.core.config = replace(self.core.config, threshold=self._threshold())
         save_finetuned(self.model, folder)
+
+    def _print_validation(self, name: str) -> None:
+        """Print the metrics of the last validation, if there was one."""
+        names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa"}
+        measured = self.trainer.callback_metrics
+        values = [
+            f"{label} {float(measured[f'validation/{key}']):.3f}"
+            for key, label in names.items()
+            if f"validation/{key}" in measured
+        ]
+        if values:
+            _print(f"{name}: {', '.join(values)}")
+
+    def validate_detector(self, model: MVPFormer) -> None:
+        """Validate a detector of several networks on the data of this training, and print how good it is."""
+        data = self.trainer.datamodule
+        if isinstance(data, RecordingDataModule) and data.validation is not None:
+            self.model = model
+            self.trainer.validate(self, datamodule=data, verbose=False)
+            self._print_validation(f"validation of the {len(model.networks)} networks together")
 
     @torch.inference_mode()
     def _threshold(self) -> float:

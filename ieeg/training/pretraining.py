@@ -95,6 +95,8 @@ class PretrainingModule(TrainingModule):
         self.architecture = architecture
         if not self.architecture.prediction_head:
             raise ValueError("pretraining needs an architecture with prediction_head=True")
+        if self.architecture.members != 1:
+            raise ValueError(f"pretraining trains one network, got an architecture of {self.architecture.members}")
         self.num_negatives = num_negatives
         self.temperature = temperature
         self.shared_negatives = shared_negatives

@@ -146,10 +146,14 @@ def brainmaze(file: Path, gain: float) -> np.ndarray:
     return np.array([probability[(seconds >= start) & (seconds < start + 5.0)].mean() for start in starts])
 
 
-def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str]) -> str:
-    """The folder of a model by the documented command, from the fold's training and validation files."""
+def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str], members: int = 3) -> str:
+    """The folder of a model by the documented command, from the fold's training and validation files.
+
+    No two seeds share a network.
+    """
     if not (folder / "model" / "config.json").is_file():
-        arguments = ["finetune", "--config", "patient", "--output", str(folder), "--seed_everything", str(seed)]
+        arguments = ["finetune", "--config", "patient", "--output", str(folder)]
+        arguments += ["--members", str(members), "--seed_everything", str(members * seed)]
         arguments += ["--data.recordings", f"[{','.join(map(str, fold.train))}]"]
         arguments += ["--data.validation_recordings", f"[{','.join(map(str, fold.validation))}]"]
         if mvpformer([*arguments, "--trainer.enable_progress_bar", "false", *options]):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from mvpa_ts.ieeg import mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -84,6 +85,34 @@ def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     assert finetune(tmp_path / "best", *files, "[]", "--model.keep", "best") != 0
     assert "set keep to 'last' (--model.keep last)" in capsys.readouterr().err
+
+
+def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path, capsys) -> None:
+    """Each is the one that a run with its seed alone gives; a stop between two of them costs nothing."""
+    first, second, _ = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, "--data.validation_recordings", second]
+    assert finetune(tmp_path / "run", *files, "--members", "2") == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("the model is in ") == 1
+    assert "network 2 of 2" in printed.err
+    assert "validation of the 2 networks together: loss " in printed.err
+    assert (tmp_path / "run" / "model" / "training.json").is_file()
+    whole = MVPFormer.from_pretrained(tmp_path / "run" / "model")
+    for seed, network in enumerate(whole.networks, start=1):
+        assert finetune(tmp_path / str(seed), *files, "--seed_everything", str(seed)) == 0
+        single = load_file(tmp_path / str(seed) / "model" / "model.safetensors")
+        for name, tensor in single.items():
+            torch.testing.assert_close(network.state_dict()[name], tensor, rtol=0, atol=0)
+
+    shutil.rmtree(tmp_path / "run" / "networks")
+    assert finetune(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "last") == 0
+    again = MVPFormer.from_pretrained(tmp_path / "run" / "model")
+    torch.testing.assert_close(again.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+    assert finetune(tmp_path / "none", *files, "--members", "0") != 0
+    assert "members must be at least 1, got 0" in capsys.readouterr().err
+    assert finetune(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "some.ckpt") != 0
+    assert "--ckpt_path must be last, got some.ckpt" in capsys.readouterr().err
 
 
 def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
