@@ -29,6 +29,9 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
 
+--members 3 (as in --config patient) trains three networks, one after the other; the detector takes the mean of their
+logits. The other two lie in DIR/networks. 'validate' measures the first.
+
 --model.method is lora (adapters of rank 8 on query and value projections, head and amplitude map: the paper's), head
 (nothing else is trained), amplitude (head and amplitude map), blocks (all but the encoder) or full. --config is one of
 {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key
