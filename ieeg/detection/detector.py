@@ -157,7 +157,8 @@ class Detector:
         Raises
         ------
         ValueError
-            The recording is shorter than 5 s, has no channel, or has more than the model's codebook.
+            The recording is shorter than 5 s, has no channel, or has more than the model's codebook; or `store` was
+            begun with other settings, or is damaged.
         """
         return self.detect_segments(self.segments(as_recording(recording)), store=store, progress=progress)
 
@@ -215,7 +216,8 @@ class Detector:
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64], weights: str) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
-        duration, silent = segments.recording.duration, {*segments.silent_channels}
+        # A run that goes on from a store has not read the segments that are scored already.
+        duration, silent = segments.recording.duration, segments.find_silent_channels()
         return Detection(
             probabilities,
             starts,
@@ -224,18 +226,18 @@ class Detector:
             duration,
             tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
-            self._provenance(segments, weights),
+            self._provenance(segments, silent, weights),
             [*segments.recording.seizures] if segments.recording.annotated else None,
             segments,
         )
 
-    def _provenance(self, segments: Segments, weights: str) -> Provenance:
+    def _provenance(self, segments: Segments, silent: tuple[str, ...], weights: str) -> Provenance:
         recording, used = segments.recording, {*segments.channel_names}
         dropped = dict(recording.dropped)
         if segments.preprocessing.reference != "bipolar":  # else the model's channels have names of their own
             reason = NOT_SELECTED["auto" if self.channels == "auto" else "list"]
             dropped |= {name: reason for name in recording.channel_names if name not in used}
-        dropped |= dict.fromkeys(segments.silent_channels, "no signal: flat or not a number throughout")
+        dropped |= dict.fromkeys(silent, "no signal: flat or not a number throughout")
         return Provenance(
             recording.name,
             recording.subject,
