@@ -113,8 +113,8 @@ class Segments:
 
     @property
     def subject(self) -> str:
-        """The recording's subject, or its name where none is known."""
-        return self.recording.subject or self.recording.name
+        """See `Recording.subject_name`."""
+        return self.recording.subject_name
 
     def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Segments [first, last).

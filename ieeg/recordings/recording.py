@@ -202,6 +202,11 @@ class Recording:
             seizures=[(on - shift, off - shift) for on, off in self.seizures] if self.annotated else None,
         )
 
+    @property
+    def subject_name(self) -> str:
+        """The subject, or the recording's name where none is known: it then counts as a subject of its own."""
+        return self.subject or self.name
+
     def with_seizures(self, seizures: Sequence[Interval] | None) -> Recording:
         """The same recording with other seizure intervals; none if empty, unknown if None."""
         return self._copy(seizures=seizures)

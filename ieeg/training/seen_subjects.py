@@ -85,7 +85,7 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
     if recordings is not None:
         return recording_hash(recording) in recordings
-    return None if subjects is None else subject_hash(recording.subject or recording.name) in subjects
+    return None if subjects is None else subject_hash(recording.subject_name) in subjects
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:
