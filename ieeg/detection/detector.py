@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mvpa_ts.ieeg.constants import check_rate
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
+from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
 from mvpa_ts.ieeg.model.sliding import sliding_features
@@ -97,16 +98,9 @@ class Detector:
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         if isinstance(model, (str, os.PathLike)):
-            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
-            model = MVPFormer.from_pretrained(os.fspath(model))
-        if model.config.num_classes != 2:
-            raise ValueError(
-                f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "
-                "finetune it first"
-            )
+        model = seizure_model(model)
         if threshold is None and not isinstance(rules, EventRules):
             self.rules = dataclasses.replace(self.rules, threshold=model.config.threshold)
         self.model = model.to(self.device).eval()
@@ -268,23 +262,11 @@ class Detector:
                 probabilities = logits.float().softmax(-1)[:, 1].double().cpu().numpy()
                 scored = valid.any(1).cpu().numpy()
                 if not np.isfinite(probabilities[scored]).all():
-                    raise ValueError(_not_finite(self.model, segments, batch))
+                    begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
+                    place = f"{segments.recording.name} between {begin:g} and {end:g} s"
+                    raise ValueError(why_not_finite(self.model, place))
                 yield np.where(scored, probabilities, math.nan)
                 bar.update(len(batch))
-
-
-def _not_finite(model: MVPFormer, segments: Segments, batch: range) -> str:
-    """Why a probability is NaN where there is a signal: the weights, or what this signal makes of them."""
-    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
-    if broken:
-        return (
-            f"the model gives no finite probability: {len(broken)} of its tensors hold NaN or infinite values, such as "
-            f"{broken[0]}; it diverged in training, or its file is damaged"
-        )
-    return (
-        f"the model gives no finite probability for {segments.recording.name} between {segments.starts[batch.start]:g} "
-        f"and {segments.starts[batch.stop - 1] + 5:g} s, although channels have a signal there"
-    )
 
 
 def checked_device(device: str | torch.device) -> torch.device:
