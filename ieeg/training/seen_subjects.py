@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from mvpa_ts.files import read_config, replaced
+from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -49,8 +48,7 @@ def save_training_subjects(
     content = {"subjects_sha256": sorted(hashes)}
     if recordings is not None:
         content["recordings_sha256"] = sorted(recordings)
-    with replaced(Path(folder) / TRAINING_NAME) as file:
-        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(Path(folder) / TRAINING_NAME, content)
 
 
 def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | None:
