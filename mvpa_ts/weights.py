@@ -19,6 +19,7 @@ from mvpa_ts.files import read_config, replaced
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+_ALIGNMENT = 64  # bytes, at which torch puts a tensor
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -157,7 +158,10 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
     """
     check_tensors(model.state_dict(), weights, source)
     check_finite(weights, source)
-    model.load_state_dict(dict(weights), strict=True, assign=True)
+    # Tensors of a safetensors file lie at any byte of it. Products of such ones are rounded otherwise: copied to where
+    # torch would put them, they give what the model that was saved gives, to the bit.
+    placed = {name: tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor for name, tensor in weights.items()}
+    model.load_state_dict(placed, strict=True, assign=True)
 
 
 def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: object) -> None:

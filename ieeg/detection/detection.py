@@ -172,10 +172,11 @@ class Detection:
         ]
 
     def __repr__(self) -> str:
-        count, skipped = len(self.events), sum(stretch.offset - stretch.onset for stretch in self.skipped)
+        count, channels = len(self.events), len(self.channel_names)
+        skipped = sum(stretch.offset - stretch.onset for stretch in self.skipped)
         return (
             f"<Detection {self.provenance.recording}: {count} event{'' if count == 1 else 's'} in "
-            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {len(self.channel_names)} channels>"
+            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {channels} channel{'' if channels == 1 else 's'}>"
         )
 
     def to_annotations(self, description: str = "detected seizure") -> mne.Annotations:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -88,8 +89,8 @@ class Detector:
         # What can be wrong without the model is said before it is loaded.
         if isinstance(channels, str) and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not isinstance(batch_size, Integral) or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
         self.rules = event_rules(rules)

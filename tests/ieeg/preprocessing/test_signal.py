@@ -195,7 +195,7 @@ def test_automatic_notch(hum, found):
 
 @pytest.mark.parametrize("rate", [0.1, 1.0, 100.0])
 def test_a_low_rate_holds_no_line(rate):
-    assert line_frequency(recording(np.random.default_rng(0).normal(0, 50, (4, 200)), rate)) is None
+    assert line_frequency(recording(np.random.default_rng(0).normal(0, 50, (5, 200)), rate)) is None
 
 
 def test_a_stated_line_frequency_wins():
