@@ -11,7 +11,6 @@ of background before them. Half of the spans in training are made to begin a rec
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -20,15 +19,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.detection.real import background_of
+from harness.detection.results import begin_study
 from harness.detection.training import scale_initialisation
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, write_page
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional as F
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort
-from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
@@ -48,13 +47,9 @@ GAIN, BEFORE = 3.0, 120.0
 
 def main() -> None:
     """Train and test what the table lacks, and write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(RESEARCH_USE, flush=True)
-    table = results_folder("detection", quick=arguments.quick) / "amplitude_centring.csv"
-    subjects, tested, steps, seeds = (2, 2, 2, SEEDS[:1]) if arguments.quick else (SUBJECTS, TESTED, STEPS, SEEDS)
+    quick = script_parser(__doc__).parse_args().quick
+    table = begin_study(quick=quick) / "amplitude_centring.csv"
+    subjects, tested, steps, seeds = (2, 2, 2, SEEDS[:1]) if quick else (SUBJECTS, TESTED, STEPS, SEEDS)
     settings: dict[str, Any] = {"num_channels": CHANNELS, "duration": SECONDS, "num_seizures": 3}
     train = [HeldSegments(Segments(item)) for item in simulate_cohort(subjects, **settings)]
     test = [*pieces(simulate_cohort(tested, first_subject=61, **settings))]
@@ -68,9 +63,7 @@ def main() -> None:
         spent = {"cpu_s": time.process_time() - started, "hardware": hardware()}
         append_row(table, {"known": known, "seed": seed} | sizes | scores | spent)
         print(f"{known}, seed {seed}: {scores}", flush=True)
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
 
 
 def pieces(recordings: Sequence[Recording]) -> Iterator[tuple[str, Recording, float]]:

@@ -15,12 +15,12 @@ is trained, and the error of scores says nothing about the error of a task.
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import pandas as pd
 import torch
 from harness.attention.dual import codes, dual_scores, fit_mvpa, positions
+from harness.command_line import script_parser
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -31,8 +31,7 @@ SEEDS = (0, 1, 2)
 
 def main() -> None:
     """Compute, fit, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer segments and channels, written elsewhere")
+    parser = script_parser(__doc__, "fewer segments and channels, written elsewhere")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     T, C, d = (4, 3, 4) if quick else (6, 5, 12)

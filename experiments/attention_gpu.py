@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from harness.attention.accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
 from harness.attention.peers import Attend, Case, FlexMVPA, contenders
+from harness.command_line import script_parser
 from harness.tables import RESULTS
 
 import mvpa_ts
@@ -180,8 +181,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two tiny sizes on the CPU; write nothing")
+    parser = script_parser(__doc__, "two tiny sizes on the CPU; write nothing")
     parser.add_argument("--minutes", type=float, default=9.5, help="stop after this many minutes (default 9.5)")
     parser.add_argument("--seconds", type=float, default=0.15, help="for each measurement (default 0.15)")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")

@@ -15,7 +15,6 @@ less what it began with. The smallest of its times counts. Cells that the record
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import time
@@ -25,8 +24,9 @@ from typing import Any
 
 import torch
 from harness.attention.peers import Case, contenders
+from harness.command_line import script_parser
 from harness.paper import tables as paper
-from harness.tables import hardware, results_folder
+from harness.tables import hardware, results_folder, write_page
 
 from mvpa_ts.files import write_text
 
@@ -44,8 +44,7 @@ _SECONDS = 0.3  # of repetitions of a small cell
 
 def main() -> None:
     """Measure what is missing and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="four small sizes, written elsewhere")
+    parser = script_parser(__doc__, "four small sizes, written elsewhere")
     parser.add_argument("--report", action="store_true", help="measure nothing, write the tables from the record")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -61,9 +60,7 @@ def main() -> None:
                     record["cells"][key] = {"name": name, "T": T, "C": C, **measured(name, T, C)}
                     write_text(path, json.dumps(record, indent=1) + "\n")
         print(f"{name}: done", flush=True)
-    text = markdown(record)
-    write_text(path.with_suffix(".md"), text)
-    print(text)
+    write_page(path, markdown(record))
 
 
 def measured(name: str, T: int, C: int) -> dict[str, float]:

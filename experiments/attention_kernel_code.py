@@ -9,7 +9,6 @@ compiled code, without latencies, memory, or what happens outside of the loops. 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from unittest import mock
 import torch
 import triton
 from harness.attention.bounds import HERTZ, MULTIPROCESSORS, Launch
+from harness.command_line import script_parser
 from harness.tables import results_folder
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
@@ -290,8 +290,7 @@ def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
 
 def main() -> None:
     """Compile for sm_90, count, and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the forward kernel only, and write nothing")
+    parser = script_parser(__doc__, "the forward kernel only, and write nothing")
     quick = parser.parse_args().quick
     settings = {"T = C = 50, heads of 64": Setting()}
     if not quick:

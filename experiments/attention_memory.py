@@ -13,7 +13,6 @@ Writes results/attention/attention_memory.{json,md}; nothing is measured.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from unittest import mock
 
 import torch
 from harness.attention.peers import Case
+from harness.command_line import script_parser
 from harness.tables import results_folder
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -154,8 +154,7 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Count, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="write nothing")
+    parser = script_parser(__doc__, "write nothing")
     quick = parser.parse_args().quick
     found = rows()
     print(table(found))

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from harness.classification.models import MODELS, Problem, run
 from harness.classification.report import DATASETS, markdown_report, plot
+from harness.command_line import script_parser
 from harness.tables import append_row, hardware, read_rows, results_folder
 
 from mvpa_ts.datasets.uea import load_uea
@@ -121,7 +122,7 @@ def run_one(
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "three steps, one small set, written elsewhere")
     parser.add_argument("--models", nargs="+", choices=MODELS, metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), help="sets of the UEA archive")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
@@ -133,7 +134,6 @@ def parse_arguments() -> argparse.Namespace:
         help="rows are appended here (default: results/classification/classification.csv)",
     )
     parser.add_argument("--report", action="store_true", help="run nothing, write the report from the table")
-    parser.add_argument("--quick", action="store_true", help="three steps, one small set, written elsewhere")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.datasets, arguments.seeds = ["BasicMotions"], [1]

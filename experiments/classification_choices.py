@@ -10,7 +10,6 @@ repeated. A change is given by name, or on the command line as JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import asdict, replace
@@ -21,7 +20,8 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.classification.folds import dealt
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.command_line import script_parser
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,7 +29,6 @@ from mvpa_ts.classification import ClassificationConfig, ClassificationNetwork, 
 from mvpa_ts.classification.loop import Part, fit_kernels, train_network
 from mvpa_ts.classification.panel import Scaler
 from mvpa_ts.datasets.uea import load_uea
-from mvpa_ts.files import write_text
 
 FOLDS, SEED = 3, 1
 # What is changed: sizes of the network; under "training" of its training, under "augmentation" of that.
@@ -51,11 +50,10 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Run what is not in the table yet, then write the Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two changes, three steps each, written elsewhere")
     parser.add_argument("--datasets", nargs="+", default=["Handwriting", "SelfRegulationSCP1", "JapaneseVowels"])
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), help="names, or JSON objects")
     parser.add_argument("--folds", nargs="+", type=int, choices=range(FOLDS), default=list(range(FOLDS)))
-    parser.add_argument("--quick", action="store_true", help="two changes, three steps each, written elsewhere")
     parser.add_argument("--table", type=Path, default=None, help="rows are appended here")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.changes if name not in CHANGES and not name.startswith("{")]:
@@ -82,9 +80,7 @@ def main() -> None:
                     f"both {row['accuracy']:.1%} ({row['loss']:.3f}); {row['seconds']:.0f} s",
                     flush=True,
                 )
-    text = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(read_rows(table)))
 
 
 def run_one(dataset: str, name: str, fold: int, *, quick: bool = False) -> dict[str, Any]:

@@ -8,13 +8,13 @@ No test data, no network: ridge classifiers only.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import torch
 from harness.classification.folds import dealt
+from harness.command_line import script_parser
 from harness.tables import hardware, results_folder
 from torch import Tensor
 
@@ -30,9 +30,8 @@ FOLDS, SEEDS, FEATURES = 5, (1, 2), 5000
 
 def main() -> None:
     """Measure every group on every set, then write both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "one small set, written elsewhere")
     parser.add_argument("--datasets", nargs="+", default=["Handwriting", "SelfRegulationSCP1", "JapaneseVowels"])
-    parser.add_argument("--quick", action="store_true", help="one small set, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     datasets = ["BasicMotions"] if arguments.quick else arguments.datasets

@@ -10,7 +10,6 @@ all would take. Outputs and gradients are compared with those of one process.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from dataclasses import asdict, dataclass, replace
@@ -20,8 +19,9 @@ from unittest import mock
 
 import torch
 import torch.multiprocessing as mp
+from harness.command_line import script_parser
 from harness.processes import join, leave
-from harness.tables import hardware, results_folder
+from harness.tables import hardware, results_folder, write_page
 from torch import Tensor, distributed
 
 from mvpa_ts import mvpa_attention
@@ -76,17 +76,14 @@ SETTINGS = (
 
 def main() -> None:
     """Run every setting and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one small setting, written elsewhere")
+    parser = script_parser(__doc__, "one small setting, written elsewhere")
     quick = parser.parse_args().quick
     settings = (Setting(2, segments=8, channels=3, window=1),) if quick else SETTINGS
     rows = [asdict(setting) | measured(setting) for setting in settings]
     path = results_folder("attention", quick=quick) / "context_parallel.json"
     record = {"machine": f"{hardware()}; torch {torch.__version__}, gloo, one thread a process", "rows": rows}
     write_text(path, json.dumps(record, indent=1) + "\n")
-    text = markdown(record)
-    write_text(path.with_suffix(".md"), text)
-    print(text)
+    write_page(path, markdown(record))
 
 
 def measured(setting: Setting) -> dict[str, Any]:

@@ -12,7 +12,6 @@ Examples
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import platform
@@ -31,6 +30,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.quiet import silence
 from neuralforecast import NeuralForecast
@@ -73,8 +73,7 @@ class Panel:
 
 def main() -> None:
     """Load, forecast, compare, report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run: few rows, few training steps")
+    parser = script_parser(__doc__, "a smoke run: few rows, few training steps")
     parser.add_argument("--output", type=Path, help="folder to write to (default: demo_output)")
     arguments = parser.parse_args()
     silence()

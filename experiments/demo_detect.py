@@ -14,7 +14,6 @@ which was fixed before any detector ran.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
@@ -87,8 +87,7 @@ COLUMNS = {
 
 def main() -> None:
     """Run the study and write its table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--ablations", action="store_true", help="all models and three seeds; goes on after a stop")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="of --ablations (default: 0 1 2)")
     parser.add_argument("--output", type=Path, help="folder of models, stores and reports")

@@ -11,7 +11,6 @@ segment t+2 and against a random later one within two minutes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -25,6 +24,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import yaml
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.tables import hardware, results_folder
 
@@ -46,8 +46,7 @@ trainer: {max_steps: 6, val_check_interval: 3, log_every_n_steps: 1}
 
 def main() -> None:
     """Train, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="six steps, results in a temporary folder")
+    parser = script_parser(__doc__, "six steps, results in a temporary folder")
     parser.add_argument("--output", type=Path, help="folder of the run; a temporary one by default")
     parser.add_argument("--figures", action="store_true", help="draw the figures again from the committed results")
     arguments = parser.parse_args()

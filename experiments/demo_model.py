@@ -14,7 +14,6 @@ segments drifts, and half of its spans begin a recording, as a file does that ho
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from harness.command_line import script_parser
 from harness.detection.training import scale_initialisation
 from torch.nn import functional as F
 
@@ -87,8 +87,7 @@ For research use; not a medical device.
 
 def main() -> None:
     """Train and write the model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="demo", choices=RECIPES, help="which (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of the model (default: in the package)")
     arguments = parser.parse_args()

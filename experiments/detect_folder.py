@@ -11,7 +11,6 @@ its memory is the highest sum over these processes, looked at five times a secon
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -24,10 +23,10 @@ from typing import Any
 import pandas as pd
 import psutil
 import torch
+from harness.command_line import script_parser
 from harness.detection.noise_file import write_noise
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
 CHANNELS, RATE = 64, 512
@@ -44,8 +43,7 @@ WAYS = ("alone", "--jobs 2", "dask cluster, 2 workers")
 
 def main() -> None:
     """Write the files, measure what is missing, write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="2 recordings of 20 s with 4 channels; write nothing")
+    parser = script_parser(__doc__, "2 recordings of 20 s with 4 channels; write nothing")
     parser.add_argument("--recordings", type=int, default=20)
     parser.add_argument("--hours", type=float, default=1.0, help="of each recording")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
@@ -63,9 +61,7 @@ def main() -> None:
             facts |= measure(way, folder / "in", folder / way.replace(" ", "-"))
             append_row(table, facts | {"hardware": hardware(), "torch": torch.__version__})
             print(facts, flush=True)
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
 
 
 def measure(way: str, recordings: Path, output: Path) -> dict[str, Any]:

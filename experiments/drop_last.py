@@ -11,19 +11,18 @@ would keep.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.models import HORIZONS, LOOKBACK, build
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
@@ -34,9 +33,8 @@ BATCH_SIZES = (1, 32, 128, 256, 512, 2048)  # 1 drops nothing
 
 def main() -> None:
     """Train what is not in the table yet, then write the Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "three training steps, one horizon, written elsewhere")
     parser.add_argument("--datasets", nargs="+", default=["ETTh1", "ETTh2"], choices=FORECASTING_DATASETS)
-    parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     folder = results_folder("forecasting", quick=arguments.quick)
@@ -48,9 +46,7 @@ def main() -> None:
                 continue
             append_row(table, *audit(dataset, horizon, max_steps=3 if arguments.quick else None))
             print(f"{dataset}, horizon {horizon}: done", flush=True)
-    text = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(read_rows(table)))
 
 
 def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[dict[str, Any]]:

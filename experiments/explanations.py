@@ -10,12 +10,12 @@ end, channel 4 thirteen steps before, and so on: the attributions should lie the
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.forecasting.host import long_frame
 from harness.quiet import silence
@@ -31,8 +31,7 @@ ENDS = range(LOOKBACK, LOOKBACK + 8 * 40, 40)  # of the windows that are average
 
 def main() -> None:
     """Train, explain, write the table, the page and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few steps, written to a temporary folder")
+    parser = script_parser(__doc__, "a few steps, written to a temporary folder")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     silence()

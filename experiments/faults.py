@@ -20,11 +20,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.command_line import script_parser
 from harness.faults.processes import attempt, without_room, without_root_rights
 from harness.faults.workloads import WORKLOADS, doubled, prepare, temporary, warm
-from harness.tables import append_row, hardware, read_rows, results_folder
-
-from mvpa_ts.files import write_text
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,10 +34,9 @@ _MOST_KILLS = 5  # of one run
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "one fault of each kind on two tasks")
     parser.add_argument("--kills", type=int, default=KILLS, help="kills in all (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--quick", action="store_true", help="one fault of each kind on two tasks")
     return parser.parse_args()
 
 
@@ -56,9 +54,7 @@ def main() -> None:
             runs.kill(1 if options.quick else -(-options.kills // len(names)))
             runs.fill_the_disk(1 if options.quick else OTHERS)
             runs.forbid_writing(1 if options.quick else OTHERS)
-    text = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(read_rows(table)))
     rows = read_rows(table)
     if rows[["lost", "doubled", "different", "unnamed"]].to_numpy().sum():
         raise SystemExit("something was lost: see the table")

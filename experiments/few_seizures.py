@@ -12,9 +12,7 @@ the script says so.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,14 +23,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from harness.detection.real import Fold, Scores, brainmaze, folds_of, line_length, regression, simulated_animal
+from harness.command_line import script_parser
+from harness.detection.real import Fold, Scores, animal_folder, brainmaze, folds_of, line_length, regression
+from harness.detection.results import begin_study
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, write_page
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_recording, simulate_cohort
-from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.spans import HeldSegments
 
@@ -52,19 +50,13 @@ PRETRAINING_STEPS, FINETUNING_STEPS = 100, 60
 
 def main() -> None:
     """Train what the table lacks, and write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--output", type=Path, default=Path("few_seizures_output"), help="folder of models")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(RESEARCH_USE, flush=True)
-    results = results_folder("detection", quick=arguments.quick)
+    results = begin_study(quick=arguments.quick)
     output = results / "models" if arguments.quick else arguments.output
-    data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
-    if arguments.quick:
-        data = simulated_animal(output / "data", 0, num_channels=4, seconds=240.0)
-    if not data.is_dir():
-        print(f"skipped: {data} is not there; set MVPA_TS_DATA to the folder that holds dog_seizures")
+    data = animal_folder(output, quick=arguments.quick)
+    if data is None:
         return
     table = results / "few_seizures.csv"
     study = FewSeizures(folds_of(data), output, quick=arguments.quick)
@@ -83,9 +75,7 @@ def main() -> None:
         row = known | study.run(name, base, used, seed)
         append_row(table, row | {"cpu_s": time.process_time() - started, "hardware": hardware()})
         print(f"{name}, {base}, seizures {used}, seed {seed}: AUROC {row['auroc']:.3f}", flush=True)
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
 
 
 class FewSeizures:

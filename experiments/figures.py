@@ -11,11 +11,11 @@ simulated subjects that it never saw. None of them says anything about patients.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+from harness.command_line import script_parser
 from harness.figures import drawings, style
 from harness.figures.detected import Detected
 from harness.figures.predicted import Predicted
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Draw what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "a few steps, written to a temporary folder")
     parser.add_argument("names", nargs="*", help="figures; all by default")
-    parser.add_argument("--quick", action="store_true", help="a few steps, written to a temporary folder")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     silence()

@@ -9,18 +9,16 @@ model and no page of this project uses. Events are compared with the seizure by 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.command_line import script_parser
+from harness.detection.results import begin_study
+from harness.tables import append_row, hardware, read_rows, write_page
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, read_recording, simulate_cohort
-from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.scoring.scores import score_events
 from mvpa_ts.ieeg.simulation.writing import write_edf
@@ -31,20 +29,14 @@ SECONDS = 360.0
 
 def main() -> None:
     """Detect in the recordings that the table lacks, and write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(RESEARCH_USE, flush=True)
-    table = results_folder("detection", quick=arguments.quick) / "first_seizure.csv"
+    quick = script_parser(__doc__).parse_args().quick
+    table = begin_study(quick=quick) / "first_seizure.csv"
     detector = Detector("demo")
-    for seed in SEEDS[:1] if arguments.quick else SEEDS:
+    for seed in SEEDS[:1] if quick else SEEDS:
         rows = read_rows(table)
         if rows.empty or seed not in set(rows["seed"]):
             append_row(table, {"seed": seed} | detected(detector, seed) | {"hardware": hardware()})
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
 
 
 def detected(detector: Detector, seed: int) -> dict[str, Any]:

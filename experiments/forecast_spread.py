@@ -10,10 +10,10 @@ sets a factor. The second is one rule for all: wider at the next steps and for s
 
 from __future__ import annotations
 
-import argparse
 from typing import NamedTuple
 
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.other_kinds import KINDS
 from harness.tables import hardware, results_folder
 from torch import Tensor
@@ -52,9 +52,8 @@ class Case(NamedTuple):
 
 def main() -> None:
     """Forecast, then compare the designs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two kinds, written elsewhere")
     parser.add_argument("--base", default="base", help="name of a shipped forecaster, or a folder")
-    parser.add_argument("--quick", action="store_true", help="two kinds, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     network, cases = load_base(arguments.base), []

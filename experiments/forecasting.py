@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.models import CLOCK, HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
 from harness.forecasting.report import write_report
 from harness.tables import append_row, hardware, read_rows, results_folder
@@ -136,7 +137,7 @@ def run_one(
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "three steps on few windows, one dataset and horizon, another table")
     parser.add_argument(
         "--models", nargs="+", default=["MVPA", "Linear", "Linear + cycle"], choices=MODELS, metavar="MODEL",
         help=f"of {', '.join(MODELS)}",
@@ -154,9 +155,6 @@ def parse_arguments() -> argparse.Namespace:
         help="rows are appended here (default: results/forecasting/forecasting.csv, forecasting_L.csv at look-back L)",
     )
     parser.add_argument("--report", action="store_true", help="run nothing, write the report from the table")
-    parser.add_argument(
-        "--quick", action="store_true", help="three steps on few windows, one dataset and horizon, another table"
-    )
     arguments = parser.parse_args()
     for name in set(SEARCHES) & set(arguments.models):
         if others := set(arguments.datasets) - set(SEARCHES[name]):

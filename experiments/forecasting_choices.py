@@ -14,21 +14,20 @@ forecast. Settings are compared by the mean over blocks and horizons of the chan
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.blocks import BLOCKS, THINNING, blocks, thinned
 from harness.forecasting.models import LOOKBACK, configured
 from harness.forecasting.settings import LONG_LOOKBACK_SETTINGS, MVPA_SETTINGS, SEARCHED_SETTINGS
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 from torch import nn
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting import ForecasterTraining
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
@@ -184,11 +183,10 @@ NO_LONGER_RUN = tuple(
 
 def main() -> None:
     """Run what is not in the table yet, then write the Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two settings, one block, three steps, written elsewhere")
     parser.add_argument("--datasets", nargs="+", choices=FORECASTING_DATASETS, help="(default: all that have a table)")
     parser.add_argument("--changes", nargs="+", metavar="CHANGE", help="rows of the table to run (default: all)")
     parser.add_argument("--after-search", action="store_true", help="around the best of forecasting_search.py")
-    parser.add_argument("--quick", action="store_true", help="two settings, one block, three steps, written elsewhere")
     arguments = parser.parse_args()
     tables = AFTER_SEARCH if arguments.after_search else dict.fromkeys(FORECASTING_DATASETS, CHANGES)
     datasets = arguments.datasets or list(tables)
@@ -210,9 +208,7 @@ def main() -> None:
                 for block in range(BLOCKS)[shortened]:
                     run_once(table, dataset, name, horizon, block, start, change, quick=arguments.quick)
     rows = read_rows(table)
-    text = markdown_after_search(rows) if arguments.after_search else markdown(rows)
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown_after_search(rows) if arguments.after_search else markdown(rows))
 
 
 def run_once(

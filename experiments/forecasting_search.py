@@ -21,7 +21,6 @@ killed search goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +29,14 @@ from typing import Any
 import optuna
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.blocks import BLOCKS, THINNING, blocks, thinned
 from harness.forecasting.models import CYCLES, LOOKBACK, configured
 from harness.forecasting.models import HORIZONS as ALL_HORIZONS
 from harness.forecasting.settings import MVPA_SETTINGS, SEARCHED_SETTINGS
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.errors import errors_by_channel
 from mvpa_ts.forecasting.training import train
 
@@ -116,12 +115,11 @@ Part = tuple[int, int | None]  # a horizon, and the block to forecast (None: the
 
 def main() -> None:
     """Run the trials that are not in the table yet, then write the Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two trials, one horizon, three steps, written elsewhere")
     parser.add_argument("--dataset", choices=list(STARTS), default="ETTh1")
     parser.add_argument("--blocks", action="store_true", help="judge by blocked cross-validation; not on Weather")
     parser.add_argument("--horizon", type=int, choices=ALL_HORIZONS, help="search for that one, in blocks")
     parser.add_argument("--trials", type=int, default=50, help="trials to have in the table, pruned ones counted")
-    parser.add_argument("--quick", action="store_true", help="two trials, one horizon, three steps, written elsewhere")
     arguments = parser.parse_args()
     in_blocks = arguments.blocks or arguments.horizon is not None
     if in_blocks and arguments.dataset not in STARTS_IN_BLOCKS:
@@ -133,9 +131,7 @@ def main() -> None:
     table = folder / f"forecasting_search_{arguments.dataset}{suffix}.csv"
     trials = 2 if arguments.quick else arguments.trials
     search(table, arguments.dataset, trials, in_blocks=in_blocks, horizon=arguments.horizon, quick=arguments.quick)
-    text = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(read_rows(table)))
 
 
 def search(

@@ -12,7 +12,6 @@ give away: they run forward and backward, so the last segment of a recording fil
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,15 +24,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
+from harness.detection.results import begin_study
 from harness.detection.simulated import held
 from harness.detection.training import Training, pretrain
 from harness.figures import style
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, write_page
 from torch.nn import functional as F
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, mvpformer_tiny, simulate_cohort
-from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
 from mvpa_ts.ieeg.model.generation import roll_out
 from mvpa_ts.ieeg.model.sliding import encoded_past
@@ -62,15 +61,12 @@ KINDS = {
 
 def main() -> None:
     """Train and measure what is missing, and write table and figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, help="begin no model after so long; the next call goes on")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(RESEARCH_USE, flush=True)
     quick = arguments.quick
-    results = results_folder("detection", quick=quick)
+    results = begin_study(quick=quick)
     output = results if quick else Path("generation_output")
     duration = 300.0 if quick else 1200.0
     train = simulate_cohort(2 if quick else 8, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 3)
@@ -96,9 +92,7 @@ def main() -> None:
             append_row(table, *({**facts, **row} for row in measured))
             print(f"{name}, seed {seed}: {facts['cpu_s']} s of processor time", flush=True)
     rows = read_rows(table)
-    text = report(rows)
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(rows))
     folder = next(iter(sorted(output.glob("MVPFormer-tiny-[0-9]"))), None)
     if folder is not None:
         figure(rows, MVPFormer.from_pretrained(folder), held(test[0]), table.with_suffix(".png"))

@@ -13,7 +13,6 @@ Peak memory is that of a process of its own that reads a whole recording.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -28,6 +27,7 @@ import h5py
 import hdf5plugin  # noqa: F401
 import numpy as np
 import torch
+from harness.command_line import script_parser
 from harness.tables import hardware, results_folder
 from torch.utils.data import DataLoader
 
@@ -112,9 +112,8 @@ WAYS: dict[str, tuple[str, Callable[[Path], Reader]]] = {
 
 def main() -> None:
     """Measure and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "6 and 12 minutes instead of 1 and 24 hours")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--quick", action="store_true", help="6 and 12 minutes instead of 1 and 24 hours")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     hours = (0.1, 0.2) if arguments.quick else (1.0, 24.0)

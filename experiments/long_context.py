@@ -9,12 +9,12 @@ MVPFormer-S with random weights over a window of 100 segments and 101 channels, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import time
 
 import torch
+from harness.command_line import script_parser
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -24,8 +24,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
 def main() -> None:
     """Run, check that the output is finite, and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the tiny model on a small window, written elsewhere")
+    parser = script_parser(__doc__, "the tiny model on a small window, written elsewhere")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -10,7 +10,6 @@ trained ones do. Peak memory is the kernel's count for that process; what its im
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.command_line import script_parser
 from harness.detection.noise_file import write_noise
 from harness.tables import hardware, results_folder
 
@@ -98,9 +98,8 @@ def table(record: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print, and write unless --quick."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "3 minutes of 4 channels; write nothing")
     parser.add_argument("--hours", type=float, nargs="+", default=HOURS, help="lengths (default: 1 6 24)")
-    parser.add_argument("--quick", action="store_true", help="3 minutes of 4 channels; write nothing")
     options = parser.parse_args()
     record: dict[str, Any] = {"hardware": hardware(), "torch": torch.__version__, "load": os.getloadavg()[0]}
     cases = [(180, 4, 256)] if options.quick else [(round(hours * 3600), CHANNELS, RATE) for hours in options.hours]

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.command_line import script_parser
 from harness.tables import hardware
 from torch import Tensor, nn
 
@@ -71,8 +72,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, few turns: seconds")
+    parser = script_parser(__doc__, "small sizes, few turns: seconds")
     parser.add_argument("--output", type=Path, help="folder for the results (default: experiments/results/attention)")
     parser.add_argument("--case", nargs=2, metavar=("NAME", "C"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

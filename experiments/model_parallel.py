@@ -15,6 +15,7 @@ import os
 import time
 
 import torch
+from harness.command_line import script_parser
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -74,7 +75,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "one process, a tiny model and window")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--tensor", type=int, default=1, help="processes that share the heads (default 1: none)")
     parser.add_argument("--steps", type=int, default=3)
@@ -82,7 +83,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--segments", type=int, default=20)
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--checkpointing", action="store_true", help="recompute each block in the backward pass")
-    parser.add_argument("--quick", action="store_true", help="one process, a tiny model and window")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.size, arguments.segments, arguments.channels, arguments.steps = "tiny", 3, 2, 1

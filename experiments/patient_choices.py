@@ -11,16 +11,23 @@ are tried on one network instead of three. No real recording is read.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import pandas as pd
-import torch
-from harness.detection.real import detected, evaluate, finetuned, folds_of, simulated_animal
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.command_line import script_parser
+from harness.detection.real import (
+    QUICK_ANIMAL,
+    QUICK_FINETUNING,
+    detected,
+    evaluate,
+    finetuned,
+    folds_of,
+    simulated_animal,
+)
+from harness.detection.results import begin_study
+from harness.tables import append_row, hardware, read_rows, write_page
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
 ANIMALS, FIRST_SEED = 4, 31
@@ -43,17 +50,15 @@ WAYS = {
 
 def main() -> None:
     """Run what the table lacks, then write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--settings", nargs="+", default=list(WAYS), choices=WAYS, help="which changes (default: all)")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    results = results_folder("detection", quick=arguments.quick)
+    results = begin_study(quick=arguments.quick)
     output = results / "patient_choices_output" if arguments.quick else Path("patient_choices_output")
     table = results / "patient_choices.csv"
     animals, settings, sizes = ANIMALS, arguments.settings, {}
     if arguments.quick:
-        animals, settings, sizes = 1, arguments.settings[:1], {"num_channels": 4, "seconds": 240.0}
+        animals, settings, sizes = 1, arguments.settings[:1], QUICK_ANIMAL
     known = read_rows(table)
     done = [] if known.empty else known[["setting", "animal", "fold"]].to_numpy().tolist()
     for setting in settings:
@@ -64,7 +69,7 @@ def main() -> None:
                     continue
                 started = time.process_time()
                 folder = output / setting.replace(" ", "_") / f"animal{animal}-fold{fold.number}"
-                steps = ["--trainer.max_steps", "2", "--trainer.val_check_interval", "1"] if arguments.quick else []
+                steps = QUICK_FINETUNING if arguments.quick else ()
                 model = finetuned(fold, 0, folder, [*WAYS[setting], *steps], members=3 if setting == THREE else 1)
                 row = {
                     "setting": setting,
@@ -75,9 +80,7 @@ def main() -> None:
                 row |= evaluate(fold, detected(model), 0.5, GAINS)
                 append_row(table, row | {"hardware": hardware()})
                 print(f"{setting}, animal {animal}, fold {fold.number}: AUROC {row['auroc']:.3f}", flush=True)
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
 
 
 def report(rows: pd.DataFrame) -> str:

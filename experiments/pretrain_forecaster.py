@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.synthetic import made_up_panels
 from torch import Tensor
 
@@ -236,7 +237,7 @@ def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, 
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--steps", type=int, default=26_000)
     parser.add_argument("--series", type=int, default=64, help="series in a batch")
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)
@@ -246,7 +247,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("pretraining_output"))
     parser.add_argument("--start", help="a forecaster, by name or folder, whose weights are taken where they fit")
     parser.add_argument("--export", type=Path, help="write the weights to this folder")
-    parser.add_argument("--quick", action="store_true")
     return parser.parse_args()
 
 

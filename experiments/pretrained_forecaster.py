@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.zero_shot_models import MODELS, NAIVE, PRETRAINED
 from harness.forecasting.zero_shot_report import draw, markdown
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, windows
 from harness.quiet import silence
-from harness.tables import RESULTS, append_row, hardware, read_rows
+from harness.tables import RESULTS, append_row, hardware, read_rows, write_page
 
 from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.base import LEVELS
@@ -63,8 +64,7 @@ def main() -> None:
     if arguments.figure:
         draw(table.with_suffix(".png"), {name: MODELS[name](arguments.base) for name in (NAIVE, PRETRAINED)})
     report = markdown(read_rows(table), json.loads(used.read_text()) if used.is_file() else {})
-    write_text(table.with_suffix(".md"), report)
-    print(report)
+    write_page(table, report)
 
 
 def run(model: str, name: str, base: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def use() -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--base", default="base", help="name of a shipped forecaster, or a folder")
@@ -133,7 +133,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="forecast nothing, write the page from the table")
     parser.add_argument("--use", action="store_true", help="measure seconds and fine-tuning")
     parser.add_argument("--figure", action="store_true", help="draw six forecasts")
-    parser.add_argument("--quick", action="store_true")
     return parser.parse_args()
 
 

@@ -9,7 +9,6 @@ references. One file a model, so that a stopped comparison goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -23,6 +22,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.quiet import silence
 from harness.tables import hardware, results_folder
@@ -49,8 +49,7 @@ STEPS, WARMUP, RATE, SEED = 250, 50, 1e-3, 1
 
 def main() -> None:
     """Train what is not yet trained, and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two models, four steps, written to a temporary folder")
+    parser = script_parser(__doc__, "two models, four steps, written to a temporary folder")
     parser.add_argument("--parts", type=Path, help="folder of finished models; build/pretraining_comparison by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -7,7 +7,6 @@ python experiments/readme.py --figures  # draws the README's pictures anew: what
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import re
@@ -19,6 +18,7 @@ from harness.classification.models import COMPONENTS
 from harness.classification.models import MODELS as CLASSIFIERS
 from harness.classification.report import DATASETS as CLASSIFICATION_SETS
 from harness.classification.report import accuracy_cell, cited_rows
+from harness.command_line import script_parser
 from harness.forecasting.models import HORIZONS, MODELS, SEARCHED
 from harness.forecasting.report import CITED, average
 from harness.paper import tables as paper
@@ -37,8 +37,7 @@ CHOSEN_ROWS = {"ETTh1": "MVPA, half of the loss over frequencies", "ETTh2": SEAR
 
 def main() -> None:
     """Rewrite the pages, or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="check only; write nothing")
+    parser = script_parser(__doc__, "check only; write nothing")
     parser.add_argument("--figures", action="store_true", help="draw the README's pictures anew")
     arguments = parser.parse_args()
     quick = arguments.quick

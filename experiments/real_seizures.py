@@ -18,8 +18,6 @@ package is installed.
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,10 +32,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import torch
+from harness.command_line import script_parser
 from harness.detection.real import (
+    QUICK_FINETUNING,
     Fold,
     Scores,
+    animal_folder,
     brainmaze,
     detected,
     evaluate,
@@ -45,14 +45,12 @@ from harness.detection.real import (
     folds_of,
     line_length,
     regression,
-    simulated_animal,
 )
+from harness.detection.results import begin_study
 from harness.figures import style
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, write_page
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import Detector, simulate_recording
-from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
 SEEDS = (0, 1, 2)
@@ -74,25 +72,18 @@ WAYS = {
 
 def main() -> None:
     """Write the table and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser = script_parser(__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--reverse", action="store_true", help="also the stretches in reverse pairing, as a check")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(RESEARCH_USE, flush=True)
-    results = results_folder("detection", quick=arguments.quick)
+    results = begin_study(quick=arguments.quick)
     output = results / "real_seizures_output" if arguments.quick else Path("real_seizures_output")
-    if arguments.quick:
-        data = simulated_animal(output / "data", 0, num_channels=4, seconds=240.0)
-    else:
-        data = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
-    if not data.is_dir():
-        print(f"skipped: {data} is not there; set MVPA_TS_DATA to the folder that holds dog_seizures")
+    data = animal_folder(output, quick=arguments.quick)
+    if data is None:
         return
     table = results / "real_seizures.csv"
     seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
-    options = ["--trainer.max_steps", "2", "--trainer.val_check_interval", "1"] if arguments.quick else []
+    options = QUICK_FINETUNING if arguments.quick else ()
     for pairing in ("given", "reverse") if arguments.reverse else ("given",):
         for fold in folds_of(data, reverse=pairing == "reverse"):
             for name, seed, make in models(fold, seeds, output / pairing, options):
@@ -107,9 +98,7 @@ def main() -> None:
                 row = {"pairing": pairing, "model": name, "seed": seed, "fold": fold.number} | measured
                 append_row(table, row | {"cpu_s": seconds[0], "wall_s": seconds[1], "hardware": hardware()})
                 print(f"{pairing} fold {fold.number}, {name}, seed {seed}: AUROC {measured['auroc']:.3f}", flush=True)
-    text = report(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, report(read_rows(table)))
     figure(table.with_suffix(".png"))
 
 

@@ -10,7 +10,6 @@ used, and a GPU's speed appears only as an assumed number of operations a second
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -20,6 +19,7 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
+from harness.command_line import script_parser
 from harness.scaling.formulas import SIZES, training_flop
 from harness.scaling.report import PAGE, Case, filled, markdown
 from harness.tables import hardware, results_folder
@@ -37,8 +37,7 @@ CHECK = (32, 16)
 
 def main() -> None:
     """Measure, fit, check, extrapolate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few small cases of S, nothing written")
+    parser = script_parser(__doc__, "few small cases of S, nothing written")
     parser.add_argument("--report", action="store_true", help="measure nothing, write the tables from scaling.json")
     arguments = parser.parse_args()
     if arguments.report:

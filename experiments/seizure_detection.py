@@ -28,6 +28,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.detection import interictal, paper_rows
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
@@ -199,14 +200,13 @@ def smaller(configuration: Configuration) -> Configuration:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "a smoke run, written to a temporary folder")
     parser.add_argument("names", nargs="*", help="configurations; all by default")
     parser.add_argument("--list", action="store_true", help="print the configurations")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--manual", type=Path, help="table of channels chosen by hand (columns subject and channel)")
     parser.add_argument("--simulated", action="store_true", help="simulated subjects even where there are others")
     parser.add_argument("--report", action="store_true", help="run nothing, write the tables from the rows")
-    parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
     parser.add_argument(
         "--output", type=Path, default=Path("seizure_detection_output"), help="folder of models and reports"
     )

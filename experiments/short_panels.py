@@ -9,16 +9,14 @@ Models of neuralforecast at their defaults, trained once for 200 steps. Eight se
 
 from __future__ import annotations
 
-import argparse
 import itertools
 
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.quiet import silence
-from harness.tables import append_row, hardware, machines, read_rows, results_folder
-
-from mvpa_ts.files import write_text
+from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
 
 PANELS, ROWS = ("walks", "memory", "counts", "followers", "wave"), (220, 300, 600)
 ERROR, INTERVAL = "MAE", "80 % interval holds"
@@ -32,9 +30,8 @@ KEY = ["measure", "panel", "rows", "seed", "model"]
 
 def main() -> None:
     """Run what is not in the table yet, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two steps, four runs, written elsewhere")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--quick", action="store_true", help="two steps, four runs, written elsewhere")
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)
@@ -53,9 +50,7 @@ def main() -> None:
         machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
         append_row(table, {**dict(zip(KEY, key, strict=True)), "value": value, **machine})
         print(f"{', '.join(map(str, key))}: {value:.3f}", flush=True)
-    page = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), page)
-    print(page)
+    write_page(table, markdown(read_rows(table)))
 
 
 def made_up(panel: str, rows: int, seed: int) -> np.ndarray:

@@ -13,7 +13,6 @@ MVPA's default rates were chosen on the three years before the last of the airli
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from typing import Any
@@ -21,11 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.quiet import silence
-from harness.tables import append_row, hardware, machines, read_rows, results_folder
+from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
 
 from mvpa_ts.datasets.forecasting import Borders, forecasting_windows, load_forecasting_frame
-from mvpa_ts.files import write_text
 
 MODELS = ("MVPA", "iTransformer", "NHITS", "TSMixerx")
 # Data set, look-back, steps.
@@ -42,12 +41,11 @@ RATES = ((1e-3, 3e-2), (1e-3, 1e-2), (1e-3, 6e-2), (3e-3, 3e-2), (6e-3, 6e-3))
 
 def main() -> None:
     """Run what is not in the table yet, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two steps, one look-back, written elsewhere")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--validation", action="store_true", help="rates of MVPA on earlier years of the airline panel")
     parser.add_argument("--rows", action="store_true", help="README's rows of MVPA, trained and tested by the host")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of these rows")
-    parser.add_argument("--quick", action="store_true", help="two steps, one look-back, written elsewhere")
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)
@@ -71,9 +69,7 @@ def main() -> None:
             machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
             append_row(table, {**dict(zip(KEY, key, strict=True)), "mae": error, "seconds": seconds, **machine})
             print(f"{model}, {dataset}, look-back {lookback}, {steps} steps: MAE {error:.3f}", flush=True)
-    page = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), page)
-    print(page)
+    write_page(table, markdown(read_rows(table)))
 
 
 def model_of(name: str, horizon: int, lookback: int, series: int, steps: int, **options: Any) -> Any:
@@ -137,9 +133,7 @@ def readme_rows(seeds: list[int], *, quick: bool) -> None:
         seconds = round(time.process_time() - started, 1)
         append_row(table, {**row, "test_windows": count, "seconds": seconds, **machine})
         print(f"{dataset}, horizon {horizon}, seed {seed}: MSE {mse:.4f}, MAE {mae:.4f}", flush=True)
-    page = rows_markdown(read_rows(table), read_rows(results_folder("forecasting") / "forecasting.csv"))
-    write_text(table.with_suffix(".md"), page)
-    print(page)
+    write_page(table, rows_markdown(read_rows(table), read_rows(results_folder("forecasting") / "forecasting.csv")))
 
 
 def readme_row(dataset: str, horizon: int, seed: int, steps: int | None = None) -> tuple[float, float, int]:

@@ -12,7 +12,6 @@ Examples
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from harness.tables import append_row, hardware, machines, read_rows, results_folder
+from harness.command_line import script_parser
+from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.datasets.forecasting import Borders, load_forecasting_frame
-from mvpa_ts.files import write_text
 
 KEY = ["case", "horizon", "model", "seed"]
 COVERAGES = (0.5, 0.9)
@@ -168,10 +167,9 @@ def report(rows: pd.DataFrame) -> str:
 
 def main() -> None:
     """Run what is asked for and not yet in the table, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two steps on few windows, another table")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--report", action="store_true", help="run nothing, write the page from the table")
-    parser.add_argument("--quick", action="store_true", help="two steps on few windows, another table")
     arguments = parser.parse_args()
     folder = results_folder("forecasting", quick=arguments.quick)
     table = folder / "sktime_forecasting.csv"
@@ -185,9 +183,7 @@ def main() -> None:
                 row = run_one(name, horizon, model, seed, case, arguments.quick)
                 append_row(table, row)
                 print(f"{name}, horizon {horizon}, {model}, seed {seed}: MAE {row['mae']:.4f}, {row['seconds']:.0f} s")
-    page = report(read_rows(table))
-    write_text(table.with_suffix(".md"), page)
-    print(page)
+    write_page(table, report(read_rows(table)))
 
 
 if __name__ == "__main__":

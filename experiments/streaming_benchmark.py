@@ -12,7 +12,6 @@ With --before, two processes with one thread each step in turn, so that load fal
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -21,6 +20,7 @@ import sys
 import time
 
 import torch
+from harness.command_line import script_parser
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -141,8 +141,7 @@ def compare(before: str, steps: int = 20) -> dict:
 
 def main() -> None:
     """Measure, print, and write unless --quick."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the tiny model and few steps; write nothing")
+    parser = script_parser(__doc__, "the tiny model and few steps; write nothing")
     parser.add_argument("--before", metavar="FOLDER", help="compare with the older mvpa_ts in this folder")
     arguments = parser.parse_args()
     if arguments.before:

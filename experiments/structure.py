@@ -22,13 +22,14 @@ from typing import Any
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.structure.models import ARMS, COVARIATE_ARMS, TRAINING, Arm, build, models_of, score_statistics
 from harness.structure.tasks import TASKS, Task, ridge_error
-from harness.tables import append_row, hardware, machines, read_rows, results_folder
+from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
 from torch import nn
 
-from mvpa_ts.files import write_bytes, write_text
+from mvpa_ts.files import write_bytes
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
@@ -46,13 +47,12 @@ LONG_MODELS = ("MVPA", "Linear", "TSMixer", "iTransformer")
 
 def main() -> None:
     """Run what is asked for and not yet in the table, then write table and figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "three steps on few rows, written elsewhere")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--models", nargs="+", help="only these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--minutes", type=float, help="start no run after that long")
     parser.add_argument("--report", action="store_true", help="run nothing")
-    parser.add_argument("--quick", action="store_true", help="three steps on few rows, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     folder = results_folder("structure", quick=arguments.quick)
@@ -70,9 +70,7 @@ def main() -> None:
     rows = read_rows(table)
     if rows.empty:
         raise SystemExit(f"{table} holds no run yet")
-    text = markdown(rows)
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(rows))
     if not (folder / "wave.png").is_file() and not arguments.report:
         figure(folder / "wave.png", quick=arguments.quick)
 

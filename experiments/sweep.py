@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from harness.command_line import script_parser
 from harness.quiet import silence
 from harness.tables import results_folder
 
@@ -24,16 +25,13 @@ from mvpa_ts.files import write_json
 
 def arguments() -> argparse.Namespace:
     """Parse the command line; nothing heavy is imported before."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "few steps, few trials, few rows; written to a temporary folder")
     parser.add_argument("--dataset", choices=["ETTh1", "ETTh2"], default="ETTh1")
     parser.add_argument("--horizon", type=int, default=96, help="steps to forecast (default: 96)")
     parser.add_argument("--trials", type=int, default=30, help="finished trials to have, all workers together")
     parser.add_argument("--storage", help="database URL (default: sqlite file in the output folder)")
     parser.add_argument("--study", help="name of the search (default: made of data, space and split)")
     parser.add_argument("--output", type=Path, help="folder of the results (default: experiments/results/forecasting)")
-    parser.add_argument(
-        "--quick", action="store_true", help="few steps, few trials, few rows; written to a temporary folder"
-    )
     options = parser.parse_args()
     if options.output is None:
         options.output = results_folder("forecasting", quick=options.quick)

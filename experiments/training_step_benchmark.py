@@ -9,12 +9,12 @@ of the models are interleaved, so that whatever slows the machine slows all of t
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.models import LOOKBACK, build
 from harness.tables import hardware, results_folder
 from torch import nn
@@ -27,10 +27,9 @@ BATCH, CHANNELS, HORIZON = 32, 7, 96
 
 def main() -> None:
     """Measure and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "two rounds on two windows, nothing written")
     parser.add_argument("--rounds", type=int, default=30, help="steps of each model; two more warm up")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="two rounds on two windows, nothing written")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = 2 if arguments.quick else arguments.rounds

@@ -31,6 +31,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.detection.training import Training, finetune_on_trials
 from harness.paper import tables as paper
 from harness.tables import hardware, read_rows, results_folder
@@ -320,7 +321,7 @@ def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contact
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "a smoke run, written to a temporary folder")
     parser.add_argument("--model", type=Path, help="folder of a pretrained model; random weights by default")
     parser.add_argument(
         "--finetuning", choices=("lora", "full", "head", "probe"), default="lora", help="probe: on frozen features"
@@ -331,7 +332,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--most", type=int, default=4000, help="windows of a task at most, drawn at random")
     parser.add_argument("--simulated", action="store_true", help="a made-up trial even where there are others")
-    parser.add_argument("--quick", action="store_true", help="a smoke run, written to a temporary folder")
     parser.add_argument("--output", type=Path, default=Path("treebank_output"), help="folder of models")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()

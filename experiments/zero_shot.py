@@ -10,19 +10,18 @@ path alone, the last value repeated, and the last day repeated (for Weather 144 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.errors import evaluate
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
@@ -35,9 +34,8 @@ TRAINED, NAIVE = ("MVPA", "MVPA linear path alone"), ("last value", "last day")
 
 def main() -> None:
     """Train and test what is not in the table yet, then write the Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__, "three training steps, one horizon, written elsewhere")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--quick", action="store_true", help="three training steps, one horizon, written elsewhere")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     folder = results_folder("forecasting", quick=arguments.quick)
@@ -57,9 +55,7 @@ def main() -> None:
             continue
         append_row(table, *measure(name, horizon, seed, quick=arguments.quick))
         print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
-    text = markdown(read_rows(table))
-    write_text(table.with_suffix(".md"), text)
-    print(text)
+    write_page(table, markdown(read_rows(table)))
 
 
 def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict[str, Any]]:

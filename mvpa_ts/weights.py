@@ -1,4 +1,4 @@
-"""Weights on disk, as safetensors and JSON: written whole or not at all, read strictly. And their hash."""
+"""Weights on disk, as safetensors and JSON: written whole or not at all, read strictly. Their hash; and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +19,7 @@ from mvpa_ts.files import read_config, replaced
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+_ALIGNMENT = 64  # bytes, at which torch puts a tensor
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -155,7 +158,10 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
     """
     check_tensors(model.state_dict(), weights, source)
     check_finite(weights, source)
-    model.load_state_dict(dict(weights), strict=True, assign=True)
+    # Tensors of a safetensors file lie at any byte of it. Products of such ones are rounded otherwise: copied to where
+    # torch would put them, they give what the model that was saved gives, to the bit.
+    placed = {name: tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor for name, tensor in weights.items()}
+    model.load_state_dict(placed, strict=True, assign=True)
 
 
 def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: object) -> None:
@@ -221,3 +227,54 @@ def _safetensors() -> tuple[type[Exception], Callable[..., None], Callable[..., 
     except ImportError as error:
         raise ImportError("weights on disk need safetensors: pip install safetensors") from error
     return SafetensorError, save_file, load_file
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file for the state of a run that is under way.
+
+    Attributes
+    ----------
+    path : Path
+    settings : str
+        What no other run has: a file with other settings is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoint = Checkpoint(Path(folder) / "run.pt", "ETTh1, seed 1")
+    ...     before = checkpoint.read()
+    ...     checkpoint.write({"step": 40})
+    ...     print(before, checkpoint.read()["step"])
+    None 40
+    """
+
+    path: Path
+    settings: str
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write a state through a temporary file."""
+        with replaced(self.path) as temporary:
+            torch.save(state | {"settings": self.settings}, temporary)
+
+    def read(self) -> dict[str, Any] | None:
+        """The state in the file; None where there is no file.
+
+        Raises
+        ------
+        ValueError
+            The file is damaged, or of a run with other settings.
+        """
+        if not self.path.is_file():
+            return None
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+            settings = state["settings"]
+        except (RuntimeError, EOFError, UnpicklingError, KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"{self.path} is damaged: remove it to begin anew") from error
+        if settings != self.settings:
+            raise ValueError(
+                f"{self.path} was begun with other settings, {settings}, not {self.settings}: remove it to begin anew"
+            )
+        return state

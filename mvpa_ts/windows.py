@@ -21,7 +21,21 @@ _FARTHEST = 1e9  # deviations: the network squares and sums what it reads, in fl
 
 @dataclass(frozen=True)
 class Scaling:
-    """Mean and standard deviation of each column, for numbers of a size that float32 can hold."""
+    """Mean and standard deviation of each column, for numbers of a size that float32 can hold.
+
+    Attributes
+    ----------
+    location, scale : float array, shape (C,)
+        A constant column, and one without a value, has scale 1.
+
+    Examples
+    --------
+    >>> scaling = Scaling.of(np.array([[1.0, 5.0], [3.0, np.nan]]))
+    >>> scaling.location.tolist(), scaling.scale.tolist()
+    ([2.0, 5.0], [1.0, 1.0])
+    >>> scaling.apply(np.array([[4.0, 6.0]])).tolist()
+    [[2.0, 1.0]]
+    """
 
     location: np.ndarray
     scale: np.ndarray
@@ -75,6 +89,17 @@ class Series:
     position : int or integer array, shape (n,)
         Sets the phase of a cycle. One number is the position of the first row, counted from anywhere. If the clock
         jumps, give the position of each row.
+
+    Raises
+    ------
+    ValueError
+        There is no value, one is infinite, or features or positions do not have the series' rows.
+
+    Examples
+    --------
+    >>> series = Series(np.array([[1.0], [np.nan], [3.0]]), position=7)
+    >>> series.positions(before=1, after=2).tolist()
+    [6, 7, 8, 9, 10, 11]
     """
 
     values: np.ndarray
@@ -102,7 +127,7 @@ class Series:
     def positions(self, before: int, after: int) -> np.ndarray:
         """Position of each row, and of some rows before the first and after the last, by counting on."""
         rows = len(self.values)
-        each = self.position if isinstance(self.position, np.ndarray) else self.position + np.arange(rows)
+        each = np.asarray(self.position) if np.ndim(self.position) else self.position + np.arange(rows)
         return np.concatenate([each[0] - np.arange(before, 0, -1), each, each[-1] + np.arange(1, after + 1)])
 
 

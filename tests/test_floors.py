@@ -25,7 +25,7 @@ FLOORS = (
     ("mvpa_ts.attention.last_segment", "mvpa_ts.attention.cache", "mvpa_ts.attention.context_parallel"),
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention.",),
-    ("mvpa_ts.blocks", "mvpa_ts.weight_averaging"),
+    ("mvpa_ts.blocks", "mvpa_ts.learning_rates", "mvpa_ts.weight_averaging"),
     ("mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets"),
     ("mvpa_ts.",),
     ("mvpa_ts.adapters.", "mvpa_ts.ieeg.constants"),

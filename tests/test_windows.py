@@ -19,6 +19,13 @@ def numbered(rows: int = 50, lookback: int = 4, horizon: int = 3) -> Windows:
     return Windows(values, torch.arange(5, rows - lookback - horizon + 1), lookback, horizon)
 
 
+@pytest.mark.parametrize("kind", [np.array, list, tuple])
+def test_positions_of_rows_count_on_from_both_ends(kind):
+    series = Series(np.zeros((4, 1)), position=kind([7, 8, 20, 21]))
+    assert series.positions(2, 3).tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24]
+    assert Series(np.zeros((4, 1)), position=7).positions(2, 1).tolist() == [5, 6, 7, 8, 9, 10, 11]
+
+
 @pytest.mark.parametrize("size", [1, 7, 39, 1000])
 def test_no_window_is_dropped_in_batches(size):
     windows = numbered()

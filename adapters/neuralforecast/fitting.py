@@ -14,9 +14,9 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast import callers, panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
-from mvpa_ts.forecasting.closed_form import covariate_effects
+from mvpa_ts.forecasting.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.mixing import mixing_share
-from mvpa_ts.forecasting.training import ForecasterTraining, start_in_closed_form
+from mvpa_ts.forecasting.training import ForecasterTraining
 
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
 # Options with parameters of single series, which no other series has.
@@ -177,7 +177,13 @@ class Fitting(SeriesKnowledge):
             )
             self._mixing_share = mixing_share(windows) if asks else 1.0
             if self._training.ridge is not None:
-                start_in_closed_form(self.network, windows.channels(order), self._training)
+                start_in_closed_form(
+                    self.network,
+                    windows.channels(order),
+                    ridge=self._training.ridge,
+                    cycle_strength=self._training.cycle_strength,
+                    reversion_strength=self._training.reversion_strength,
+                )
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:

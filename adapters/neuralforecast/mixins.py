@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.losses import levels, scaled_by_host
 from mvpa_ts.forecasting.errors import forecast_loss
-from mvpa_ts.forecasting.network import ForecastingNetwork, on_linear_path, parameter_groups
-from mvpa_ts.forecasting.training import lower_rates, one_cycle
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage
 
 # Times the learning rate of the attention path: on the earlier years of the airline panel, after 100 steps, an error of

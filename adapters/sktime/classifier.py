@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from sktime.classification.base import BaseClassifier
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.files import write_bytes
+from mvpa_ts.files import read_config, write_json
 
 
 class MVPAClassifier(PanelEstimator, BaseClassifier):
@@ -175,21 +174,27 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         """Write networks, scaler and classes as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
         classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
-        write_bytes(Path(folder) / "classes.json", json.dumps(classes).encode())
+        write_json(Path(folder) / "classes.json", classes)
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:
         """Read a fitted classifier that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
 
         `parameters` are those of the constructor, for a later `fit`.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such folder, or a file is missing in it.
+        ValueError
+            The folder holds something else, a file is damaged, or the files do not belong together.
         """
         from mvpa_ts.classification import FittedClassifier
 
         check_folder(folder, "MVPAClassifier")
         classifier = cls(**parameters)
         classifier.fitted_ = FittedClassifier.from_files(folder)
-        classes = json.loads((Path(folder) / "classes.json").read_text())
-        classifier.classes_ = np.array(classes["classes"], dtype=classes["dtype"])
+        classifier.classes_ = _read_classes(Path(folder) / "classes.json", classifier.fitted_.config.num_classes)
         classifier.n_classes_ = len(classifier.classes_)
         classifier._class_dictionary = {label: index for index, label in enumerate(classifier.classes_)}
         classifier._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
@@ -211,3 +216,15 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
                 "class_weight": "balanced",
             },
         ]
+
+
+def _read_classes(path: Path, count: int) -> np.ndarray:
+    """The labels that `to_files` wrote; a ValueError where they are not those of a network with `count` classes."""
+    description = read_config(path)
+    labels = description.get("classes")
+    if not isinstance(labels, list) or len(labels) != count:
+        raise ValueError(f"{path} must hold the {count} classes of the network, got {labels!r:.100}")
+    try:
+        return np.array(labels, dtype=description["dtype"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} must hold classes of one numpy dtype, got {description!r:.100}") from error

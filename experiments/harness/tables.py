@@ -43,6 +43,12 @@ def append_row(table: Path, *rows: dict[str, Any]) -> None:
     write_text(table, pd.concat([read_rows(table), pd.DataFrame(rows)]).to_csv(index=False))
 
 
+def write_page(table: Path, text: str) -> None:
+    """Write the Markdown page that lies beside a table, and print it."""
+    write_text(table.with_suffix(".md"), text)
+    print(text)
+
+
 def machines(rows: pd.DataFrame) -> str:
     """One sentence for each kind of machine that the rows were measured on."""
     kinds = rows.groupby(["hardware", "threads", "torch"]).size().index

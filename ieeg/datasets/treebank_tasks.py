@@ -87,7 +87,9 @@ def treebank_examples(
     num_samples : int, optional
         Length of the recording; windows that reach past its ends are left out.
     balance : bool
-        Draw from the more frequent class as many windows as the other class has, by `seed`.
+        Draw from the more frequent class as many windows as the other class has.
+    seed : int, default 0
+        Of that draw.
 
     Raises
     ------
@@ -103,6 +105,8 @@ def treebank_examples(
         _need(words, (feature, "est_idx"), "words")
         words = words.dropna(subset=[feature])
         values = words[feature].to_numpy(float)
+        if not len(values):
+            raise ValueError(f"words must hold a value of {feature}, got none")
         if protocol == "brainbert":
             low, high = values.mean() - values.std(), values.mean() + values.std()
         else:

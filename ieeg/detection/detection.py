@@ -128,6 +128,18 @@ class Detection:
         Seizures that the recording states; empty if it states that there is none, None if it says nothing.
     segments : Segments or None
         The signal that was scored, for figures. None for a detection that was read from files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny, simulate_recording
+    >>> model = MVPFormer(mvpformer_tiny(num_classes=2))
+    >>> detection = Detector(model).detect(simulate_recording("S01", num_channels=4, duration=60))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     detection.save(folder)
+    ...     again = read_detection(folder)
+    >>> again.events == detection.events, again.channel_names == detection.channel_names
+    (True, True)
     """
 
     probabilities: npt.NDArray[np.float64]
@@ -160,10 +172,11 @@ class Detection:
         ]
 
     def __repr__(self) -> str:
-        count, skipped = len(self.events), sum(stretch.offset - stretch.onset for stretch in self.skipped)
+        count, channels = len(self.events), len(self.channel_names)
+        skipped = sum(stretch.offset - stretch.onset for stretch in self.skipped)
         return (
             f"<Detection {self.provenance.recording}: {count} event{'' if count == 1 else 's'} in "
-            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {len(self.channel_names)} channels>"
+            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {channels} channel{'' if channels == 1 else 's'}>"
         )
 
     def to_annotations(self, description: str = "detected seizure") -> mne.Annotations:

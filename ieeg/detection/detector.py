@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mvpa_ts.ieeg.constants import check_rate
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
+from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
 from mvpa_ts.ieeg.model.sliding import sliding_features
@@ -87,8 +89,8 @@ class Detector:
         # What can be wrong without the model is said before it is loaded.
         if isinstance(channels, str) and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not isinstance(batch_size, Integral) or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
         self.rules = event_rules(rules)
@@ -97,16 +99,9 @@ class Detector:
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         if isinstance(model, (str, os.PathLike)):
-            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
-            model = MVPFormer.from_pretrained(os.fspath(model))
-        if model.config.num_classes != 2:
-            raise ValueError(
-                f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "
-                "finetune it first"
-            )
+        model = seizure_model(model)
         if threshold is None and not isinstance(rules, EventRules):
             self.rules = dataclasses.replace(self.rules, threshold=model.config.threshold)
         self.model = model.to(self.device).eval()
@@ -157,7 +152,8 @@ class Detector:
         Raises
         ------
         ValueError
-            The recording is shorter than 5 s, has no channel, or has more than the model's codebook.
+            The recording is shorter than 5 s, has no channel, or has more than the model's codebook; or `store` was
+            begun with other settings, or is damaged.
         """
         return self.detect_segments(self.segments(as_recording(recording)), store=store, progress=progress)
 
@@ -215,7 +211,8 @@ class Detector:
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64], weights: str) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
-        duration, silent = segments.recording.duration, {*segments.silent_channels}
+        # A run that goes on from a store has not read the segments that are scored already.
+        duration, silent = segments.recording.duration, segments.find_silent_channels()
         return Detection(
             probabilities,
             starts,
@@ -224,18 +221,18 @@ class Detector:
             duration,
             tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
-            self._provenance(segments, weights),
+            self._provenance(segments, silent, weights),
             [*segments.recording.seizures] if segments.recording.annotated else None,
             segments,
         )
 
-    def _provenance(self, segments: Segments, weights: str) -> Provenance:
+    def _provenance(self, segments: Segments, silent: tuple[str, ...], weights: str) -> Provenance:
         recording, used = segments.recording, {*segments.channel_names}
         dropped = dict(recording.dropped)
         if segments.preprocessing.reference != "bipolar":  # else the model's channels have names of their own
             reason = NOT_SELECTED["auto" if self.channels == "auto" else "list"]
             dropped |= {name: reason for name in recording.channel_names if name not in used}
-        dropped |= dict.fromkeys(segments.silent_channels, "no signal: flat or not a number throughout")
+        dropped |= dict.fromkeys(silent, "no signal: flat or not a number throughout")
         return Provenance(
             recording.name,
             recording.subject,
@@ -273,23 +270,11 @@ class Detector:
                 probabilities = torch.stack(logits).mean(0).softmax(-1)[:, 1].double().cpu().numpy()
                 scored = valid.any(1).cpu().numpy()
                 if not np.isfinite(probabilities[scored]).all():
-                    raise ValueError(_not_finite(self.model, segments, batch))
+                    begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
+                    place = f"{segments.recording.name} between {begin:g} and {end:g} s"
+                    raise ValueError(why_not_finite(self.model, place))
                 yield np.where(scored, probabilities, math.nan)
                 bar.update(len(batch))
-
-
-def _not_finite(model: MVPFormer, segments: Segments, batch: range) -> str:
-    """Why a probability is NaN where there is a signal: the weights, or what this signal makes of them."""
-    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
-    if broken:
-        return (
-            f"the model gives no finite probability: {len(broken)} of its tensors hold NaN or infinite values, such as "
-            f"{broken[0]}; it diverged in training, or its file is damaged"
-        )
-    return (
-        f"the model gives no finite probability for {segments.recording.name} between {segments.starts[batch.start]:g} "
-        f"and {segments.starts[batch.stop - 1] + 5:g} s, although channels have a signal there"
-    )
 
 
 def checked_device(device: str | torch.device) -> torch.device:

@@ -29,6 +29,16 @@ class EventRules:
         Events with fewer positive segments are dropped; negatives that merging took in do not count.
     max_duration : float
         Longer events are cut into parts of this length (s).
+
+    Raises
+    ------
+    ValueError
+        A number is out of range or not a number; only `max_duration` may be infinite.
+
+    Examples
+    --------
+    >>> EventRules(threshold=0.8, merge_gap=90.0).max_duration
+    inf
     """
 
     threshold: float = 0.5
@@ -41,8 +51,8 @@ class EventRules:
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
         for name in ("merge_gap", "min_duration", "min_positives"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, and must be finite, got {getattr(self, name)}")
         if not self.max_duration > 0:
             raise ValueError(f"max_duration must be positive, got {self.max_duration}")
 

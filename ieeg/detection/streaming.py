@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
@@ -112,15 +113,7 @@ class StreamingDetector:
         online: OnlineRule | None = None,
         threshold: float | None = None,
     ) -> None:
-        if isinstance(model, (str, os.PathLike)):
-            from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
-            model = MVPFormer.from_pretrained(os.fspath(model))
-        if model.config.num_classes != 2:
-            raise ValueError(
-                f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune "
-                "it first"
-            )
+        model = seizure_model(model)
         self._buffer = _Buffer(len(channel_names))
         self._sfreq, self._names = float(sfreq), tuple(channel_names)
         default = dataclasses.replace(default_preprocessing(self._recording(1)), notch=None)
@@ -131,8 +124,8 @@ class StreamingDetector:
                 "recording"
             )
         check_rate(preprocessing.sfreq)
-        if lookahead is not None and not lookahead >= 0:
-            raise ValueError(f"lookahead must not be negative, got {lookahead}")
+        if lookahead is not None and not 0 <= lookahead < math.inf:
+            raise ValueError(f"lookahead must not be negative, and must be finite, got {lookahead}")
         threshold = model.config.threshold if threshold is None else threshold
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
@@ -154,6 +147,7 @@ class StreamingDetector:
         self._streams = [StreamingMVPFormer(network, count) for network in model.networks]
         self._recent: deque[float] = deque(maxlen=self.online.n)
         self._emitted = 0
+        self._over = False
 
     @property
     def delay(self) -> float:
@@ -161,7 +155,15 @@ class StreamingDetector:
         return self._ahead / self._sfreq
 
     def feed(self, samples: npt.ArrayLike) -> list[Decision]:
-        """Take new samples [C, n], any n, and give the decisions that they complete."""
+        """Take new samples [C, n], any n, and give the decisions that they complete.
+
+        Raises
+        ------
+        ValueError
+            The samples have another shape, the stream is over, or the model gives no finite probability.
+        """
+        if self._over:
+            raise ValueError("the stream is over since finish(): make another StreamingDetector for what comes now")
         new = np.asarray(samples, dtype=np.float32)
         if new.ndim != 2 or len(new) != len(self._names):
             raise ValueError(f"samples must be [C, n] with C = {len(self._names)}, got shape {new.shape}")
@@ -184,7 +186,7 @@ class StreamingDetector:
             self._emitted += 1
         if total % self._size and total > self._size:
             decisions.append(self._decide(total - self._size))
-        self._buffer = _Buffer(len(self._names))
+        self._buffer, self._over = _Buffer(len(self._names)), True
         return decisions
 
     def _decide(self, start: int) -> Decision:
@@ -197,6 +199,10 @@ class StreamingDetector:
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
         probability = float(torch.stack(logits).mean(0).softmax(-1)[1]) if valid.any() else math.nan
+        if valid.any() and not math.isfinite(probability):
+            first = start / self.preprocessing.sfreq
+            place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
+            raise ValueError(why_not_finite(self._streams[0].model, place))
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)

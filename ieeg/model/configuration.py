@@ -61,6 +61,19 @@ class MVPFormerConfig:
     members : int
         Networks of these sizes that the model holds. A detector takes the mean of their logits, which depends less on
         chance than one network does after training on few seizures. Everything else uses the first one.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, an option is unknown, or two fields contradict each other.
+
+    Examples
+    --------
+    >>> config = MVPFormerConfig(num_classes=2)
+    >>> config.dim, config.context
+    (768, 100)
+    >>> MVPFormerConfig.from_dict(config.to_dict()) == config
+    True
     """
 
     dim: int = 768
@@ -141,6 +154,8 @@ class MVPFormerConfig:
 def mvpformer_s(**changes: Any) -> MVPFormerConfig:
     """MVPFormer-S, 74,167,602 parameters; `changes` replace fields.
 
+    Examples
+    --------
     >>> mvpformer_s(num_classes=2).dim
     768
     """
@@ -148,13 +163,25 @@ def mvpformer_s(**changes: Any) -> MVPFormerConfig:
 
 
 def mvpformer_m(**changes: Any) -> MVPFormerConfig:
-    """MVPFormer-M, 1,243,279,922 parameters; `changes` replace fields."""
+    """MVPFormer-M, 1,243,279,922 parameters; `changes` replace fields.
+
+    Examples
+    --------
+    >>> mvpformer_m().num_layers
+    24
+    """
     sizes = {"dim": 2048, "num_layers": 24, "num_heads": 16, "num_kv_heads": 8, "mlp_dim": 5632}
     return MVPFormerConfig(**(sizes | changes))
 
 
 def mvpformer_tiny(**changes: Any) -> MVPFormerConfig:
-    """A model that trains in minutes on a CPU, for demonstrations and tests; `changes` replace fields."""
+    """A model that trains in minutes on a CPU, for demonstrations and tests; `changes` replace fields.
+
+    Examples
+    --------
+    >>> mvpformer_tiny(context=4).context
+    4
+    """
     sizes: dict[str, Any] = {"dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 144}
     sizes |= {"context": 20, "amplitude": "bands"}
     return MVPFormerConfig(**(sizes | changes))

@@ -103,15 +103,18 @@ class Segments:
 
     @property
     def silent_channels(self) -> tuple[str, ...]:
-        """Channels without a single valid segment: flat, not a number or never connected; empty until all are read."""
+        """Channels without a single valid segment: flat, not a number or never connected; empty until all are read.
+
+        `find_silent_channels` reads what is missing.
+        """
         if not self._read.all():
             return ()
         return tuple(name for name, heard in zip(self.channel_names, self._heard, strict=True) if not heard)
 
     @property
     def subject(self) -> str:
-        """The recording's subject, or its name where none is known."""
-        return self.recording.subject or self.recording.name
+        """See `Recording.subject_name`."""
+        return self.recording.subject_name
 
     def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Segments [first, last).
@@ -128,11 +131,13 @@ class Segments:
             µV; 0 where a segment of a channel is not valid.
         valid : ndarray of bool, shape (last − first, C)
             False where NaN, flat and zero stretches make up more than `max_bad_share` of the segment.
+
+        Raises
+        ------
+        ValueError
+            The range is empty, or reaches beyond the recording.
         """
-        if not 0 <= first < last <= self.num_segments:
-            raise ValueError(
-                f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
-            )
+        self._check_range(first, last)
         count, size = last - first, self.segment_samples
         signal = np.empty((len(self.channel_names), count * size), np.float32)
         bad = np.zeros((count, len(signal)))
@@ -151,6 +156,22 @@ class Segments:
             for segment, channel in np.argwhere(~valid):
                 signal[channel, segment * size : (segment + 1) * size] = 0.0
         return signal, valid
+
+    def _check_range(self, first: int, last: int) -> None:
+        if not 0 <= first < last <= self.num_segments:
+            raise ValueError(
+                f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
+            )
+
+    def find_silent_channels(self) -> tuple[str, ...]:
+        """The `silent_channels`; segments that were not read yet are, until each channel has had a valid one."""
+        for first in range(0, self.num_segments, BLOCK_SEGMENTS):
+            if self._heard.all():
+                return ()
+            last = min(first + BLOCK_SEGMENTS, self.num_segments)
+            if not self._read[first:last].all():
+                self.read(first, last)
+        return self.silent_channels
 
     def _fill(
         self,

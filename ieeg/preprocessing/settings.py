@@ -73,6 +73,8 @@ class Preprocessing:
         if isinstance(self.notch, str):
             if self.notch != "auto":
                 raise ValueError(f'notch must be "auto", Hz or None, got {self.notch!r}')
+        elif isinstance(self.notch, bool):  # True would be 1 Hz
+            raise ValueError(f'notch must be "auto", Hz or None, got {self.notch}')
         elif self.notch is not None and not 0 < self.notch < self.sfreq / 2:
             raise ValueError(f"notch must lie between 0 and {self.sfreq / 2:g} Hz, got {self.notch}")
         if self.reference not in ("median", "bipolar", None):
@@ -136,6 +138,8 @@ def line_frequency(recording: Recording) -> float | None:
     stated = recording.metadata.get("line_frequency")
     if stated in LINE_FREQUENCIES:
         return float(stated)
+    if recording.sfreq <= 2 * (LINE_FREQUENCIES[0] + 3):
+        return None  # the rate is too low to hold a line and what lies beside it
     from scipy.signal import welch
 
     middle, half = recording.num_samples // 2, int(10 * recording.sfreq)

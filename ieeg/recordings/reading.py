@@ -86,6 +86,18 @@ def read_recording(
         The file is truncated, damaged or not a regular file, names files outside its folder, holds no EEG channel, has
         an unknown unit or rate, or states another unit than `unit`; or the folder holds several recordings. The message
         names the file and quotes none of its texts. What the reading library said is in ``__cause__``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> from mvpa_ts.ieeg.simulation.writing import write_edf
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_edf(simulate_recording("S01", num_channels=4, duration=60), Path(folder) / "night.edf")
+    ...     recording = read_recording(Path(folder) / "night.edf")
+    ...     recording.close()
+    >>> recording
+    <Recording night: 4 channels, 60.0 s at 512 Hz, 1 seizure>
     """
     path = Path(path)
     if truncated not in ("error", "read"):

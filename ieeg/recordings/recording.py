@@ -202,6 +202,11 @@ class Recording:
             seizures=[(on - shift, off - shift) for on, off in self.seizures] if self.annotated else None,
         )
 
+    @property
+    def subject_name(self) -> str:
+        """The subject, or the recording's name where none is known: it then counts as a subject of its own."""
+        return self.subject or self.name
+
     def with_seizures(self, seizures: Sequence[Interval] | None) -> Recording:
         """The same recording with other seizure intervals; none if empty, unknown if None."""
         return self._copy(seizures=seizures)
@@ -257,8 +262,15 @@ class Recording:
             Of `x`; never guessed, because the model's embedding is blind to most errors of scale.
         subject, name, seizures, preprocessed
             As for the class.
+
+        Raises
+        ------
+        ValueError
+            The samples are no real numbers or have another shape, the unit is unknown, or as for the class.
         """
         values = np.asarray(x)
+        if values.dtype.kind not in "biufO":
+            raise ValueError(f"x must hold real numbers, got {values.dtype}")
         if values.ndim != 2 or len(values) != len(names):
             raise ValueError(f"x must have shape ({len(names)} channels, samples), got {values.shape}")
         recording = cls(

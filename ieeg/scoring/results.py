@@ -254,7 +254,7 @@ def read_result(
     Parameters
     ----------
     folder : path
-        Folder that `save_detection` wrote.
+        Folder that `Detection.save` or ``mvpformer detect`` wrote.
     reference : list of (onset, offset) or path, optional
         Seconds, or an events.tsv; default: ``reference_events.tsv`` in the folder.
 

@@ -62,7 +62,7 @@ def write_swec(
 
     if not part_hours > 0:
         raise ValueError(f"part_hours must be positive, got {part_hours}")
-    subject = recording.subject or recording.name
+    subject = recording.subject_name
     target = Path(folder) / subject
     if target.exists() and not overwrite:
         raise FileExistsError(f"{target} exists already: remove it or write elsewhere")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,13 +12,19 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
-from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
-from mvpa_ts.ieeg.training.sampling import EndlessBatches, FixedBatches, SpanSampler
+from mvpa_ts.ieeg.training.division import (
+    check_channel_counts,
+    check_lists,
+    check_seizures,
+    divided_by_subject,
+    found_recordings,
+    long_enough,
+)
+from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, FixedBatches, SpanSampler, check_balance
 from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
@@ -107,6 +112,16 @@ class RecordingDataModule(pl.LightningDataModule):
     ValueError
         There are no recordings, or none for training or for validation; a validation subject is unknown; a person or a
         file is on both sides; recordings are too short for one span; or the table of subjects names other files.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_cohort
+    >>> recordings = simulate_cohort(3, num_channels=4, duration=300)
+    >>> data = RecordingDataModule(recordings, validation_subjects=["S03"], context=4, batch_size=2)
+    >>> data.setup()
+    >>> batch = next(iter(data.train_dataloader()))
+    >>> batch["signal"].shape  # spans of five segments: a window and the segment after it
+    torch.Size([2, 4, 12800])
     """
 
     def __init__(
@@ -118,7 +133,7 @@ class RecordingDataModule(pl.LightningDataModule):
         context: int = 100,
         windows: int = 1,
         batch_size: int = 8,
-        balance: Literal["subject", "none", "ictal"] = "subject",
+        balance: Balance = "subject",
         channels: int | Literal["all"] = "all",
         in_memory: bool = False,
         workers: int = 0,
@@ -150,6 +165,11 @@ class RecordingDataModule(pl.LightningDataModule):
         for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if channels != "all" and (isinstance(channels, str) or channels < 1):
+            raise ValueError(f"channels must be 'all' or a number of at least 1, got {channels!r}")
+        if workers < 0:
+            raise ValueError(f"workers must be at least 0, got {workers}")
+        check_balance(balance)
         self.sources = recordings
         self.simulation = simulation
         self.validation_subjects = tuple(validation_subjects)
@@ -157,7 +177,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.context = context
         self.windows = windows
         self.batch_size = batch_size
-        self.balance: Literal["subject", "none", "ictal"] = balance
+        self.balance: Balance = balance
         self.channels = channels
         self.in_memory = in_memory
         self.workers = workers
@@ -180,7 +200,8 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.trainer is not None:
             config = self.trainer.lightning_module.config
             self.past = config.amplitude == "bands"
-            self._refuse_many_channels([*train, *held_out], config)
+            if self.channels == "all" and config.attention == "mvpa":
+                check_channel_counts([*train, *held_out], config.channel_rows)
         self.training = self._dataset([self._segments(item) for item in train], "training")
         if held_out:
             self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
@@ -190,47 +211,17 @@ class RecordingDataModule(pl.LightningDataModule):
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""
         if self.simulation is not None:
-            return self._divided_by_subject(self.simulation.recordings())
-        sources, held_out = _found(self.sources or ()), _found(self.validation_sources or ())
-        if both := [item.name for item in held_out if _identity(item) in map(_identity, sources)]:
-            raise ValueError(
-                f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one of them"
-            )
+            return divided_by_subject(self.simulation.recordings(), self.validation_subjects, self.allow_duplicates)
+        sources, held_out = found_recordings(self.sources or ()), found_recordings(self.validation_sources or ())
+        check_lists(sources, held_out)
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
-            return self._divided_by_subject(recordings)
+            return divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)
         if not sources:
             raise ValueError(
                 "no recording is left for training: list some files in recordings, and others in validation_recordings"
             )
         return recordings[: len(sources)], recordings[len(sources) :]
-
-    def _divided_by_subject(self, recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
-        subjects = {_subject(item) for item in recordings}
-        if unknown := sorted(set(self.validation_subjects) - subjects):
-            raise ValueError(
-                f"validation_subjects {unknown} have no recording; there are {', '.join(sorted(subjects))} "
-                "(--data.validation_subjects)"
-            )
-        held_out = [item for item in recordings if _subject(item) in self.validation_subjects]
-        train = [item for item in recordings if _subject(item) not in self.validation_subjects]
-        if not train or not held_out:
-            missing = "training" if not train else "validation"
-            if len(subjects) == 1:
-                raise ValueError(
-                    f"no subject is left for {missing}: all recordings are of {subjects.pop()}. List some of them in "
-                    "recordings, and the others in validation_recordings (--data.validation_recordings)"
-                )
-            raise ValueError(
-                f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects, "
-                "or files in validation_recordings"
-            )
-        split_subjects(
-            sorted({_subject(item) for item in train}),
-            sorted({_subject(item) for item in held_out}),
-            allow_duplicates=self.allow_duplicates,
-        )
-        return train, held_out
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
         """Cut the recordings that are long enough into spans."""
@@ -238,7 +229,7 @@ class RecordingDataModule(pl.LightningDataModule):
         span, shared = self.context + self.windows, self.context + 1
         if use == "validation":
             span, shared = self.context + TWO_MINUTES, TWO_MINUTES + 1
-        return SpanDataset(_long(segments, span, use), span, window=shared, past=self.past)
+        return SpanDataset(long_enough(segments, span, use), span, window=shared, past=self.past)
 
     def _padded(self) -> int:
         """Length of padded spans in validation, so that a short span does not depend on the others in its batch."""
@@ -255,16 +246,6 @@ class RecordingDataModule(pl.LightningDataModule):
             item if isinstance(item, Recording) else read_recording(item, subject=subjects.get(item), **self.reading)  # type: ignore[arg-type]
             for item in items
         ]
-
-    def _refuse_many_channels(self, recordings: Sequence[Recording], config: MVPFormerConfig) -> None:
-        """Before anything is read, raise a ValueError if a recording has more channels than the model."""
-        most = config.channel_rows if config.attention == "mvpa" else math.inf
-        for item in recordings:
-            if self.channels == "all" and (count := len(item.channel_names)) > most:
-                raise ValueError(
-                    f"{item.name} has {count} channels, more than the {most} of the model: set channels to the number "
-                    "that is selected automatically (--data.channels 32)"
-                )
 
     def _segments(self, recording: Recording) -> Segments:
         from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -374,7 +355,7 @@ class SeizureDataModule(RecordingDataModule):
         """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
         super().setup(stage)
         if self.balance == "ictal" and self.training is not None:
-            _refuse_without_seizure([item.recording for item in self.training.segments])
+            check_seizures([item.recording for item in self.training.segments])
         datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
         if silent := [item.name for item in recordings if not item.annotated]:
@@ -424,51 +405,3 @@ class SeizureDataModule(RecordingDataModule):
 
     def _padded(self) -> int:
         return 1
-
-
-def _found(sources: Sequence[str | Path | Recording]) -> list[Path | Recording]:
-    """List recordings and files, each once, even if a folder and a file in it are both named."""
-    from mvpa_ts.ieeg.recordings.reading import as_recording, find_recordings
-
-    items: dict[Path | int, Path | Recording] = {}
-    for source in sources:
-        inside = find_recordings(source) if isinstance(source, (str, Path)) else [as_recording(source)]
-        if not inside:
-            raise FileNotFoundError(f"there is no recording in {source}")
-        for item in inside:
-            items.setdefault(_identity(item), item)
-    return list(items.values())
-
-
-def _refuse_without_seizure(recordings: Sequence[Recording]) -> None:
-    """Raise a ValueError that says how to annotate, where none of the recordings that train holds a seizure."""
-    if any(item.seizures for item in recordings):
-        return
-    names = [item.name for item in recordings]
-    states = [f"{item.name}: {'none' if item.annotated else 'says nothing of seizures'}" for item in recordings[:10]]
-    raise ValueError(
-        f"the training recordings hold no annotated seizure ({'; '.join(states)}{'; …' * (len(names) > 10)}). Annotate "
-        "the seizures in the files, or in a table beside each file, named as "
-        f"{names[0].removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv, with the columns onset and duration in "
-        "seconds and trial_type (seizure)"
-    )
-
-
-def _identity(item: Path | Recording) -> Path | int:
-    return item.resolve() if isinstance(item, Path) else id(item)
-
-
-def _subject(recording: Recording) -> str:
-    return recording.subject or recording.name
-
-
-def _long(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
-    """Return the recordings that are long enough for one span; warn of the others; raise a ValueError if none is."""
-    short = [item for item in segments if item.num_segments < span]
-    if short:
-        names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])
-        message = f"{use} needs {span} segments of 5 s of a recording; {len(short)} have fewer, such as {names}"
-        if len(short) == len(segments):
-            raise ValueError(f"{message}: choose a shorter context")
-        warnings.warn(f"{message}: they are left out", stacklevel=2)
-    return [item for item in segments if item.num_segments >= span]

@@ -160,13 +160,14 @@ class TrainingModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another architecture or of other settings."""
         record = dict(checkpoint.get(RECORD) or {})
-        if record.get("task") != self.task:
+        if record.pop("task", None) != self.task:
             raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
         self.batches_done = record.pop("batches_done")
         ours = self._settings()
-        different = [name for name in ours if record.get(name) != ours[name]]
+        # Settings that one side lacks count too: a record leaves out what is off, such as augmentation.
+        different = [name for name in {**ours, **record} if record.get(name) != ours.get(name)]
         if different and self.trainer.training:
-            changes = "; ".join(f"{name}: {record.get(name)!r} there, {ours[name]!r} here" for name in different)
+            changes = "; ".join(f"{name}: {record.get(name)!r} there, {ours.get(name)!r} here" for name in different)
             raise ValueError(f"the checkpoint belongs to a run with other settings ({changes})")
 
     def _settings(self) -> dict[str, Any]:

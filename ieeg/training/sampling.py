@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,12 @@ from torch.utils.data import Sampler
 Balance = Literal["none", "subject", "ictal"]
 ICTAL_SHARE = 0.5
 """Share of the draws with a seizure under balance "ictal"."""
+
+
+def check_balance(balance: str) -> None:
+    """Raise a ValueError for a balance that does not exist."""
+    if balance not in get_args(Balance):
+        raise ValueError(f'balance must be "none", "subject" or "ictal", got {balance!r}')
 
 
 class SpanSampler(Sampler[int]):
@@ -60,8 +66,7 @@ class SpanSampler(Sampler[int]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if balance not in ("none", "subject", "ictal"):
-            raise ValueError(f'balance must be "none", "subject" or "ictal", got {balance!r}')
+        check_balance(balance)
         if not len(subjects):
             raise ValueError("subjects must hold at least one span, got none")
         if not 0 <= rank < world_size:

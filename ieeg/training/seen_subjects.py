@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from mvpa_ts.files import read_config, replaced
+from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -49,8 +48,7 @@ def save_training_subjects(
     content = {"subjects_sha256": sorted(hashes)}
     if recordings is not None:
         content["recordings_sha256"] = sorted(recordings)
-    with replaced(Path(folder) / TRAINING_NAME) as file:
-        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(Path(folder) / TRAINING_NAME, content)
 
 
 def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | None:
@@ -85,7 +83,7 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
     if recordings is not None:
         return recording_hash(recording) in recordings
-    return None if subjects is None else subject_hash(recording.subject or recording.name) in subjects
+    return None if subjects is None else subject_hash(recording.subject_name) in subjects
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:

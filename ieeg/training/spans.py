@@ -192,8 +192,9 @@ class HeldSegments(Segments):
         self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
         self._held_power: Tensor | None = None
 
-    def read(self, first: int, last: int, again: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """See `Segments.read`."""
+        self._check_range(first, last)
         if self._held is None:
             self._held = super().read(0, self.num_segments)
         signal, valid = self._held

@@ -27,6 +27,13 @@ class Augmentation:
         Largest share of a series that is hidden in one stretch.
     channel_dropout : float
         Probability that a channel is hidden.
+
+    Examples
+    --------
+    >>> x, mask = torch.randn(4, 50, 3), torch.ones(4, 50, 3, dtype=torch.bool)
+    >>> changed, seen = Augmentation(cut=0.5)(x, mask, torch.Generator().manual_seed(0))
+    >>> changed.shape, bool(seen.all())
+    (torch.Size([4, 50, 3]), False)
     """
 
     warp: float = 0.3

@@ -42,6 +42,17 @@ class ClassificationConfig:
     kernel_weight : float or None
         Share of the fixed-kernel path in the averaged probabilities. None: one half until `fit_classifier` chooses it
         on the validation part.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, or two fields contradict each other.
+
+    Examples
+    --------
+    >>> config = ClassificationConfig(num_channels=6, num_classes=4, length=100)
+    >>> config.regression
+    False
     """
 
     num_channels: int

@@ -98,7 +98,16 @@ class FittedNetworks:
 
 @dataclass
 class FittedClassifier(FittedNetworks):
-    """Networks whose probabilities are averaged."""
+    """Networks whose probabilities are averaged.
+
+    Examples
+    --------
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    >>> series = [np.sin(np.arange(24) * (0.5 + row % 2))[None] for row in range(12)]
+    >>> fitted = fit_classifier(series, [row % 2 for row in range(12)], training=ClassificationTraining(steps=5))
+    >>> fitted.predict_proba(series[:3]).shape, fitted.embed(series[:3]).shape
+    ((3, 2), (3, 256))
+    """
 
     kind: ClassVar[str] = "classifier"
 
@@ -115,6 +124,14 @@ class FittedRegressor(FittedNetworks):
     ----------
     target_location, target_scale : float
         Mean and deviation of the targets in training.
+
+    Examples
+    --------
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_regressor
+    >>> series = [np.sin(np.arange(24) * rate)[None] for rate in np.linspace(0.5, 1.5, 12)]
+    >>> fitted = fit_regressor(series, np.linspace(0.5, 1.5, 12), training=ClassificationTraining(steps=5))
+    >>> fitted.target_location
+    1.0
     """
 
     kind: ClassVar[str] = "regressor"

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.learning_rates import one_cycle
 from mvpa_ts.weight_averaging import WeightAverage
 
 _AUGMENTATION = Augmentation()
@@ -61,6 +62,16 @@ class ClassificationTraining:
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
         "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range.
+
+    Examples
+    --------
+    >>> ClassificationTraining(batch_size=32).for_panel(4000).steps  # each series is shown 8 times
+    1000
     """
 
     steps: int | None = None
@@ -91,7 +102,7 @@ class ClassificationTraining:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if isinstance(self.class_weights, tuple):
-            if min(self.class_weights) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
+            if min(self.class_weights, default=0.0) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
                 raise ValueError(
                     f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
                 )
@@ -200,13 +211,7 @@ def train_network(
         ],
         training.learning_rate,
     )
-    total = (training.steps or steps) + 1
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        training.learning_rate,
-        total_steps=total,
-        pct_start=max(0.2, 1.5 / total),  # torch divides by zero where the rise takes one step
-    )
+    schedule = one_cycle(optimizer, training.steps or steps)
     average = WeightAverage(network, training.weight_averaging or None)
     best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
     order = torch.empty(0, dtype=torch.long)

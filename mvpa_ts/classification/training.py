@@ -25,7 +25,7 @@ from mvpa_ts.classification.loop import (
 from mvpa_ts.classification.network import AttentionPath, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 
-_PRIOR = 4.0
+_PRIOR = 4.0  # series: a validation part of so few says little of which path is better
 _STRATA, _STRATUM = 5, 4  # parts by size that a validation part of numbers is drawn from, and the fewest series of one
 
 
@@ -47,6 +47,16 @@ class Progress:
         their variance, and R² stands for the accuracy.
     averaged : nn.Module
         The path that is being trained, with its averaged weights; to be read only.
+
+    Examples
+    --------
+    >>> from mvpa_ts.classification import ClassificationTraining, fit_classifier
+    >>> series, steps = [np.full((1, 24), float(row % 2)) for row in range(12)], []
+    >>> training = ClassificationTraining(steps=4, evaluate_every=2, num_networks=1)
+    >>> _ = fit_classifier(series, [row % 2 for row in range(12)], training=training,
+    ...                    progress=lambda progress: steps.append((progress.stage, progress.step)))
+    >>> steps
+    [('validation', 2), ('validation', 4)]
     """
 
     stage: Literal["validation", "final"]
@@ -289,13 +299,11 @@ def _fit_networks(
     return scaler, networks
 
 
-def kernel_share(
-    path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining, prior: float = _PRIOR
-) -> float:
+def kernel_share(path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining) -> float:
     """Share of the fixed-kernel path with the smallest loss over what was held out.
 
     Neither path has seen these series: the MVPA path was trained without them, and `left_out` are the other path's
-    logits with each of them left out. `prior` draws the share towards one half, by as much as that many series would.
+    logits with each of them left out. The share is drawn towards one half, by as much as `_PRIOR` series would.
     """
     weight = held.weights(held.class_weights(training.class_weights))
     outputs = logits(path, held), left_out.cpu()
@@ -307,7 +315,7 @@ def kernel_share(
         probabilities = (logit.softmax(1).gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for logit in outputs)
         attended, convolved = probabilities
         losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
-    return shares[(losses.sum(1) + prior * (2 * shares - 1).square()).argmin()].item()
+    return shares[(losses.sum(1) + _PRIOR * (2 * shares - 1).square()).argmin()].item()
 
 
 def _tell(

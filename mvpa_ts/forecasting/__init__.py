@@ -25,5 +25,9 @@ __all__ = [
 
 __getattr__ = hand_on(
     __name__,
-    {"mvpa_ts.forecasting.network": "location_scale parameter_groups", "mvpa_ts.windows": "observed_range"},
+    {
+        "mvpa_ts.learning_rates": "parameter_groups",
+        "mvpa_ts.forecasting.patches": "location_scale",
+        "mvpa_ts.windows": "observed_range",
+    },
 )

@@ -9,9 +9,8 @@ around it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from einops import rearrange
@@ -20,8 +19,8 @@ from torch.nn import functional as F
 
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.checks import keep_shares, keep_whole
 from mvpa_ts.forecasting import trend_forecasts
+from mvpa_ts.forecasting.configuration import BaseConfig
 from mvpa_ts.forecasting.patches import location_scale, unit_of_windows
 from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
@@ -47,55 +46,6 @@ QUICK = ("weights.bias", "error_weight")
 """Parameters that choose among the simple forecasts for all series alike."""
 QUICK_RATE = 100.0
 """Their learning rate in fine-tuning over that of the rest: a hundred small steps would not move the choice."""
-
-
-@dataclass(frozen=True)
-class BaseConfig:
-    """Sizes of a `BaseForecaster`.
-
-    Attributes
-    ----------
-    lookback, horizon : int
-        Steps that the network reads and forecasts at once.
-    patch_length : int
-        Steps in a token of history; a token of the horizon has as many.
-    chunk_length : int
-        Steps of the horizon that share the weights of the simple forecasts.
-    dim, num_heads, mlp_dim, num_layers : int
-    max_channels : int
-        Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
-    dropout : float
-    generation : int
-        Simple forecasts that it reads: 1 for the first network's, without trends under a season; 2 for all.
-    """
-
-    lookback: int = 512
-    horizon: int = 64
-    patch_length: int = 32
-    chunk_length: int = 8
-    dim: int = 64
-    num_heads: int = 4
-    mlp_dim: int = 160
-    num_layers: int = 3
-    max_channels: int = 32
-    dropout: float = 0.0
-    generation: int = 2
-
-    def __post_init__(self) -> None:
-        keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
-                   "num_layers", "max_channels", "generation")  # fmt: skip
-        if self.generation not in (1, 2):
-            raise ValueError(f"generation must be 1 or 2, got {self.generation}")
-        keep_shares(self, "dropout")
-        for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
-            if getattr(self, name) % getattr(self, of):
-                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps from before there was a second generation."""
-        self.__dict__.update({"generation": 1, **state})
 
 
 class Reading(NamedTuple):

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import torch
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvpa_ts.forecasting.network import ForecastingNetwork, phase_of_steps
 from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.windows import Windows
 
+# Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
+_CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 # Of the regression on covariates: lags of its errors, and rows for each.
 _MOST_LAGS, _ROWS_OF_LAG = 24, 10
 _ROUNDS = 5  # of errors and regression in turn; the numbers move by less than a thousandth afterwards
@@ -107,6 +110,43 @@ def least_squares_start(
         network.linear.bias.mul_(spread.repeat_interleave(outputs))
     if config.level_reversion:
         network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
+
+
+def start_in_closed_form(
+    model: nn.Module, windows: Windows, *, ridge: float, cycle_strength: float, reversion_strength: float
+) -> None:
+    """Call `least_squares_start` for a network on some of the windows, because neighbours are alike.
+
+    Windows without a missing value are enough where there are some; otherwise all are read, with their masks.
+
+    Raises
+    ------
+    ValueError
+        The model is no `ForecastingNetwork`, or as `least_squares_start` says.
+    """
+    if not isinstance(model, ForecastingNetwork):
+        raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
+    complete = windows.complete()
+    usable = complete if len(complete) else windows
+    every = max(1, min(_CLOSED_FORM_EVERY, len(usable) // _CLOSED_FORM_WINDOWS))
+    chosen = usable.thinned(every)
+
+    def batches() -> Iterator[tuple[Tensor | None, ...]]:
+        for inputs, target, counted in chosen.batches(256):
+            x = inputs["x"]
+            assert x is not None
+            effects = model.effects(x, inputs["mask"], inputs["future"], inputs["units"])
+            if effects is not None:
+                x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
+            yield x, target, inputs["phase"], inputs["mask"], counted
+
+    least_squares_start(
+        model,
+        batches,
+        ridge=ridge,
+        cycle_strength=cycle_strength,
+        reversion_strength=reversion_strength,
+    )
 
 
 class _Window(NamedTuple):
@@ -234,6 +274,17 @@ def _counting(mask: Tensor | None, counted: Tensor | None) -> Tensor | None:
         whole = counted.all(1, keepdim=True)
         share = whole if share is None else share & whole
     return share
+
+
+@torch.no_grad()
+def start_effects(network: ForecastingNetwork, windows: Windows) -> None:
+    """Set the effects of covariates to those of a regression on the windows' rows, if they are all zero yet."""
+    if not network.reads_effects or windows.features is None or bool(network.future_effects.any()):
+        return
+    values, observed = windows.values, windows.rows_inside()[:, None]
+    observed = observed.expand_as(values) if windows.observed is None else observed & windows.observed
+    features = windows.features[:, None].expand(-1, values.shape[1], -1)
+    network.future_effects.copy_(covariate_effects(values, observed, features))
 
 
 @torch.no_grad()

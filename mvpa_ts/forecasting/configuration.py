@@ -1,4 +1,4 @@
-"""Sizes and options of the forecasting network."""
+"""Sizes and options of the forecasting network, and those of the one that is trained once for any panel."""
 
 from __future__ import annotations
 
@@ -96,6 +96,17 @@ class ForecastingConfig:
         sets. For values that often lie at a limit: rain, sunshine, sales.
     location_outputs : tuple of int or None
         Outputs that the cycle is added to, for distributions whose other parameters do not move with it. None: all.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, an option is unknown, or two fields contradict each other.
+
+    Examples
+    --------
+    >>> config = ForecastingConfig(horizon=24, lookback=96)
+    >>> config.segments, config.future_segments  # tokens of a channel
+    (4, 0)
     """
 
     horizon: int
@@ -210,3 +221,52 @@ class ForecastingConfig:
     def future_segments(self) -> int:
         """Tokens per channel over the horizon; none without future exogenous features."""
         return math.ceil(self.horizon / self.patch_stride) if self.future_size else 0
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """Sizes of a `BaseForecaster`.
+
+    Attributes
+    ----------
+    lookback, horizon : int
+        Steps that the network reads and forecasts at once.
+    patch_length : int
+        Steps in a token of history; a token of the horizon has as many.
+    chunk_length : int
+        Steps of the horizon that share the weights of the simple forecasts.
+    dim, num_heads, mlp_dim, num_layers : int
+    max_channels : int
+        Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
+    dropout : float
+    generation : int
+        Simple forecasts that it reads: 1 for the first network's, without trends under a season; 2 for all.
+    """
+
+    lookback: int = 512
+    horizon: int = 64
+    patch_length: int = 32
+    chunk_length: int = 8
+    dim: int = 64
+    num_heads: int = 4
+    mlp_dim: int = 160
+    num_layers: int = 3
+    max_channels: int = 32
+    dropout: float = 0.0
+    generation: int = 2
+
+    def __post_init__(self) -> None:
+        keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
+                   "num_layers", "max_channels", "generation")  # fmt: skip
+        if self.generation not in (1, 2):
+            raise ValueError(f"generation must be 1 or 2, got {self.generation}")
+        keep_shares(self, "dropout")
+        for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
+            if getattr(self, name) % getattr(self, of):
+                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read a pickle, perhaps from before there was a second generation."""
+        self.__dict__.update({"generation": 1, **state})

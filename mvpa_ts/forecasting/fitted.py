@@ -40,6 +40,19 @@ class FittedForecaster:
         Of the features, in the network's order, if they were named.
     channel_names : tuple or None
         Of the channels in training, in the network's order, if they were named.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mvpa_ts.forecasting import ForecasterTraining, fit_forecaster
+    >>> series = Series(np.sin(np.arange(200) / 4)[:, None])
+    >>> config = ForecastingConfig(horizon=12, lookback=48, num_outputs=9)
+    >>> fitted = fit_forecaster([series], config, ForecasterTraining(steps=5))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fitted.to_files(folder)
+    ...     again = FittedForecaster.from_files(folder)
+    >>> bool((again.predict(series) == fitted.predict(series)).all())
+    True
     """
 
     network: ForecastingNetwork
@@ -77,12 +90,23 @@ class FittedForecaster:
             Of the series in training; by default that of the series itself.
         of_channels : mapping of str to Tensor, optional
             `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
+
+        Raises
+        ------
+        ValueError
+            Features are missing, too short or too many, or the series does not fit the network.
         """
         config = self.config
-        if config.future_size and (
-            series.features is None or len(series.features) < len(series.values) + config.horizon
-        ):
-            raise ValueError(f"features must reach horizon ({config.horizon}) rows past the values")
+        if config.future_size:
+            needed = len(series.values) + config.horizon
+            found = (0, 0) if series.features is None else series.features.shape
+            if found[0] < needed:
+                raise ValueError(
+                    f"features must reach horizon ({config.horizon}) rows past the values, which makes {needed} rows, "
+                    f"got {found[0]}"
+                )
+            if found[1] != config.future_size:
+                raise ValueError(f"features must have future_size = {config.future_size} columns, got {found[1]}")
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
             series,
@@ -188,6 +212,8 @@ def fit_forecaster(
     seed : int
         Two runs on the CPU with the same seed and number of threads agree to the bit. Global random generators
         are not touched.
+    device : str, default "cpu"
+        Where to train. The network that is returned is on the CPU.
     progress : callable, optional
         Called with the number of steps done and the last loss.
 
@@ -215,6 +241,8 @@ def fit_forecaster(
             "start must have the same config and levels as the new fit: leave start out, or config and levels"
         )
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
+    if len(scalings) != len(series):
+        raise ValueError(f"scalings must be {len(series)}, one for each series, got {len(scalings)}")
     feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
     windows = series_windows(
         series,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from mvpa_ts._moved import hand_on
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.patches import PatchEncoder, location_scale, unit_of_windows
@@ -367,45 +367,6 @@ def phase_of_steps(phase: Tensor, steps: int) -> Tensor:
     return phase if phase.ndim == 2 else phase[:, None] + torch.arange(steps, device=phase.device)
 
 
-def on_linear_path(name: str) -> bool:
-    """Whether a parameter of a `ForecastingNetwork` belongs to the linear path, cycle and return to zero."""
-    return not name.startswith(("encoder.", "mixing."))
-
-
-def parameter_groups(
-    network: nn.Module,
-    *,
-    learning_rate: float,
-    linear_rate: float,
-    covariate_rate: float | None = None,
-    mixing_share: float = 1.0,
-    others: Iterable[nn.Parameter] = (),
-    linear: Callable[[str], bool] = on_linear_path,
-) -> list[dict[str, Any]]:
-    """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
-
-    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a rate of their
-    own, the effects of covariates and the maps from them to the forecast are a third group. With a share below 1 of the
-    rate, the heads that read other channels are another, see `mixing_share`.
-    """
-    rates = {
-        "attention": learning_rate,
-        "mixing": mixing_share * learning_rate,
-        "linear": linear_rate,
-        "covariates": covariate_rate,
-    }
-    paths: dict[str, list[nn.Parameter]] = {path: [] for path in rates}
-    paths["attention"] += others
-    for name, parameter in network.named_parameters():
-        if covariate_rate is not None and name.endswith(("_map", "future_effects")):
-            paths["covariates"].append(parameter)
-        elif mixing_share < 1.0 and name.startswith("mixing."):
-            paths["mixing"].append(parameter)
-        else:
-            paths["linear" if linear(name) else "attention"].append(parameter)
-    return [{"params": paths[path], "lr": rate, "path": path} for path, rate in rates.items() if paths[path]]
-
-
 class _Bounded(torch.autograd.Function):
     """A clamp whose gradient passes, but for what would push a forecast further past its bound.
 
@@ -428,3 +389,7 @@ class _Bounded(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         below, above = ctx.saved_tensors
         return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
+
+
+# A name that was here before 0.3.
+__getattr__ = hand_on(__name__, {"mvpa_ts.learning_rates": "parameter_groups"})

@@ -20,6 +20,16 @@ class PatchEncoder(nn.Module):
 
     Steps ahead with known features become tokens of their own: they attend with the others and each adds its
     stretch of the horizon.
+
+    Parameters
+    ----------
+    config : ForecastingConfig
+
+    Examples
+    --------
+    >>> encoder = PatchEncoder(ForecastingConfig(horizon=24, lookback=96))
+    >>> encoder(torch.randn(2, 96, 5), None, None, None, None).shape  # two normalised windows of five channels
+    torch.Size([2, 24, 5, 1])
     """
 
     def __init__(self, config: ForecastingConfig) -> None:

@@ -27,8 +27,8 @@ from mvpa_ts.forecasting.base import (
     BaseForecaster,
     Reading,
 )
-from mvpa_ts.forecasting.network import parameter_groups
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
+from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.weights import load_strictly, read_weights
 
 NAMES = ("base",)

@@ -5,33 +5,27 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts.checks import keep_shares, keep_whole
-from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.closed_form import covariate_effects, least_squares_start
+from mvpa_ts.forecasting.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.mixing import mixing_share
-from mvpa_ts.forecasting.network import ForecastingNetwork, parameter_groups
+from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.learning_rates import lower_rates, one_cycle, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage
+from mvpa_ts.weights import Checkpoint
 from mvpa_ts.windows import Windows
 
 _VALIDATIONS = 20  # in a run that is counted in steps
-_LEAST_SHARE = 0.05  # of the windows that full learning rates would need
-# Powers of that share by which their rates fall.
-_FALL = {"attention": 2.0, "mixing": 2.0, "linear": 0.75, "covariates": 1.5}
 # Times the learning rate of the attention path, at least: what a covariate alone decides is else not learnt in time.
 _COVARIATE_RATE = 5.0
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
-# Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
-_CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 
 
 @dataclass(frozen=True)
@@ -83,6 +77,16 @@ class ForecasterTraining:
     patience : int or None
         Stop after that many validations without a better one. There is one after each epoch where training is counted
         in `epochs`, otherwise 20 a run.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, an option is unknown, or `patience` has nothing to validate with.
+
+    Examples
+    --------
+    >>> ForecasterTraining(steps=2000, validation_fraction=0.2, patience=5).keep
+    'best'
     """
 
     steps: int = 500
@@ -131,14 +135,6 @@ class ForecasterTraining:
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A file for the state of a run that is under way, and the settings that no other run has."""
-
-    path: Path
-    settings: str
 
 
 @dataclass(frozen=True)
@@ -204,22 +200,28 @@ def train(
 
     Raises
     ------
+    ValueError
+        There are no windows to train on or to validate with, the checkpoint is of other settings or damaged, or `ridge`
+        is set for a model without a linear path.
     FloatingPointError
         Training diverged before any validation; the model has the last finite weights. After a validation there is a
         warning, and the best weights are kept.
     """
+    for part, chosen in windows.items():
+        if not len(chosen):
+            raise ValueError(f"windows[{part!r}] must hold at least one window, got none")
     device = windows["train"].values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     started = clock()
     run = _Run(model, windows, training, seed, levels, max_steps)
-    if checkpoint is not None and checkpoint.path.is_file():
-        run.load(checkpoint)
+    if checkpoint is not None and (state := checkpoint.read()) is not None:
+        run.go_on_from(state)
         started = clock() - run.seconds
     while not run.finished():
         run.epoch_of_steps(progress, report)
         run.seconds = clock() - started
         if checkpoint is not None:
-            run.save(checkpoint)
+            checkpoint.write(run.state())
             started = clock() - run.seconds
     run.keep()
     return Outcome(*run.errors, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
@@ -247,12 +249,18 @@ class _Run:
         self.generator = torch.Generator().manual_seed(seed)
         epoch = -(-len(self.windows) // training.batch_size)
         self.total = training.steps if training.epochs is None else training.epochs * epoch
-        self.total = min(max_steps or self.total, self.total)
+        self.total = self.total if max_steps is None else min(max_steps, self.total)
         self.every = None if training.epochs is not None else max(1, training.steps // _VALIDATIONS)
         if isinstance(model, ForecastingNetwork):
             start_effects(model, self.windows)
         if training.ridge is not None:
-            start_in_closed_form(model, self.windows, training)
+            start_in_closed_form(
+                model,
+                self.windows,
+                ridge=training.ridge,
+                cycle_strength=training.cycle_strength,
+                reversion_strength=training.reversion_strength,
+            )
         if isinstance(model, ForecastingNetwork) and model.unbounded:
             model.set_bounds(*self.windows.value_range())
         groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
@@ -274,9 +282,8 @@ class _Run:
             lower_rates(groups, self.total, len(self.windows), full_rate_steps)
         self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
         self.rates = [group["lr"] for group in groups]
-        self.schedule = None
-        if training.schedule == "one-cycle":
-            self.schedule = one_cycle(self.optimizer, self.total)
+        cycled = training.schedule == "one-cycle" and self.total > 0
+        self.schedule = one_cycle(self.optimizer, self.total) if cycled else None
         self.average = WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up)
         self.weights: dict[str, Tensor] | None = None  # of the best validation, or of the last
         self.errors = (float("inf"), float("inf"))
@@ -387,30 +394,18 @@ class _Run:
         parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "average": self.average}
         return {name: part for name, part in parts.items() if part is not None}
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write everything, by way of a temporary file."""
+    def state(self) -> dict[str, Any]:
+        """All that a run which goes on from here needs, as plain values and tensors."""
         random = [self.generator.get_state(), torch.get_rng_state()]
         if self.device.type == "cuda":
             random.append(torch.cuda.get_rng_state(self.device))
-        state = {name: getattr(self, name) for name in self._COUNTED} | {
-            "settings": checkpoint.settings,
+        return {name: getattr(self, name) for name in self._COUNTED} | {
             "parts": {name: part.state_dict() for name, part in self._parts().items()},
             "random": random,
         }
-        with replaced(checkpoint.path) as temporary:
-            torch.save(state, temporary)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        """Take up a run where it was left; one of other settings, or a damaged file, is refused."""
-        try:
-            state = torch.load(checkpoint.path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, UnpicklingError) as error:
-            raise ValueError(f"{checkpoint.path} is damaged: remove it to begin anew") from error
-        if state["settings"] != checkpoint.settings:
-            raise ValueError(
-                f"{checkpoint.path} was begun with other settings, {state['settings']}, not {checkpoint.settings}: "
-                "remove it to begin anew"
-            )
+    def go_on_from(self, state: Mapping[str, Any]) -> None:
+        """Take up a run where `state` was made."""
         for name, part in self._parts().items():
             part.load_state_dict(state["parts"][name])
         states = state["random"]
@@ -421,67 +416,3 @@ class _Run:
         for name in self._COUNTED:
             setattr(self, name, state[name])
         self.good = self.step, copy.deepcopy(self.model.state_dict())
-
-
-def lower_rates(groups: Iterable[dict[str, Any]], steps: int, windows: int, full_rate_steps: float) -> None:
-    """Lower the learning rates of a training that has more than so many steps for each window, in place.
-
-    The attention path learns few windows by heart first, so its rate falls most. The share of windows counts as at
-    least a twentieth: with less, a linear path that starts at zero would not come as far as the trend of a series of
-    thirty rows.
-    """
-    share = min(1.0, max(_LEAST_SHARE, full_rate_steps * windows / max(steps, 1)))
-    for group in groups:
-        group["lr"] *= share ** _FALL.get(group.get("path", ""), 1.0)
-
-
-def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.OneCycleLR:
-    """One cycle of the learning rates over that many steps: up for a fifth of them, then down to nearly nothing."""
-    return torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        [group["lr"] for group in optimizer.param_groups],
-        total_steps=steps + 1,
-        pct_start=max(0.2, 1.5 / (steps + 1)),  # torch divides by zero where the rise takes one step
-    )
-
-
-@torch.no_grad()
-def start_effects(network: ForecastingNetwork, windows: Windows) -> None:
-    """Set the effects of covariates to those of a regression on the windows' rows, if they are all zero yet."""
-    if not network.reads_effects or windows.features is None or bool(network.future_effects.any()):
-        return
-    values, observed = windows.values, windows.rows_inside()[:, None]
-    observed = observed.expand_as(values) if windows.observed is None else observed & windows.observed
-    features = windows.features[:, None].expand(-1, values.shape[1], -1)
-    network.future_effects.copy_(covariate_effects(values, observed, features))
-
-
-def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
-    """Least squares for the linear path of a `ForecastingNetwork`, on some of the windows: neighbours are alike.
-
-    Windows without a missing value are enough where there are some; otherwise all are read, with their masks.
-    """
-    if not isinstance(model, ForecastingNetwork):
-        raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
-    assert training.ridge is not None
-    complete = windows.complete()
-    usable = complete if len(complete) else windows
-    every = max(1, min(_CLOSED_FORM_EVERY, len(usable) // _CLOSED_FORM_WINDOWS))
-    chosen = usable.thinned(every)
-
-    def batches() -> Iterator[tuple[Tensor | None, ...]]:
-        for inputs, target, counted in chosen.batches(256):
-            x = inputs["x"]
-            assert x is not None
-            effects = model.effects(x, inputs["mask"], inputs["future"], inputs["units"])
-            if effects is not None:
-                x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
-            yield x, target, inputs["phase"], inputs["mask"], counted
-
-    least_squares_start(
-        model,
-        batches,
-        ridge=training.ridge,
-        cycle_strength=training.cycle_strength,
-        reversion_strength=training.reversion_strength,
-    )

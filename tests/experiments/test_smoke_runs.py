@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.command_line import script_parser
 from support import made_up_data
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
@@ -29,9 +30,20 @@ def test_make_runs_every_script_of_the_folder() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_script_runs_quickly_and_imports_no_other(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert '"--quick"' in text
+    assert '"--quick"' in text or "script_parser(__doc__" in text
     assert 'if __name__ == "__main__":\n    main()\n' in text
     assert imported(text).isdisjoint(script.stem for script in SCRIPTS)
+
+
+def test_the_parser_of_the_scripts_has_a_quick_form(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = script_parser("Measure.\n\n    python measure.py", "two steps")
+    assert parser.parse_args(["--quick"]).quick
+    assert not parser.parse_args([]).quick
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help"])
+    shown = capsys.readouterr().out
+    assert "Measure.\n\n    python measure.py" in shown
+    assert "two steps" in shown
 
 
 def test_scripts_that_import_each_other_are_seen() -> None:

@@ -142,6 +142,9 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path)
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
         train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
+    torch.save(torch.zeros(3), path)  # a file of torch, but no checkpoint
+    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
+        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
         train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
@@ -164,3 +167,19 @@ def test_training_stops_when_validation_does_not_improve() -> None:
     model.shift.requires_grad_(True)
     training = replace(PLAIN, learning_rate=1e-30, epochs=50, patience=3)
     assert train(model, windows, training, seed=0).epochs == 4  # the first is the best, three more are waited for
+
+
+@pytest.mark.parametrize(("steps", "max_steps"), [(0, None), (5, 0)])
+def test_a_training_of_no_step_leaves_the_weights(steps: int, max_steps: int | None) -> None:
+    model = _Repeat(2)
+    outcome = train(model, parts(8, 2, 32), ForecasterTraining(steps=steps), seed=0, max_steps=max_steps)
+    assert outcome.epochs == 0
+    assert model.shift.item() == 0.0
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_training_without_windows_says_so(part: str) -> None:
+    windows = parts(8, 2, 32)
+    windows[part] = windows[part].only(slice(0, 0))
+    with pytest.raises(ValueError, match=rf"^windows\['{part}'\] must hold at least one window, got none$"):
+        train(_Repeat(2), windows, PLAIN, seed=0)

@@ -204,6 +204,13 @@ class TestPrediction:
         fitted = fit([series(features=1)])
         with pytest.raises(ValueError, match=r"features must reach horizon \(3\) rows past the values"):
             fitted.predict(series(features=1, ahead=2))
+        with pytest.raises(ValueError, match=r"which makes 43 rows, got 0"):
+            fitted.predict(series())
+
+    def test_one_feature_is_not_taken_for_two(self):
+        fitted = fit([series(features=2)])
+        with pytest.raises(ValueError, match=r"^features must have future_size = 2 columns, got 1$"):
+            fitted.predict(series(features=1, ahead=H))
 
 
 class TestErrors:
@@ -216,6 +223,8 @@ class TestErrors:
             fit_forecaster([series()], config(future_size=1), ForecasterTraining())
         with pytest.raises(ValueError, match=r"num_outputs \(9\) must be the number of levels \(1\)"):
             fit([series()], levels=[0.5])
+        with pytest.raises(ValueError, match=r"scalings must be 2, one for each series, got 1"):
+            fit([series(), series()], scalings=[identity(2)])
         with pytest.raises(ValueError, match="start must have the same config"):
             fit_forecaster([series()], config(dim=16), ForecasterTraining(), start=fit([series()]))
 

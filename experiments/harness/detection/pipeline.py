@@ -202,7 +202,7 @@ def with_channels(recording: Recording, channels: Literal["auto", "all", "manual
     if channels == "all":
         return recording
     if channels == "manual":
-        subject = recording.subject or recording.name
+        subject = recording.subject_name
         if subject not in cohort.manual:
             raise ValueError(f"the table of manual channels must have every subject, it lacks {subject}")
         wanted = set(cohort.manual[subject])
@@ -265,7 +265,7 @@ def _result(
 ) -> RecordingResult:
     return RecordingResult(
         recording.name,
-        recording.subject or recording.name,
+        recording.subject_name,
         recording.duration,
         starts,
         probabilities,

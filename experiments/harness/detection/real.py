@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,9 @@ from mvpa_ts.ieeg.simulation.writing import write_edf
 
 STRETCHES = ((6, 7), (8, 9), (10, 11, 12))
 """Runs without seizure that are tested with each seizure. The background drifts from run to run."""
+QUICK_ANIMAL: dict[str, Any] = {"num_channels": 4, "seconds": 240.0}
+QUICK_FINETUNING = ("--trainer.max_steps", "2", "--trainer.val_check_interval", "1")
+"""What a smoke run simulates, and its options of `mvpformer finetune`."""
 Scores = Callable[[Path, float], np.ndarray]
 """From a file, times a gain, to a score of each segment."""
 
@@ -211,6 +215,17 @@ def _interval(ictal: np.ndarray, quiet: Sequence[np.ndarray], draws: int = 500) 
         values.append(_auroc(drawn, np.concatenate([quiet[i] for i in stretches])))
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
+
+
+def animal_folder(output: Path, *, quick: bool) -> Path | None:
+    """The folder of the animal's files; if they are missing, None and a printed line. A quick run simulates some."""
+    if quick:
+        return simulated_animal(output / "data", 0, **QUICK_ANIMAL)
+    folder = Path(os.environ.get("MVPA_TS_DATA", "data")) / "dog_seizures"
+    if folder.is_dir():
+        return folder
+    print(f"skipped: {folder} is not there; set MVPA_TS_DATA to the folder that holds dog_seizures")
+    return None
 
 
 def simulated_animal(folder: Path, seed: int, *, num_channels: int = 16, seconds: float = 480.0) -> Path:

@@ -253,6 +253,18 @@ def test_parameters_may_be_numbers_of_numpy(tmp_path):
     assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config
 
 
+def test_damaged_files_of_classes_are_named(tmp_path):
+    fitted(*waves()).to_files(tmp_path)
+    for text, message in (
+        ('{"classes": ["slow"], "dtype": "<U5"}', "must hold the 2 classes of the network"),
+        ('{"classes": ["slow", "quick"], "dtype": "?5"}', "must hold classes of one numpy dtype"),
+        ('{"classes": ["slow"', "is not readable as JSON"),
+    ):
+        (tmp_path / "classes.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"classes\.json {message}"):
+            MVPAClassifier.from_files(tmp_path)
+
+
 def test_labels_may_be_a_list() -> None:
     X, y = waves(8)
     assert (fitted(X, list(y)).predict(X) == fitted(X, y).predict(X)).all()

@@ -276,6 +276,28 @@ class TestStore:
         with pytest.raises(ValueError, match="recording"):
             Detector(model).detect(recording.crop(0.0, 80.0), store=store)
 
+    @pytest.mark.parametrize("kept", [0, 3, 8])
+    def test_flat_channels_are_known_whatever_the_store_holds(self, model, tmp_path, kept):
+        x = np.random.default_rng(0).normal(0, 50, (4, 40 * 512)).astype(np.float32)
+        x[1], x[2, : 35 * 512] = 0.0, 7.0  # A3 has a signal in the last segment only
+        recording = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+        detector, store = Detector(model, batch_size=1), tmp_path / "store"
+        fresh = detector.detect(recording, store=store)
+        store.write_bytes(b"".join(store.read_bytes().splitlines(keepends=True)[: 1 + kept]))
+        opened = detector.detect(recording, store=store)
+        assert opened.channel_names == fresh.channel_names == ("A1", "A3", "A4")
+        assert opened.provenance.dropped == fresh.provenance.dropped != {}
+        np.testing.assert_array_equal(opened.probabilities, fresh.probabilities)
+
+    def test_a_complete_store_needs_no_reading_beyond_the_first_signal(self, model, recording, tmp_path, monkeypatch):
+        detector, store = Detector(model), tmp_path / "store"
+        detector.detect(recording, store=store)
+        read, ranges = Segments.read, []
+        monkeypatch.setattr("mvpa_ts.ieeg.preprocessing.segments.BLOCK_SEGMENTS", 2)
+        monkeypatch.setattr(Segments, "read", lambda self, *span: ranges.append(span) or read(self, *span))
+        detector.detect(recording, store=store)
+        assert ranges == [(0, 2)]
+
 
 class TestNoise:
     @pytest.mark.parametrize("snr", [30.0, 60.0])
@@ -369,7 +391,10 @@ def test_a_detector_says_what_it_is(tmp_path):
     assert repr(detector) == "<Detector patient: threshold 0.3, rules paper, channels 2 by name>"
 
 
-@pytest.mark.parametrize("wrong", [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}, {"batch_size": 2.5}],
+)
 def test_wrong_settings_are_said_before_a_model_is_loaded(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
         Detector("no/such/model", **wrong)

@@ -194,6 +194,23 @@ def test_short_stream_gives_nothing(model):
     assert stream.finish() == []
 
 
+def test_a_stream_that_is_over_takes_no_samples(model):
+    stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
+    stream.finish()
+    assert stream.finish() == []
+    with pytest.raises(ValueError, match=r"^the stream is over since finish\(\): make another StreamingDetector"):
+        stream.feed(np.ones((1, 2000)))
+
+
+def test_weights_that_are_not_numbers_are_named(model):
+    broken = MVPFormer(model.config)
+    broken.load_state_dict(model.state_dict())
+    torch.nn.init.constant_(broken.head.weight, torch.nan)
+    stream = StreamingDetector(broken, 512.0, ["A1", "A2"], lookahead=0.0)
+    with pytest.raises(ValueError, match=r"1 of its tensors hold NaN or infinite values, such as head\.weight"):
+        stream.feed(np.random.default_rng(0).normal(0, 50, (2, 4000)))
+
+
 @pytest.mark.parametrize("channels", [3, 5])
 def test_default_preprocessing_is_that_of_a_recording_without_a_notch(model, channels):
     recording = recording_at(512.0, channels=channels, duration=31.0)
@@ -217,5 +234,7 @@ def test_errors(model):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None)).feed(np.zeros((3, 5)))
     with pytest.raises(ValueError, match="lookahead must not be negative"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=-1.0)
+    with pytest.raises(ValueError, match=r"lookahead .* must be finite, got inf"):
+        StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=float("inf"))
     with torch.random.fork_rng(devices=[]), pytest.raises(ValueError, match="two classes, it has 0"):
         StreamingDetector(MVPFormer(mvpformer_tiny()), 512.0, ["A1", "A2"], Preprocessing(notch=None))

@@ -193,6 +193,11 @@ def test_automatic_notch(hum, found):
         assert at < 0.2 * power[np.argmin(np.abs(frequencies - found + 10))]
 
 
+@pytest.mark.parametrize("rate", [0.1, 1.0, 100.0])
+def test_a_low_rate_holds_no_line(rate):
+    assert line_frequency(recording(np.random.default_rng(0).normal(0, 50, (5, 200)), rate)) is None
+
+
 def test_a_stated_line_frequency_wins():
     data = recording(signal(512.0, 30, gaps=False), 512.0)
     data.metadata["line_frequency"] = 60.0
@@ -210,6 +215,7 @@ def test_defaults_follow_the_recording():
     ("settings", "message"),
     [
         ({"sfreq": -1.0}, "sfreq"),
+        ({"notch": True}, 'notch must be "auto", Hz or None, got True'),
         ({"band": (5.0, 2.0)}, "band"),
         ({"band": [0.5]}, r"band must be \(low, high\) in Hz with 0 ≤ low < high < 256, half of sfreq, got \[0.5\]"),
         ({"band": (1.0, 300.0)}, r"0 ≤ low < high < 256, half of sfreq, got \(1.0, 300.0\)"),

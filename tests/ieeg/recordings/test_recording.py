@@ -30,6 +30,12 @@ def test_unknown_unit():
         Recording.from_array(noise(), 512.0, ["a", "b", "c"], "T")
 
 
+@pytest.mark.parametrize("kind", [complex, str])
+def test_samples_that_are_no_real_numbers_are_refused(kind):
+    with pytest.raises(ValueError, match="x must hold real numbers, got "):
+        Recording.from_array(noise().astype(kind), 512.0, ["a", "b", "c"], "µV")
+
+
 @pytest.mark.parametrize("scale", [1e-4, 1e6])
 def test_implausible_amplitude_warns(scale):
     with pytest.warns(UserWarning, match="is the unit right"):

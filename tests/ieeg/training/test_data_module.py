@@ -108,6 +108,9 @@ def test_held_segments_are_the_segments():
             assert np.array_equal(ours, theirs)
     held.read(0, 1)[0][:] = 0.0  # a copy: what is held stays
     assert np.array_equal(held.read(0, 1)[0], plain.read(0, 1)[0])
+    for span in ((2, 2), (5, 10), (-1, 3)):
+        with pytest.raises(ValueError, match=r"has segments \[0, 9\), asked for"):
+            held.read(*span)
 
 
 def test_files_and_folders(tmp_path):
@@ -213,6 +216,10 @@ def test_short_recordings_are_named():
         ),
         ({"windows": 0}, "windows must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"channels": 0}, "channels must be 'all' or a number of at least 1, got 0"),
+        ({"channels": "auto"}, "channels must be 'all' or a number of at least 1, got 'auto'"),
+        ({"workers": -1}, "workers must be at least 0, got -1"),
+        ({"balance": "class"}, 'balance must be "none", "subject" or "ictal", got \'class\''),
     ],
 )
 def test_errors(change, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,6 +17,7 @@ from support.made_up_recordings import recording
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.training.augmentation import Augmentation
 from mvpa_ts.ieeg.training.data_module import SeizureDataModule, Simulation
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
@@ -45,6 +47,24 @@ def base() -> MVPFormer:
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         FinetuningModule(**arguments)
+
+
+@pytest.mark.parametrize("side", ["there", "here"])
+def test_a_setting_that_one_run_lacks_is_another_setting(side):
+    """A record leaves out what is off: a run with augmentation is not gone on with without it, nor the other way."""
+    trainer = SimpleNamespace(accumulate_grad_batches=1, gradient_clip_val=None, precision="32-true", training=True)
+    plain, changed = (
+        FinetuningModule(architecture=CONFIG, method="full", **options)
+        for options in ({}, {"augmentation": Augmentation(gain=2.0)})
+    )
+    for module in (plain, changed):
+        module._trainer = trainer
+    first, second = (changed, plain) if side == "there" else (plain, changed)
+    checkpoint: dict[str, Any] = {}
+    first.on_save_checkpoint(checkpoint)
+    first.on_load_checkpoint(checkpoint)
+    with pytest.raises(ValueError, match=r"a run with other settings \(augmentation: "):
+        second.on_load_checkpoint(checkpoint)
 
 
 def test_from_scratch_all_weights_train():
