@@ -145,6 +145,17 @@ def threshold(text: str) -> float:
     return number
 
 
+def channel_choice(text: str) -> Any:
+    """A value of --channels: auto, all, or the names in it.
+
+    Examples
+    --------
+    >>> channel_choice("auto"), channel_choice("A1, A2")
+    ('auto', ['A1', 'A2'])
+    """
+    return text if text in ("auto", "all") else [name.strip() for name in text.split(",")]
+
+
 def k_of_n(text: str) -> tuple[int, int]:
     """The two numbers of --online, "1of2"."""
     from mvpa_ts.ieeg.detection.rules import OnlineRule

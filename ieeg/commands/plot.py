@@ -6,7 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    channel_choice,
+    check_model,
+    reading_options,
+)
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
@@ -132,18 +139,11 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
 
 def _segments(options: Any) -> Segments:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
-    from mvpa_ts.ieeg.preprocessing.selection import select_channels
-    from mvpa_ts.ieeg.recordings.channels import in_recording_order
+    from mvpa_ts.ieeg.preprocessing.selection import with_channels
     from mvpa_ts.ieeg.recordings.reading import read_recording
 
-    everything = Segments(read_recording(options.source, **reading_options(options)))
-    if options.channels == "all":
-        return everything
-    if options.channels == "auto":
-        chosen = select_channels(everything)
-    else:
-        chosen = in_recording_order(options.channels.split(","), everything.channel_names)
-    return Segments(everything.recording, everything.preprocessing, chosen)
+    recording = read_recording(options.source, **reading_options(options))
+    return with_channels(Segments(recording), channel_choice(options.channels))
 
 
 KINDS: dict[str, Callable[[Any], Figure]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,9 +22,8 @@ from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
-from mvpa_ts.ieeg.preprocessing.selection import select_channels
+from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing, default_preprocessing
-from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.weights import weight_hash
@@ -89,8 +88,12 @@ class Detector:
         # What can be wrong without the model is said before it is loaded.
         if isinstance(channels, str) and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
-        if not isinstance(batch_size, Integral) or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+        try:
+            whole = operator.index(batch_size)
+        except TypeError:
+            raise ValueError(f"batch_size must be a whole number, got {batch_size!r}") from None
+        if whole < 1:
+            raise ValueError(f"batch_size must be at least 1, got {whole}")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
         self.rules = event_rules(rules)
@@ -107,7 +110,7 @@ class Detector:
         self.model = model.to(self.device).eval()
         self.preprocessing = preprocessing
         self.channels = channels
-        self.batch_size = batch_size
+        self.batch_size = whole
 
     def __repr__(self) -> str:
         rules = next((name for name, known in RULES.items() if self._has_rules(known)), "own")
@@ -177,20 +180,14 @@ class Detector:
         check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
         preprocessing = preprocessing.resolve(recording)
-        segments = Segments(recording, preprocessing)
         limit = self.model.config.channel_rows
-        if self.channels == "all":
-            chosen = segments.channel_names
-        elif self.channels == "auto":
-            chosen = select_channels(segments, count=min(32, limit))
-        else:
-            chosen = in_recording_order(self.channels, segments.channel_names)
-        if self.model.config.attention == "mvpa" and len(chosen) > limit:
+        segments = with_channels(Segments(recording, preprocessing), self.channels, most=min(MOST_CHANNELS, limit))
+        if self.model.config.attention == "mvpa" and (count := len(segments.channel_names)) > limit:
             raise ValueError(
-                f"{recording.name} has {len(chosen)} channels, the model knows at most {limit}: use "
+                f"{recording.name} has {count} channels, the model knows at most {limit}: use "
                 "channels='auto' (--channels auto)"
             )
-        return segments if chosen == segments.channel_names else Segments(recording, preprocessing, chosen)
+        return segments
 
     def store_settings(self, segments: Segments) -> dict[str, Any]:
         """What the probabilities depend on, as JSON values: a store is gone on with where they are the same."""

@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    pass
 
 _FORMAT = "mvpformer probabilities 1"
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.recordings.channels import in_recording_order
 
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
+MOST_CHANNELS = 32
+"""Channels that "auto" selects at most, as in the paper."""
 
 
 class Moments:
@@ -38,7 +40,42 @@ class Moments:
             return variance, fourth / variance**2
 
 
-def select_channels(segments: Segments, count: int = 32, minutes: float = 30.0) -> tuple[str, ...]:
+def with_channels(
+    segments: Segments, channels: Literal["auto", "all"] | Sequence[str], most: int = MOST_CHANNELS
+) -> Segments:
+    """The segments with some of their channels, in the recording's order.
+
+    Parameters
+    ----------
+    segments : Segments
+    channels : {"auto", "all"} or sequence of str
+        "auto" takes up to `most` by `select_channels`; or names, see `Segments`.
+    most : int
+
+    Raises
+    ------
+    ValueError
+        A name is unknown, or there is none.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> segments = Segments(simulate_recording("S01", num_channels=6, duration=60))
+    >>> len(with_channels(segments, "auto", most=4).channel_names)
+    4
+    """
+    if channels == "all":
+        chosen = segments.channel_names
+    elif channels == "auto":
+        chosen = select_channels(segments, most)
+    else:
+        chosen = in_recording_order(channels, segments.channel_names)
+    if chosen == segments.channel_names:
+        return segments
+    return Segments(segments.recording, segments.preprocessing, chosen)
+
+
+def select_channels(segments: Segments, count: int = MOST_CHANNELS, minutes: float = 30.0) -> tuple[str, ...]:
     """The channels that say most, by the paper's rule.
 
     Variance and kurtosis are taken over the first `minutes`. Channels with a variance outside the 1st to 99th

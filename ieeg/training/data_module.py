@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
 from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.training.division import (
@@ -248,11 +249,9 @@ class RecordingDataModule(pl.LightningDataModule):
         ]
 
     def _segments(self, recording: Recording) -> Segments:
-        from mvpa_ts.ieeg.preprocessing.selection import select_channels
-
         segments = Segments(recording)
-        if self.channels != "all" and len(segments.channel_names) > self.channels:
-            segments = Segments(recording, channels=select_channels(segments, self.channels))
+        if self.channels != "all":
+            segments = with_channels(segments, "auto", most=self.channels)
         return HeldSegments(segments) if self.in_memory else segments
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:

@@ -207,8 +207,8 @@ def train(
         Training diverged before any validation; the model has the last finite weights. After a validation there is a
         warning, and the best weights are kept.
     """
-    for part, chosen in windows.items():
-        if not len(chosen):
+    for part in ("train", "validation"):
+        if part in windows and not len(windows[part]):
             raise ValueError(f"windows[{part!r}] must hold at least one window, got none")
     device = windows["train"].values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
