@@ -6,7 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    channel_names,
+    check_model,
+    reading_options,
+)
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
@@ -142,7 +149,7 @@ def _segments(options: Any) -> Segments:
     if options.channels == "auto":
         chosen = select_channels(everything)
     else:
-        chosen = in_recording_order(options.channels.split(","), everything.channel_names)
+        chosen = in_recording_order(channel_names(options.channels), everything.channel_names)
     return Segments(everything.recording, everything.preprocessing, chosen)
 
 

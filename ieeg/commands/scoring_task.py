@@ -36,6 +36,7 @@ class ScoringTask:
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
+        from mvpa_ts.ieeg.commands.main import channel_names
         from mvpa_ts.ieeg.detection.detector import Detector
         from mvpa_ts.ieeg.detection.rules import OnlineRule
 
@@ -48,7 +49,7 @@ class ScoringTask:
             self.preprocessing,
             threshold=self.threshold,
             rules=self.rules,  # type: ignore[arg-type]
-            channels=self.channels if self.channels in ("auto", "all") else self.channels.split(","),
+            channels=self.channels if self.channels in ("auto", "all") else channel_names(self.channels),
             batch_size=self.batch_size,
             device=self.device,
         )
