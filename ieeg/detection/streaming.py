@@ -120,7 +120,7 @@ class StreamingDetector:
                 f"model must have a classification head of two classes, it has {model.config.num_classes}: finetune "
                 "it first"
             )
-        self._buffer = _Buffer(len(channel_names))
+        self._buffer, self._finished = _Buffer(len(channel_names)), False
         self._sfreq, self._names = float(sfreq), tuple(channel_names)
         default = dataclasses.replace(default_preprocessing(self._recording(1)), notch=None)
         preprocessing = changed_preprocessing(default, preprocessing)
@@ -159,7 +159,9 @@ class StreamingDetector:
         return self._ahead / self._sfreq
 
     def feed(self, samples: npt.ArrayLike) -> list[Decision]:
-        """Take new samples [C, n], any n, and give the decisions that they complete."""
+        """Take new samples [C, n], any n, and give the decisions that they complete; not after `finish`."""
+        if self._finished:
+            raise RuntimeError("the stream is over: finish was called; make a StreamingDetector for a new one")
         new = np.asarray(samples, dtype=np.float32)
         if new.ndim != 2 or len(new) != len(self._names):
             raise ValueError(f"samples must be [C, n] with C = {len(self._names)}, got shape {new.shape}")
@@ -183,6 +185,7 @@ class StreamingDetector:
         if total % self._size and total > self._size:
             decisions.append(self._decide(total - self._size))
         self._buffer = _Buffer(len(self._names))
+        self._finished = True
         return decisions
 
     def _decide(self, start: int) -> Decision:

@@ -194,6 +194,14 @@ def test_short_stream_gives_nothing(model):
     assert stream.finish() == []
 
 
+def test_a_stream_that_is_over_takes_nothing_more(model):
+    stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
+    stream.finish()
+    assert stream.finish() == []
+    with pytest.raises(RuntimeError, match="the stream is over: finish was called; make a StreamingDetector"):
+        stream.feed(np.ones((1, 10)))
+
+
 @pytest.mark.parametrize("channels", [3, 5])
 def test_default_preprocessing_is_that_of_a_recording_without_a_notch(model, channels):
     recording = recording_at(512.0, channels=channels, duration=31.0)
