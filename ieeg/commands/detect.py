@@ -111,7 +111,7 @@ def command_line() -> CommandParser:
     )
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
-    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
+    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
     parser.add_argument(
         "--threshold",
         type=threshold,
@@ -124,7 +124,7 @@ def command_line() -> CommandParser:
         help="from positives to events; paper: fewer and longer ones",
     )
     parser.add_argument(
-        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive"
+        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
     )
     parser.add_argument(
         "--preprocessing",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.rules import OnlineRule
@@ -92,7 +92,9 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"
     )
-    parser.add_argument("--alarm", type=str, default="1/2", help="a running system alarms at k of n positive segments")
+    parser.add_argument(
+        "--alarm", type=str, default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
     return parser
 
@@ -121,13 +123,10 @@ def _detect_first(root: Path) -> str:
 
 
 def _alarm(text: str) -> OnlineRule:
-    """A rule from "k/n"."""
+    """A rule from "1of2" or "1/2"."""
     from mvpa_ts.ieeg.detection.rules import OnlineRule
 
-    k, _, n = text.partition("/")
-    if not (k.isdigit() and n.isdigit()):
-        raise CommandError(f"--alarm must be two numbers such as 1/2, got {text!r}")
-    return OnlineRule(int(k), int(n))
+    return OnlineRule(*k_of_n(text, "--alarm"))
 
 
 def _similarities(path: str) -> dict[str, dict[str, float]]:

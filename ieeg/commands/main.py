@@ -71,9 +71,17 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's; the arguments are kept for the message of an error."""
-        self._arguments = [*(sys.argv[1:] if args is None else args)]
-        return super().parse_known_args(args, namespace)
+        """As argparse's; - and _ in an option are the same, and the arguments are kept for the message of an error."""
+        self._arguments = [self._spelled(text) for text in (sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(self._arguments, namespace)
+
+    def _spelled(self, text: str) -> str:
+        """An option as this parser spells it; any other text as it is."""
+        if not text.startswith("--"):
+            return text
+        option, equals, value = text.partition("=")
+        known = {name.replace("_", "-"): name for name in self._option_string_actions}
+        return known.get(option.replace("_", "-"), option) + equals + value
 
     def error(self, message: str) -> NoReturn:
         """End with status 2, the message, and the option that was meant."""
@@ -84,7 +92,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
     """Lines as written, and the defaults that say something."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None or action.required else super()._get_help_string(action)
+        silent = action.default in (None, "") or action.required
+        return action.help if silent else super()._get_help_string(action)
 
 
 def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
@@ -153,22 +162,30 @@ def channel_choice(text: str) -> Any:
     >>> channel_choice("auto"), channel_choice("A1, A2")
     ('auto', ['A1', 'A2'])
     """
-    return text if text in ("auto", "all") else [name.strip() for name in text.split(",")]
+    return text if text in ("auto", "all") else channel_names(text)
 
 
-def k_of_n(text: str) -> tuple[int, int]:
-    """The two numbers of --online, "1of2"."""
+def k_of_n(text: str, option: str = "--online") -> tuple[int, int]:
+    """The two numbers of --online and --alarm, "1of2" or "1/2"."""
     from mvpa_ts.ieeg.detection.rules import OnlineRule
 
     try:
-        k, n = map(int, text.split("of"))
+        k, n = map(int, text.replace("/", "of").split("of"))
     except ValueError:
-        raise CommandError(f"--online must look like 1of2, got {text!r}") from None
+        raise CommandError(f"{option} must look like 1of2, got {text!r}") from None
     try:
         OnlineRule(k, n)
     except ValueError as error:
-        raise CommandError(f"--online: {error}") from None
+        raise CommandError(f"{option}: {error}") from None
     return k, n
+
+
+def channel_names(text: str) -> list[str]:
+    """The names in --channels, which commas divide."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise CommandError(f"--channels must be names with commas between them, such as A1,A2, got {text!r}")
+    return names
 
 
 def preprocessing_changes(text: str) -> dict[str, object]:

@@ -17,6 +17,7 @@ from mvpa_ts.ieeg.commands.detect import MODEL_HELP
 from mvpa_ts.ieeg.commands.main import (
     CommandError,
     CommandParser,
+    channel_names,
     check_model,
     k_of_n,
     preprocessing_changes,
@@ -24,7 +25,7 @@ from mvpa_ts.ieeg.commands.main import (
     unit,
 )
 from mvpa_ts.ieeg.constants import DEMO
-from mvpa_ts.ieeg.recordings.channels import natural_order, not_eeg
+from mvpa_ts.ieeg.recordings.channels import in_recording_order, natural_order, not_eeg
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +131,7 @@ def command_line() -> CommandParser:
         help="a segment is positive above this probability; default: the model's, else 0.5",
     )
     parser.add_argument(
-        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive"
+        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
     )
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
     parser.add_argument("--patience", type=float, default=10.0, help="seconds without a sample that end the command")
@@ -183,10 +184,10 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
             if (kind is None or kind.lower() in EEG_TYPES) and not_eeg(name) is None
         ]
     else:
-        chosen = [name.strip() for name in channels.split(",")]
+        chosen = in_recording_order(channel_names(channels), names)
         if unknown := [name for name in chosen if name not in names]:
             raise CommandError(f"the stream has no channel {', '.join(unknown)}; it has {', '.join(names)}")
-        rows = [names.index(name) for name in dict.fromkeys(chosen)]
+        rows = [names.index(name) for name in chosen]
     if not rows:
         raise CommandError(f"no channel of the stream is an electrode ({', '.join(names)}): name some by --channels")
     rows = [rows[index] for index in natural_order([names[row] for row in rows])]

@@ -256,6 +256,8 @@ class Detection:
             Write the recording's date and time into ``events.tsv``; by default they are hidden.
         """
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"folder must be a folder, {folder} is a file; save_events writes the events to one file")
         online = online or OnlineRule()
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         (folder / RUN).unlink(missing_ok=True)

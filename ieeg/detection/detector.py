@@ -53,7 +53,8 @@ class Detector:
         otherwise the model's own, `MVPFormerConfig.threshold`.
     rules : {"szcore", "paper", "none"} or EventRules, default "szcore"
     channels : {"auto", "all"} or sequence of str, default "auto"
-        "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order.
+        "auto" selects up to 32 by `select_channels`. Channels are used in the recording's order. A name may lack the
+        amplifier's prefix and reference: "A1" is "EEG A1-Ref".
     batch_size : int, default 4
         Windows decoded together.
     device : str, default "cpu"

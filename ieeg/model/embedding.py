@@ -37,6 +37,12 @@ class Embeddings:
     starts: NDArray[np.float64]
     channel_names: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        segments, channels, width = self.features.shape
+        silent = int((~self.valid).sum())
+        missing = f" ({silent} without a signal)" if silent else ""
+        return f"<Embeddings of {segments} segments × {channels} channels{missing} × {width}>"
+
 
 def embed_segments(
     model: MVPFormer, segments: Segments, context: int | None = None, batch_size: int = 8

@@ -397,6 +397,8 @@ def _attention(config: MVPFormerConfig) -> nn.Module:
 
 
 def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
+    if not isinstance(signal, Tensor):
+        raise ValueError(f"signal must be a torch.Tensor, got {type(signal).__name__}: pass torch.from_numpy(signal)")
     if signal.ndim != 3 or 0 in signal.shape or signal.shape[2] % SEGMENT_SAMPLES:
         raise ValueError(
             f"signal must be [B, C, samples] with samples a multiple of {SEGMENT_SAMPLES} (5 s at 512 Hz), "

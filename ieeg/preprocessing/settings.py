@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -70,13 +71,14 @@ class Preprocessing:
                     f"{self.band}"
                 )
             object.__setattr__(self, "band", (low, high))
-        if isinstance(self.notch, str):
+        if isinstance(self.notch, (str, bool)):  # True would be 1 Hz
             if self.notch != "auto":
                 raise ValueError(f'notch must be "auto", Hz or None, got {self.notch!r}')
-        elif isinstance(self.notch, bool):  # True would be 1 Hz
-            raise ValueError(f'notch must be "auto", Hz or None, got {self.notch}')
-        elif self.notch is not None and not 0 < self.notch < self.sfreq / 2:
-            raise ValueError(f"notch must lie between 0 and {self.sfreq / 2:g} Hz, got {self.notch}")
+        elif self.notch is not None and not (isinstance(self.notch, Real) and 0 < self.notch < self.sfreq / 2):
+            raise ValueError(
+                f"notch must be one number between 0 and {self.sfreq / 2:g} Hz, whose harmonics are removed too, got "
+                f"{self.notch}"
+            )
         if self.reference not in ("median", "bipolar", None):
             raise ValueError(f'reference must be "median", "bipolar" or None, got {self.reference!r}')
         if not 0 <= self.max_bad_share < 1:

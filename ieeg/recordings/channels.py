@@ -56,13 +56,24 @@ def natural_order(names: Sequence[str]) -> list[int]:
 def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
     """The chosen channels, each once, in the order of `names`; unknown ones come last.
 
+    A channel may be called without the amplifier's prefix and reference, or with others, where only one is meant.
+
     Examples
     --------
     >>> in_recording_order(["A5", "A1", "A3", "A1"], ["A1", "A2", "A3", "A4", "A5"])
     ('A1', 'A3', 'A5')
+    >>> in_recording_order(["A2", "A1"], ["EEG A1-Ref", "EEG A2-Ref"])
+    ('EEG A1-Ref', 'EEG A2-Ref')
     """
     order = {name: i for i, name in enumerate(names)}
-    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: order.get(name, len(order))))
+    plain: dict[str, list[str]] = {}
+    for name in names:
+        plain.setdefault(plain_name(name), []).append(name)
+    meant = []
+    for name in chosen:
+        alike = plain.get(plain_name(name), [])
+        meant.append(alike[0] if name not in order and len(alike) == 1 else name)
+    return tuple(sorted(dict.fromkeys(meant), key=lambda name: order.get(name, len(order))))
 
 
 def not_eeg(name: str) -> str | None:

@@ -272,7 +272,10 @@ class Recording:
         if values.dtype.kind not in "biufO":
             raise ValueError(f"x must hold real numbers, got {values.dtype}")
         if values.ndim != 2 or len(values) != len(names):
-            raise ValueError(f"x must have shape ({len(names)} channels, samples), got {values.shape}")
+            turned = values.ndim == 2 and values.shape[1] == len(names)
+            raise ValueError(
+                f"x must have shape ({len(names)} channels, samples), got {values.shape}" + ": pass x.T" * turned
+            )
         recording = cls(
             ArraySource(values, microvolts(unit)),
             sfreq=sfreq,

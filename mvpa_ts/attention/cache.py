@@ -23,6 +23,8 @@ class KeyValueCache:
     Attributes
     ----------
     keys, values : Tensor, shape (H_kv, 2 · context, C, d)
+    has_room : bool
+        Whether `advance` was called since the last step.
 
     Examples
     --------
@@ -45,6 +47,7 @@ class KeyValueCache:
     def reset(self) -> None:
         """Forget the past."""
         self._stop = 0
+        self.has_room = False
         self.real: Tensor | None = None
         """Which tokens of the segments in use are real, [T, C]; None where all are."""
 
@@ -63,6 +66,7 @@ class KeyValueCache:
             self._stop = self.context - 1
         self._real[self._stop] = True if channel_mask is None else channel_mask
         self._stop += 1
+        self.has_room = True
         self.real = None if self._real[self.seen].all() else self._real[self.seen]
 
     def write(self, key: Tensor, value: Tensor) -> None:

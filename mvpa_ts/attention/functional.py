@@ -207,6 +207,8 @@ def check_call(
 
 def checked_components(components: Iterable[str]) -> tuple[str, ...]:
     """The terms in the order of `COMPONENTS`, each once, or a ValueError that names the unknown one."""
+    if not hasattr(components, "__iter__"):
+        raise ValueError(f"components must be a subset of {COMPONENTS}, got {components!r}; [] takes none of them")
     terms = frozenset((components,) if isinstance(components, str) else components)
     if unknown := sorted(terms - set(COMPONENTS)):
         raise ValueError(f"components must be a subset of {COMPONENTS}, got unknown {', '.join(map(repr, unknown))}")
@@ -223,8 +225,8 @@ def check_options(
     """Raise a ValueError for an option out of range."""
     if channel_window is not None and (type(channel_window) is not int or channel_window < 1):
         raise ValueError(f"channel_window must be None or a whole number of at least 1 channel, got {channel_window!r}")
-    if window is not None and window < 0:
-        raise ValueError(f"window must be None or at least 0 segments, got {window}")
+    if window is not None and (not (isinstance(window, int) or hasattr(window, "__index__")) or window < 0):
+        raise ValueError(f"window must be None or at least 0 segments, a whole number, got {window!r}")
     if channel_distance not in ("absolute", "signed"):
         raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
     if not 0.0 <= dropout < 1.0:
@@ -302,7 +304,13 @@ def _pick(problem: Problem) -> str:
     return "separable" if pairs > most else "reference"
 
 
+_UNUSED = "if its term is not in components, pass zeros"
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: tuple[Tensor, Tensor, Tensor]) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if query.ndim != 5 or 0 in query.shape:
         raise ValueError(f"query must be [B, T, C, H, d] with no empty axis, got shape {tuple(query.shape)}")
     if not query.is_floating_point():
@@ -320,12 +328,16 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: tuple[Tens
     if H_kv == 0 or H % H_kv:
         raise ValueError(f"the heads of query ({H}) must be a multiple of the heads of key ({H_kv})")
     for name, bias in zip(("content_bias", "time_bias", "channel_bias"), biases, strict=True):
+        if not isinstance(bias, Tensor):
+            raise ValueError(f"{name} must be a torch.Tensor, got {type(bias).__name__}; {_UNUSED}")
         if bias.shape != (H_kv, d):
             raise ValueError(f"{name} must be [H_kv, d] = [{H_kv}, {d}], got shape {tuple(bias.shape)}")
 
 
 def _check_table(name: str, table: Tensor, key: Tensor, *, needed: int, two_sided: bool) -> None:
     H_kv, d = key.shape[3:]
+    if not isinstance(table, Tensor):
+        raise ValueError(f"{name} must be a torch.Tensor, got {type(table).__name__}; {_UNUSED}")
     if table.ndim != 3 or table.shape[1:] != (H_kv, d):
         raise ValueError(f"{name} must be [R, H_kv, d] = [R, {H_kv}, {d}], got shape {tuple(table.shape)}")
     rows = table.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -49,6 +50,9 @@ class MVPAttention(nn.Module):
     beyond : {"error", "clamp"}, default "error"
         What happens to lags and distances past the codebook: an error, or the codebook's last row, so that a model
         trained on 7 channels runs on 21. With `channel_window` the cost is then linear in the number of channels.
+        (`mvpa_attention` has the same for channels alone, as `channel_beyond`.)
+    device, dtype : optional
+        Of the parameters, as for torch's own layers.
 
     Examples
     --------
@@ -78,6 +82,8 @@ class MVPAttention(nn.Module):
         channel_window: int | None = None,
         beyond: Literal["error", "clamp"] = "error",
         impl: Implementation = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -106,21 +112,36 @@ class MVPAttention(nn.Module):
         self.impl: Implementation = impl
 
         kv_width = num_kv_heads * self.head_dim
-        self.query = nn.Linear(dim, dim, bias=False)
-        self.key = nn.Linear(dim, kv_width, bias=False)
-        self.value = nn.Linear(dim, kv_width, bias=False)
-        self.time_key = nn.Linear(dim, kv_width, bias=False)
-        self.channel_key = nn.Linear(dim, kv_width, bias=False)
-        self.output = nn.Linear(dim, dim, bias=False)
-        self.content_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
-        self.time_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
-        self.channel_bias = nn.Parameter(torch.zeros(num_kv_heads, self.head_dim))
+        self.query = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)
+        self.key = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
+        self.value = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
+        self.time_key = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
+        self.channel_key = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
+        self.output = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)
+        for name in ("content_bias", "time_bias", "channel_bias"):
+            self.register_parameter(
+                name, nn.Parameter(torch.zeros(num_kv_heads, self.head_dim, device=device, dtype=dtype))
+            )
+
+    def extra_repr(self) -> str:
+        """Sizes, and the options that differ from their defaults, for print(module)."""
+        shown = {"num_kv_heads": len(self.content_bias)} | {
+            name: getattr(self, name)
+            for name, option in inspect.signature(MVPAttention).parameters.items()
+            if option.kind is option.KEYWORD_ONLY and getattr(self, name, option.default) != option.default
+        }
+        return ", ".join(
+            [
+                f"{self.dim}, num_heads={self.dim // self.head_dim}",
+                *(f"{name}={value!r}" for name, value in shown.items()),
+            ]
+        )
 
     def forward(
         self,
         x: Tensor,
-        time_codebook: Tensor,
-        channel_codebook: Tensor,
+        time_codebook: Tensor | None = None,
+        channel_codebook: Tensor | None = None,
         *,
         channel_mask: Tensor | None = None,
         segment_mask: Tensor | None = None,
@@ -129,7 +150,8 @@ class MVPAttention(nn.Module):
     ) -> Tensor:
         """Attend within x [B, T, C, D], given codebooks [R, D]; returns [B, T, C, D].
 
-        Causal use has one time row per lag; bidirectional use has an odd number of rows with lag 0 in the middle.
+        Causal use has one time row per lag; bidirectional use has an odd number of rows with lag 0 in the middle. The
+        codebook of a term that `components` lacks may be left out.
         The masks are those of `mvpa_attention`. Raises ValueError where a codebook is too short and
         ``beyond="error"``.
         """
@@ -155,19 +177,36 @@ class MVPAttention(nn.Module):
         return output
 
     def make_cache(
-        self, time_codebook: Tensor, channel_codebook: Tensor, *, num_channels: int, context: int
+        self, time_codebook: Tensor | None, channel_codebook: Tensor | None, *, num_channels: int, context: int
     ) -> KeyValueCache:
         """Make a cache of keys and values for `step`, for one stream that attends to its newest `context` segments.
 
         With ``row_order="released"`` a stream has the rows of `context` segments and `num_channels` channels from its
         first segment on. Raises ValueError where the module is not causal, its distances are signed, it has a
         `channel_window`, or a codebook is too short.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from mvpa_ts import MVPAttention
+        >>> attention = MVPAttention(32, num_heads=4).eval()
+        >>> time_codebook, channel_codebook = torch.randn(6, 32), torch.randn(5, 32)
+        >>> cache = attention.make_cache(time_codebook, channel_codebook, num_channels=5, context=6)
+        >>> with torch.no_grad():
+        ...     for segment in torch.randn(8, 1, 5, 32):  # one sample, 5 channels
+        ...         cache.advance()  # room for the new segment; the oldest of 7 is dropped
+        ...         newest = attention.step(segment, cache)  # [1, 5, 32]
         """
+        for name, size in (("num_channels", num_channels), ("context", context)):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
         if not self.causal or self.channel_distance != "absolute" or self.channel_window is not None:
             raise ValueError(
                 "a stream needs causal=True, channel_distance='absolute' and channel_window=None, got "
                 f"{self.causal}, {self.channel_distance!r} and {self.channel_window}"
             )
+        time_codebook = self._codebook("time_codebook", time_codebook, context, self.content_bias)
+        channel_codebook = self._codebook("channel_codebook", channel_codebook, num_channels, self.content_bias)
         time_rows = self._rows("time_codebook", time_codebook, context, context, two_sided=False)
         channel_rows = self._rows("channel_codebook", channel_codebook, num_channels, num_channels, two_sided=False)
         if len(channel_rows) < num_channels:  # one row for each distance, as `last_segment_attention` reads them
@@ -179,6 +218,8 @@ class MVPAttention(nn.Module):
 
     def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
         """Attend from a stream's newest segment to those in the cache and to itself; for inference.
+
+        Call ``cache.advance()`` before each step; `make_cache` has an example. A cache serves one stream.
 
         Parameters
         ----------
@@ -192,7 +233,22 @@ class MVPAttention(nn.Module):
         Returns
         -------
         Tensor, shape (1 or 2, C, D)
+
+        Raises
+        ------
+        ValueError
+            `x` has another shape.
+        RuntimeError
+            `advance` was not called for this segment.
         """
+        C = cache.channel_key.shape[0]
+        if x.ndim != 3 or x.shape[0] not in (1, 2) or x.shape[1:] != (C, self.dim):
+            raise ValueError(
+                f"x must be the newest segment of one stream, [1, C, D] = [1, {C}, {self.dim}] (or two rows, see the "
+                f"docstring), got shape {tuple(x.shape)}; several streams need a cache each"
+            )
+        if not cache.has_room:
+            raise RuntimeError("call cache.advance() before each step: the cache has no room for a new segment")
         query, key, value = (
             rearrange(projection(x), "s c (h d) -> s c h d", d=self.head_dim)
             for projection in (self.query, self.key, self.value)
@@ -213,18 +269,23 @@ class MVPAttention(nn.Module):
                 components=self.components,
                 real=cache.real,
             )
+        cache.has_room = False
         return self.output(rearrange(attended, "s c h d -> s c (h d)"))
 
     def _attend(
         self,
         x: Tensor,
-        time_codebook: Tensor,
-        channel_codebook: Tensor,
+        time_codebook: Tensor | None,
+        channel_codebook: Tensor | None,
         extent: tuple[int, int],
         real: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
         T, C = x.shape[1:3]
+        time_codebook = self._codebook("time_codebook", time_codebook, T if self.causal else 2 * T - 1, x)
+        channel_codebook = self._codebook(
+            "channel_codebook", channel_codebook, C if self.channel_distance == "absolute" else 2 * C - 1, x
+        )
         time_rows = self._rows("time_codebook", time_codebook, T, extent[0], two_sided=not self.causal)
         channel_rows = self._rows(
             "channel_codebook", channel_codebook, C, extent[1], two_sided=self.channel_distance == "signed"
@@ -258,17 +319,35 @@ class MVPAttention(nn.Module):
         )
         return self.output(rearrange(attended, "b t c h d -> b t c (h d)"))
 
+    def _codebook(self, name: str, codebook: Tensor | None, rows: int, like: Tensor) -> Tensor:
+        """The codebook; zeros where it is None because its term is off."""
+        if codebook is not None:
+            return codebook
+        term = name.removesuffix("_codebook")
+        if term in self.components:
+            raise ValueError(
+                f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got None; only components without "
+                f"{term!r} need none"
+            )
+        return like.new_zeros(rows, self.dim)
+
     def _rows(self, name: str, codebook: Tensor, size: int, extent: int, *, two_sided: bool) -> Tensor:
         """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads."""
         if codebook.ndim != 2 or codebook.shape[1] != self.dim:
             raise ValueError(f"{name} must be [R, D] with D = dim = {self.dim}, got shape {tuple(codebook.shape)}")
         available = codebook.shape[0]
         if two_sided and available % 2 == 0:
-            raise ValueError(f"{name} must have an odd number of rows for signed use, got {available}")
+            raise ValueError(
+                f"{name} must have an odd number of rows with {_two_sided_option(name)}: 2·{extent} − 1 = "
+                f"{2 * extent - 1} for {extent} positions, distance 0 in the middle; got {available}"
+            )
         reach = (available + 1) // 2 if two_sided else available
         if extent > reach and self.beyond == "error":
+            needed = f"2·{extent} − 1 = {2 * extent - 1}" if two_sided else f"{extent}"
+            because = f" ({_two_sided_option(name)})" if two_sided else ""
             raise ValueError(
-                f"{name} covers {reach} positions, the input has {extent}; lengthen it or use beyond='clamp'"
+                f"{name} covers {reach} positions, the input has {extent}; lengthen it from {available} to {needed} "
+                f"rows{because}, or make the module with beyond='clamp'"
             )
         if self.row_order == "released":
             # Distances beyond the real extent occur only between padding tokens: any row will do.
@@ -278,6 +357,11 @@ class MVPAttention(nn.Module):
         first = -(size - 1) if two_sided else 0
         distances = torch.arange(first, size, device=codebook.device)
         return (distances + (reach - 1 if two_sided else 0)).clamp(0, available - 1)
+
+
+def _two_sided_option(name: str) -> str:
+    """The option by which a codebook has rows for distances of both signs."""
+    return "causal=False" if name == "time_codebook" else "channel_distance='signed'"
 
 
 def _local(parameter: Tensor) -> Tensor:

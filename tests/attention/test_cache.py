@@ -54,3 +54,43 @@ def test_what_cannot_stream_is_refused(options: dict[str, Any]) -> None:
 def test_a_codebook_too_short_for_the_stream_is_refused() -> None:
     with pytest.raises(ValueError, match="time_codebook covers 2 positions, the input has 3"):
         MVPAttention(D, 2).make_cache(torch.zeros(2, D), torch.zeros(9, D), num_channels=3, context=3)
+
+
+def test_a_step_without_room_is_refused() -> None:
+    attention, x = MVPAttention(D, 2).double(), torch.zeros(1, C, D, dtype=torch.float64)
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    with pytest.raises(RuntimeError, match=r"call cache.advance\(\) before each step"):
+        attention.step(x, cache)
+    cache.advance()
+    attention.step(x, cache)
+    with pytest.raises(RuntimeError, match=r"call cache.advance\(\) before each step"):
+        attention.step(x, cache)
+    cache.reset()
+    with pytest.raises(RuntimeError, match=r"call cache.advance\(\) before each step"):
+        attention.step(x, cache)
+
+
+@pytest.mark.parametrize("shape", [(C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)], ids=str)
+def test_a_step_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    attention = MVPAttention(D, 2).double()
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    cache.advance()
+    with pytest.raises(ValueError, match=r"x must be the newest segment of one stream, \[1, C, D\] = \[1, 4, 16\]"):
+        attention.step(torch.zeros(shape, dtype=torch.float64), cache)
+
+
+@pytest.mark.parametrize("name", ["context", "num_channels"])
+def test_a_cache_without_room_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        MVPAttention(D, 2).make_cache(codebook(3), codebook(3), **{"num_channels": 3, "context": 3, name: 0})
+
+
+@torch.no_grad()
+def test_a_stream_without_time_and_channel_terms_needs_no_codebook() -> None:
+    attention = MVPAttention(D, 2, components=["content"]).eval()
+    x = torch.randn(1, SEGMENTS, C, D, generator=torch.Generator().manual_seed(0))
+    cache = attention.make_cache(None, None, num_channels=C, context=SEGMENTS)
+    for t in range(SEGMENTS):
+        cache.advance()
+        newest = attention.step(x[:, t], cache)
+    torch.testing.assert_close(newest, attention(x)[:, -1])

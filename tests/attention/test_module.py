@@ -96,8 +96,19 @@ def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], m
     [
         ({}, T - 1, C, "time_codebook covers 4 positions, the input has 5"),
         ({}, T, C - 1, "channel_codebook covers 3 positions, the input has 4"),
-        ({"causal": False}, 2 * T - 3, C, "time_codebook covers 4 positions"),
-        ({"causal": False}, 2 * T, C, "time_codebook must have an odd number of rows"),
+        (
+            {"causal": False},
+            2 * T - 3,
+            C,
+            r"time_codebook covers 4 positions.*from 7 to 2·5 − 1 = 9 rows \(causal=False\)",
+        ),
+        ({"causal": False}, 2 * T, C, "time_codebook must have an odd number of rows with causal=False: 2·5 − 1 = 9"),
+        (
+            {"channel_distance": "signed"},
+            T,
+            2 * C - 3,
+            r"channel_codebook covers 3 .*= 7 rows \(channel_distance='signed'",
+        ),
         ({"row_order": "released"}, T - 1, C, "time_codebook covers 4 positions"),
     ],
 )
@@ -259,3 +270,42 @@ def test_autocast_to_bfloat16(row_order: Any, impl: Any) -> None:
 def test_an_option_out_of_range_is_refused_when_the_module_is_made(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         MVPAttention(8, 2, **option)
+
+
+@pytest.mark.parametrize(
+    ("components", "options"),
+    [
+        ((), {}),
+        (("content",), {}),
+        (("content", "channel"), {"causal": False, "channel_distance": "signed"}),
+        (("time",), {"row_order": "released"}),
+    ],
+    ids=str,
+)
+def test_the_codebook_of_a_term_that_is_off_may_be_left_out(components: tuple[str, ...], options: dict) -> None:
+    attention, x = module(components=components, **options), sample()
+    two_sided = "causal" in options
+    time, channel = codebooks(2 * T - 1 if two_sided else T, 2 * C - 1 if two_sided else C)
+    needed = {
+        name: book
+        for name, book in (("time_codebook", time), ("channel_codebook", channel))
+        if name.removesuffix("_codebook") in components
+    }
+    torch.testing.assert_close(attention(x, **needed), attention(x, time, channel))
+
+
+def test_a_codebook_that_is_needed_is_named() -> None:
+    with pytest.raises(ValueError, match=r"channel_codebook must be a tensor \[R, D\] .* got None; only .*'channel'"):
+        module()(sample(), codebooks(T, C)[0])
+
+
+def test_printed_it_tells_its_sizes_and_options() -> None:
+    assert MVPAttention(24, 4).extra_repr() == "24, num_heads=4, num_kv_heads=4"
+    made = MVPAttention(24, 4, 2, causal=False, components=["time"], beyond="clamp")
+    assert made.extra_repr() == "24, num_heads=4, num_kv_heads=2, causal=False, components=('time',), beyond='clamp'"
+
+
+def test_device_and_dtype_are_those_of_all_parameters() -> None:
+    made = MVPAttention(24, 4, device="meta", dtype=torch.bfloat16)
+    assert {(parameter.device.type, parameter.dtype) for parameter in made.parameters()} == {("meta", torch.bfloat16)}
+    assert list(made.state_dict()) == list(MVPAttention(24, 4).state_dict())

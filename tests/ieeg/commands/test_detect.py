@@ -224,6 +224,8 @@ def test_warnings_are_one_line(tmp_path, model_folder, jobs):
     ("options", "message"),
     [
         (["--channels", "Z9"], "Z9"),
+        (["--channels", "A1,,A2"], "--channels must be names with commas between them, such as A1,A2, got 'A1,,A2'"),
+        (["--channels", ""], "--channels must be names with commas between them"),
         (["--online", "two"], "--online must look like 1of2, got 'two'"),
         (["--preprocessing", "{band"], "--preprocessing must be JSON"),
         (["--preprocessing", "[1, 2]"], "--preprocessing must be JSON"),
@@ -238,6 +240,19 @@ def test_wrong_options_are_named(tmp_path, model_folder, capsys, options, messag
     write_edf(tmp_path / "x.edf", duration=11.0)
     assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, *options) == 1
     assert message in capsys.readouterr().err
+
+
+def test_channels_go_by_their_short_names_and_options_by_either_dash(tmp_path, model_folder):
+    recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
+    signals = [
+        edfio.EdfSignal(np.clip(x, -5000, 5000), 512.0, label=f"EEG {name}-Ref", physical_dimension="uV")
+        for x, name in zip(recording.read(0, 11 * 512).astype(np.float64), recording.channel_names, strict=True)
+    ]
+    edfio.Edf(signals).write(tmp_path / "x.edf")
+    options = ["--channels", "A3, A1", "--batch-size", "2", "--seizure_words=fit", "--online", "1/2"]
+    assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, *options) == 0
+    about = json.loads((tmp_path / "out" / "x" / RUN).read_text())
+    assert about["channels"]["used"] == ["EEG A1-Ref", "EEG A3-Ref"]
 
 
 def test_missing_file_short_recording_and_headless_model(tmp_path, model_folder, capsys):

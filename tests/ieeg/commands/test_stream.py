@@ -150,6 +150,8 @@ def test_what_a_stream_says_of_itself():
     assert described(info_of(), None, "all") == Source(RATE, ("A1", "A2", "A10"), [3, 1, 0], "µV")
     assert described(info_of(names=None), None, "all").names == ("C1", "C2", "C3", "C4")
     assert described(info_of(types=["seeg", "misc", "ecg", "ecog"]), None, "all").names == ("A1", "A10")
+    prefixed = info_of(names=[f"EEG {name}-Ref" for name in NAMES])
+    assert described(prefixed, None, "A2, A1").names == ("EEG A1-Ref", "EEG A2-Ref")
     assert described(info_of(units=None), "mV", "A2,A1") == Source(RATE, ("A1", "A2"), [3, 1], "mV")
 
 

@@ -159,3 +159,10 @@ def test_the_folder_above_a_detection_names_it(tmp_path):
     (tmp_path / "S101" / "run.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=r"no folder of a complete detection; did you mean .*S101\?"):
         read_run(tmp_path)
+
+
+def test_a_file_is_no_folder_for_results(saved, tmp_path):
+    (tmp_path / "x.edf").write_bytes(b"mine")
+    with pytest.raises(ValueError, match=r"folder must be a folder, .*x\.edf is a file; save_events writes the events"):
+        saved[0].save(tmp_path / "x.edf")
+    assert (tmp_path / "x.edf").read_bytes() == b"mine"

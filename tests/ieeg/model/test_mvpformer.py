@@ -247,6 +247,10 @@ def test_whole_model_in_bfloat16():
     [
         (lambda m: m(torch.zeros(1, 2, 2559)), r"multiple of 2560 .* got shape \(1, 2, 2559\)"),
         (lambda m: m(torch.zeros(2, 2560)), "signal must be"),
+        (
+            lambda m: m(torch.zeros(1, 2, 2560).numpy()),
+            "signal must be a torch.Tensor, got ndarray: pass torch.from_numpy",
+        ),
         (lambda m: m(torch.zeros(1, 0, 2560)), "signal must be"),
         (lambda m: m.decode(torch.zeros(1, 2, 3, 63)), "with D = 64"),
         (lambda m: m(torch.zeros(1, 2, 2560), torch.ones(1, 3, dtype=torch.bool)), "channel_mask must be"),

@@ -111,3 +111,8 @@ def test_pickles():
     copy = pickle.loads(pickle.dumps(recording))
     np.testing.assert_array_equal(copy.read(3, 9), recording.read(3, 9))
     assert copy.seizures == recording.seizures
+
+
+def test_samples_the_other_way_round_get_a_hint():
+    with pytest.raises(ValueError, match=r"x must have shape \(3 channels, samples\), got \(100, 3\): pass x.T"):
+        Recording.from_array(np.zeros((100, 3)), 512.0, ["a", "b", "c"], "µV")
