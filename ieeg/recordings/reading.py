@@ -93,8 +93,8 @@ def read_recording(
     >>> from mvpa_ts.ieeg import simulate_recording
     >>> from mvpa_ts.ieeg.simulation.writing import write_edf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_edf(simulate_recording("S01", num_channels=4, duration=60), Path(folder) / "night.edf")
-    ...     recording = read_recording(Path(folder) / "night.edf")
+    ...     path = write_edf(simulate_recording("S01", num_channels=4, duration=60), Path(folder) / "night.edf")
+    ...     recording = read_recording(path)
     ...     recording.close()
     >>> recording
     <Recording night: 4 channels, 60.0 s at 512 Hz, 1 seizure>
