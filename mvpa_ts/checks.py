@@ -39,12 +39,13 @@ def check_numbers(values: Any, length: int | None, source: object) -> None:
 
 
 def keep_whole(config: Any, least: int, *names: str) -> None:
-    """Turn these fields into plain ints, also numpy's; None stays.
+    """Turn these fields into plain ints, also numpy's; None stays where the field's type names it.
 
     Raises ValueError if a field is no whole number or below `least`.
     """
     for name in names:
-        if (value := getattr(config, name)) is None:
+        value = getattr(config, name)
+        if value is None and "None" in str(config.__dataclass_fields__[name].type):
             continue
         try:
             number = operator.index(value)

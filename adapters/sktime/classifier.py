@@ -138,6 +138,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         from mvpa_ts.classification import fit_classifier
 
         series, parameters = arrays(X), self.get_params()
+        self._channel_names = list(X[0].columns)
         config = network_config(parameters, series, len(self.classes_))
         training = training_of(parameters, label_smoothing=self.label_smoothing, class_weights=self._class_weights())
         seed = int(check_random_state(self.random_state).randint(2**31))

@@ -271,6 +271,8 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
             if dated[0] == self.cutoff[0]:
                 self._set_cutoff(dated)
         names = list(self._cur_y.columns)
+        if y.shape[1] > len(names) and (new := [name for name in y.columns if name not in names]):
+            raise ValueError(f"y must have the columns of fit, {names}, got {new} too: to forecast them, call fit")
         y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
         self._cur_y = update_data(self._cur_y, y)
         if X is not None and self._features is not None:

@@ -110,6 +110,27 @@ def check_repeated(index: pd.Index) -> None:
         )
 
 
+def check_table(argument: str, table: Any) -> None:
+    """Raise ValueError for rows that are not in order of time, and for a column that is there twice.
+
+    The host's own message of either names all formats that it knows.
+    """
+    index, columns = getattr(table, "index", None), getattr(table, "columns", None)
+    if isinstance(columns, pd.Index) and columns.has_duplicates:
+        twice = columns[columns.duplicated()][0]
+        raise ValueError(f"{argument} must have each column once, got {twice!r} more than once: rename one")
+    if isinstance(index, pd.Index) and not isinstance(index, pd.MultiIndex) and not index.is_monotonic_increasing:
+        values = list(index)
+        try:
+            late = next(row for row in range(1, len(values)) if values[row] < values[row - 1])
+        except (StopIteration, TypeError):  # not a number, or no order at all: the host says so
+            return
+        raise ValueError(
+            f"{argument} must have its rows in order of time, got {values[late]} after {values[late - 1]}: take "
+            f"{argument}.sort_index()"
+        )
+
+
 def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
     """The grid of all steps from the first row to `end`, or the index as it is where it is on no grid.
 

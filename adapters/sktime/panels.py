@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +62,9 @@ class PanelEstimator:
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to series and their labels or numbers, as sktime's estimators do; `y` may also be a list."""
         # sktime 1.2 takes a list for a table of dicts, and stumbles over it.
-        return super().fit(X, np.asarray(y) if isinstance(y, (list, tuple)) else y)  # type: ignore[misc]
+        y = np.asarray(y) if isinstance(y, (list, tuple)) else y
+        _check_targets(y, self._estimator_type)  # type: ignore[attr-defined]
+        return super().fit(X, y)  # type: ignore[misc]
 
     def reset(self) -> Any:
         """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
@@ -93,11 +95,12 @@ class PanelEstimator:
 
     def _known(self, X: list[pd.DataFrame]) -> list[np.ndarray]:
         """The series, if they have the channels of fit."""
-        series = arrays(X)
+        series = arrays(X, getattr(self, "_channel_names", None))
         channels = self.fitted_.config.num_channels
         for row, values in enumerate(series):
             if len(values) != channels:
-                raise ValueError(f"X must have the {channels} channels of fit, got {len(values)} in series {row}")
+                hint = f"; one series of {channels} channels is an array (1, {channels}, steps)" * (len(values) == 1)
+                raise ValueError(f"X must have the {channels} channels of fit, got {len(values)} in series {row}{hint}")
         return series
 
 
@@ -150,9 +153,34 @@ def shown(bar: Any, accuracy: str) -> Any:
     return show
 
 
-def arrays(X: list[pd.DataFrame]) -> list[np.ndarray]:
-    """Series [C, L]; raises ValueError for infinite values and for a series without any value."""
-    series = [frame.to_numpy(float).T for frame in X]
+def _check_targets(y: Any, kind: str) -> None:
+    """Raise ValueError for a missing label, or for a regressor's `y` that is no number."""
+    values = np.asarray(y)
+    if values.ndim == 1 and kind == "classifier" and (missing := pd.isna(values)).any():
+        row = int(np.argmax(missing))
+        raise ValueError(f"y must hold a label for each series, got {values[row]} for series {row}: leave it out")
+    if values.ndim == 1 and kind == "regressor":
+        for row, value in enumerate(values):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"y must hold a number for each series, got {str(value)!r} for series {row}: MVPAClassifier learns "
+                    "labels"
+                ) from None
+
+
+def arrays(X: list[pd.DataFrame], names: Sequence[Any] | None = None) -> list[np.ndarray]:
+    """Series [C, L], channels in the order of `names`, or of the first series, where theirs are the same names.
+
+    Raises ValueError for infinite values and for a series without any value.
+    """
+    names = list(X[0].columns if names is None else names)
+    alike = [
+        frame[names] if len({*names}) == len(names) == frame.shape[1] and {*names} == {*frame.columns} else frame
+        for frame in X
+    ]
+    series = [frame.to_numpy(float).T for frame in alike]
     for row, values in enumerate(series):
         if np.isinf(values).any():
             raise ValueError(f"X must be finite, or NaN where missing, got inf in series {row}")

@@ -15,7 +15,7 @@ from sktime.forecasting.base import ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions
 from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.frames import columns_of, panel_of
+from mvpa_ts.adapters.sktime.frames import check_table, columns_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import network_config
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, side_by_side
 from mvpa_ts.files import read_config, write_bytes
@@ -73,6 +73,8 @@ class Pretraining:
                 "leave pretrained out and train",
                 stacklevel=2,
             )
+        for argument, table in (("y", y), ("X", X)):
+            check_table(argument, table)
         return super().fit(y, X=X, fh=fh)  # type: ignore[misc]
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
@@ -190,7 +192,10 @@ def check_rows(rows: int, horizon: int) -> None:
 def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None) -> None:
     config = pretrained.config
     if horizon > config.horizon:
-        raise ValueError(f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}")
+        raise ValueError(
+            f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}: pretrain, or fit what "
+            f"is then saved, with fh up to step {horizon}"
+        )
     for option in ("individual", "bounded"):
         if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
             raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")

@@ -127,6 +127,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         from mvpa_ts.classification import fit_regressor
 
         series, parameters = arrays(X), self.get_params()
+        self._channel_names = list(X[0].columns)
         if not np.isfinite(y).all():
             raise ValueError(f"y must be finite, got {y[~np.isfinite(y)][0]} for series {np.argmin(np.isfinite(y))}")
         seed = int(check_random_state(self.random_state).randint(2**31))

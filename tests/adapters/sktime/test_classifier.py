@@ -108,6 +108,18 @@ class TestLengthsAndGaps:
         assert classifier.score(X, y) > 0.9
 
 
+def test_channels_go_by_their_names():
+    X, y = waves()
+    named = [frame.set_axis(["a", "b", "c"], axis=1) for frame in frames(X)]
+    turned = [frame[["c", "a", "b"]] for frame in named]
+    classifier = fitted(named, y)
+    expected = classifier.predict_proba(named)
+    np.testing.assert_array_equal(classifier.predict_proba(turned), expected)
+    np.testing.assert_array_equal(classifier.predict_proba(X), expected)  # an array has no names: by order
+    mixed = [turned[row] if row % 2 else frame for row, frame in enumerate(named)]
+    np.testing.assert_array_equal(fitted(mixed, y).predict_proba(named), expected)
+
+
 class TestClassWeight:
     def test_counts(self):
         X, y = waves()
@@ -155,6 +167,21 @@ class TestBadInput:
         X, y = waves()
         with pytest.raises(ValueError, match="X must have the 3 channels of fit, got 2 in series 0"):
             fitted(X, y).predict(X[:, :2])
+
+    def test_one_series_without_the_axis_of_series(self):
+        X, y = waves()
+        with pytest.raises(
+            ValueError, match=r"got 1 in series 0; one series of 3 channels is an array \(1, 3, steps\)"
+        ):
+            fitted(X, y).predict(X[0])
+
+    @pytest.mark.parametrize("missing", [np.nan, None])
+    def test_a_missing_label(self, missing):
+        X, y = waves()
+        labels = y.astype(object)
+        labels[3] = missing
+        with pytest.raises(ValueError, match=f"y must hold a label for each series, got {missing} for series 3"):
+            fitted(X, labels)
 
     def test_infinite_values(self):
         X, y = waves()

@@ -366,11 +366,37 @@ class TestBadInput:
             ({"patience": 2}, "needs a validation_fraction"),
             ({"max_steps": -1}, "max_steps must be at least 0"),
             ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
+            ({"max_steps": None}, "max_steps must be a whole number, got None"),
+            ({"dim": None}, "dim must be a whole number, got None"),
         ],
     )
     def test_parameters(self, changes, message):
         with pytest.raises(ValueError, match=message):
             fitted(waves(), **changes)
+
+
+@pytest.mark.parametrize("options", [{}, {"pretrained": "base"}], ids=["trained", "pretrained"])
+def test_rows_out_of_order_and_columns_twice_are_named(options: dict):
+    y = pd.Series(np.arange(40.0), index=pd.date_range("2024-01-01", periods=40, freq="D"))
+    message = r"y must have its rows in order of time, got 2024-02-08 .* after 2024-02-09 .*: take y.sort_index\(\)"
+    with pytest.raises(ValueError, match=message):
+        MVPAForecaster(**options).fit(y[::-1], fh=[1])
+    with pytest.raises(ValueError, match="y must have each column once, got 'a' more than once"):
+        MVPAForecaster(**options).fit(pd.concat({"a": y, "b": y}, axis=1).set_axis(["a", "a"], axis=1), fh=[1])
+
+
+def test_rows_of_covariates_out_of_order_are_named():
+    y = waves()
+    with pytest.raises(ValueError, match="X must have its rows in order of time"):
+        MVPAForecaster(**SMALL).fit(y, X=y[::-1], fh=[1])
+
+
+def test_a_new_column_in_update_is_refused():
+    forecaster = fitted(waves())
+    rows = waves(len(waves()) + 3)[-3:]
+    message = r"y must have the columns of fit, \['c0', 'c1'\], got \['new'\] too: to forecast them, call fit"
+    with pytest.raises(ValueError, match=message):
+        forecaster.update(rows.assign(new=1.0))
 
 
 def test_silent_unless_verbose(capfd):
