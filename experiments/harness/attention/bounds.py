@@ -9,7 +9,7 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4
         query    M·d·(4e + r) + tiles·M·p·(4 + e)         far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
         far      n·d·4·TILES                            far M·d·e + M·p·4 + M·4·(TILES + 2)
-        key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(2·TILES + 1)
+        key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
     HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them. Causal time
                 scores and their gradients are written and read only where the lag exists. Gradients of scores are read
                 by two products and one sum of torch; what else these products read and write is left out
@@ -133,7 +133,7 @@ class Launch:
             far, near = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2), 0
         else:
             each = n * d * (4 * e + 4) * self.tiles_held
-            far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (2 * self.tiles_held + 1)
+            far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
         return self.programs * each + self.far * far + self.near * near
 
     @property

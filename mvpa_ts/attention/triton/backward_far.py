@@ -66,7 +66,7 @@ def far_gradient_kernel(
     kv_heads = heads // GROUPS
     tokens = segments * channels
     i_batch, i_kv_head, i_tile, i_cross_start, first_segment, last_segment = key_block(
-        segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
+        tl.program_id(0), segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
     )
     sizes = (batch, segments, channels, column_groups * 8, heads, time_center)
     o_tile = i_tile + tl.arange(0, BLOCK_N)

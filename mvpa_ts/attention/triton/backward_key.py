@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from mvpa_ts.attention.triton.primitives import (
-    LOG2_E,
     add_bias,
     computed_once,
     content_counts,
@@ -45,6 +44,7 @@ def key_gradient_kernel(
     p_key_gradient,
     p_value_gradient,
     scale,
+    scale_2,
     window,
     batch,
     segments,
@@ -73,7 +73,7 @@ def key_gradient_kernel(
     kv_heads = heads // GROUPS
     tokens = segments * channels
     i_batch, i_kv_head, i_tile, i_cross_start, first_segment, last_segment = key_block(
-        segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
+        tl.program_id(0), segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
     )
     columns = column_groups * 8
     sizes = (batch, segments, channels, columns, heads, time_center)
@@ -84,8 +84,6 @@ def key_gradient_kernel(
     query_stride = heads * HEAD_DIM
     kv_stride = kv_heads * HEAD_DIM
     o_kv = (i_batch * tokens * kv_heads + i_kv_head) * HEAD_DIM
-    p_content_bias += i_kv_head * HEAD_DIM
-    scale_2 = scale * LOG2_E
 
     o_tile = i_tile + tl.arange(0, BLOCK_N)
     # Blocks of query tokens: near ones are near_first … near_last − 1 and dense_first … block_stop − 1.
@@ -107,7 +105,6 @@ def key_gradient_kernel(
         near_first = tl.where(has_holes, block_first, near_first)
         near_last = tl.where(has_holes, block_stop, near_last)
         dense_first = tl.where(has_holes, block_stop, dense_first)
-    near_count = near_last - near_first
 
     # Keys of the tile at one cross position after another; those past the end repeat the last one.
     cross_stop = segments if TILE_CHANNELS else channels
@@ -130,8 +127,8 @@ def key_gradient_kernel(
         tables = head_tables(
             p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
         )
-        for i in range(0, near_count + block_stop - dense_first):
-            i_start = (near_first + i + tl.where(i >= near_count, dense_first - near_last, 0)) * BLOCK_M
+        for i in range(near_first, near_last + block_stop - dense_first):
+            i_start = (i + tl.where(i >= near_last, dense_first - near_last, 0)) * BLOCK_M
             # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
             o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
             m_token = i_start + tl.arange(0, BLOCK_M) < tokens
@@ -181,7 +178,7 @@ def key_gradient_kernel(
             b_logits = b_tile_score[None, :, :] + computed_once(b_cross_score)[:, None, :]
             b_logits = tl.reshape(b_logits, [TILES * BLOCK_N, BLOCK_M])
             if HAS_CONTENT:
-                b_biased_query = add_bias(b_query, p_content_bias, HEAD_DIM, BLOCK_D)
+                b_biased_query = add_bias(b_query, p_content_bias + i_kv_head * HEAD_DIM, HEAD_DIM, BLOCK_D)
                 b_content = dot(b_key, tl.trans(b_biased_query), None, PRECISION)
                 if HAS_MASK:
                     o_key_segment = o_cross if TILE_CHANNELS else o_tile_key
@@ -199,20 +196,28 @@ def key_gradient_kernel(
             )
             if HAS_CONTENT:
                 b_gradient = dot(b_value, tl.trans(b_output_gradient), None, PRECISION)
-                # Loaded for each segment of keys, Δ is computed once as well: that takes fewer instructions.
-                b_delta = computed_once(tl.load(p_delta + o_statistics + o_token[None, :] + 0 * o_held))
-                b_delta = tl.broadcast_to(b_delta[:, None, :], [TILES, BLOCK_N, BLOCK_M])
-                b_gradient = b_weights * (b_gradient - tl.reshape(b_delta, [TILES * BLOCK_N, BLOCK_M]))
+                b_delta = computed_once(tl.load(p_delta + o_statistics + o_token))
+                b_gradient = b_weights * (b_gradient - b_delta[None, :])
                 if HAS_MASK:
                     b_gradient = tl.where(m_content, b_gradient, 0.0)
                 # The bias's part is added at the end, so that the query is not rounded with it here.
                 b_gradient_sum += tl.sum(b_gradient, 1)
                 b_key_gradient = dot(b_gradient.to(b_query.dtype), b_query, b_key_gradient, PRECISION)
 
-    # Positions of the results are not those of the keys, which would be held through the loop.
+    # What only the results need would be held in registers through the loop, which has none to spare. So it is computed
+    # again, from numbers that the compiler cannot know to be those from above: the grid has one axis.
+    zero = tl.num_programs(1) - 1
+    segments += zero
+    channels += zero
+    kv_heads = heads // GROUPS + zero
+    i_batch, i_kv_head, i_tile, i_cross_start, _, _ = key_block(
+        tl.program_id(0) + zero, segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
+    )
+    o_kv = (i_batch * (segments * channels) * kv_heads + i_kv_head) * HEAD_DIM
+    kv_stride = kv_heads * HEAD_DIM
     o_stored, m_stored = stored_keys(i_tile, i_cross_start, segments, channels, BLOCK_N, TILES, TILE_CHANNELS)
     if HAS_CONTENT:
-        b_bias = load_bias(p_content_bias, HEAD_DIM, BLOCK_D)
+        b_bias = load_bias(p_content_bias + i_kv_head * HEAD_DIM, HEAD_DIM, BLOCK_D)
         b_key_gradient += b_gradient_sum[:, None] * b_bias[None, :]
         b_key_gradient *= scale
         store_rows(p_key_gradient + o_kv, b_key_gradient, o_stored, m_stored, kv_stride, HEAD_DIM, BLOCK_D)

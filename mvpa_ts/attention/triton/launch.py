@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from mvpa_ts.attention.triton.backward_far import far_gradient_kernel
 from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
-from mvpa_ts.attention.triton.primitives import INTERPRETED
+from mvpa_ts.attention.triton.primitives import INTERPRETED, LOG2_E
 from mvpa_ts.attention.triton.scores import score_kernel
 from mvpa_ts.attention.triton.tuning import Blocks, fastest
 
@@ -40,7 +41,7 @@ _ROWS_256 = Blocks(256, 32, 8, num_stages=1)
 # Of the kernels over keys: segments of keys that share the queries and the scores that are loaded. Near pairs keep two
 # sums for each, so there are fewer.
 _EIGHT = Blocks(32, 64, 8, num_stages=1, tiles=8)
-_FOUR = Blocks(16, 64, 8, num_stages=1, tiles=4)
+_FOUR = Blocks(32, 64, 8, num_stages=1, tiles=4)
 _TWO = Blocks(32, 64, 8, num_stages=1, tiles=2)
 # Candidates for sm_90, chosen from the compiler's report of resources (experiments/attention_kernel_code.py). The first
 # block has the lowest bound among those that spill no register and whose products ptxas does not serialise. At most two
@@ -301,6 +302,8 @@ def backward(
             p_far_gradient=far_gradient,
             p_key_gradient=key if key_gradient is None else key_gradient,
             p_value_gradient=value_gradient,
+            # Read where it is used, it takes no register. The other kernels make the same number, in float32.
+            scale_2=_float32(common["scale"] * _float32(LOG2_E.value)),
             TILES=blocks.tiles,
             **common,
             **_cut(blocks),
@@ -351,7 +354,7 @@ def _common(
         "p_content_bias": query if content_bias is None else content_bias,
         "p_time": query if time_score is None else time_score,
         "p_channel": query if channel_score is None else channel_score,
-        "scale": 1.0 / math.sqrt(d),
+        "scale": _float32(1.0 / math.sqrt(d)),
         "window": 0 if options.window is None else options.window,
         "batch": B,
         "segments": T,
@@ -373,6 +376,11 @@ def _common(
         "HEAD_DIM": d,
         "BLOCK_D": max(16, triton.next_power_of_2(d)),
     }
+
+
+def _float32(number: float) -> float:
+    """Round to float32."""
+    return ctypes.c_float(number).value
 
 
 def _tile_axis(query: Tensor) -> tuple[int, int]:

@@ -280,7 +280,9 @@ def key_tokens(i_cross, o_tile, channels, TILE_CHANNELS: tl.constexpr):
 
 
 @triton.jit
-def key_block(segments, channels, kv_heads, BLOCK_N: tl.constexpr, TILES: tl.constexpr, TILE_CHANNELS: tl.constexpr):
+def key_block(
+    i_program, segments, channels, kv_heads, BLOCK_N: tl.constexpr, TILES: tl.constexpr, TILE_CHANNELS: tl.constexpr
+):
     """Return what a program over keys holds: sample, head, first position of the tile, first cross position, segments.
 
     The first segments have the most queries in a causal problem: they start first.
@@ -292,9 +294,9 @@ def key_block(segments, channels, kv_heads, BLOCK_N: tl.constexpr, TILES: tl.con
         cross_stop = segments
     cross_blocks = tl.cdiv(cross_stop, TILES)
     blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
-    i_batch = (tl.program_id(0) // blocks // kv_heads).to(tl.int64)
-    i_kv_head = (tl.program_id(0) // blocks % kv_heads).to(tl.int64)
-    i_block = tl.program_id(0) % blocks
+    i_batch = (i_program // blocks // kv_heads).to(tl.int64)
+    i_kv_head = (i_program // blocks % kv_heads).to(tl.int64)
+    i_block = i_program % blocks
     i_tile = i_block // cross_blocks * BLOCK_N
     i_cross = i_block % cross_blocks * TILES
     if TILE_CHANNELS:

@@ -43,12 +43,12 @@ def test_bytes_of_the_forward_kernel_are_those_of_a_walk(channels: int) -> None:
 def test_bytes_of_the_kernels_over_keys_are_those_of_a_walk() -> None:
     """Two segments of keys to a program; blocks of queries are segments, each loads its scores of four channels."""
     sizes = SMALL | {"tiles_held": 2, "keys": 4}
-    # Far pairs need one statistic for each query beside the log-sum-exp, near ones Δ for each segment of keys.
-    for name, rows, kept, statistics in (("far_gradient", 1, 4, 2), ("key_gradient", 2, 3 * 2 + 2 + 4, 3)):
+    # Two statistics for each query: the log-sum-exp, and the largest time score (far pairs) or Δ (near ones).
+    for name, rows, kept in (("far_gradient", 1, 4), ("key_gradient", 2, 3 * 2 + 2 + 4)):
         steps = 5
         launch = Launch(name=name, far=steps, near=steps, **sizes)
         expected = launch.programs * 2 * 4 * 8 * kept  # of each key, head_dim numbers
-        expected += steps * 4 * (rows * 8 * 2 + 4 * 4 + 2 * 4 + statistics * 4)  # rows, tile and cross scores
+        expected += steps * 4 * (rows * 8 * 2 + 4 * 4 + 2 * 4 + 2 * 4)  # rows, tile and cross scores
         assert launch.l2_bytes == expected
 
 

@@ -31,6 +31,7 @@ MORE = {
     "masked": Setting(masked=True),
     "tiles": Setting(segments=100, channels=100),
     "tiles-masked": Setting(segments=100, channels=100, masked=True),
+    "grouped": Setting(groups=2, kv_heads=6),
     "few_channels": Setting(segments=100, channels=7),
     "few_channels-masked": Setting(segments=100, channels=7, masked=True),
     "bidirectional": Setting(causal=False, dense_last_segment=False),
