@@ -23,6 +23,7 @@ from harness.detection.real import (
     evaluate,
     finetuned,
     folds_of,
+    networks_of,
     simulated_animal,
 )
 from harness.detection.results import begin_study
@@ -34,9 +35,10 @@ ANIMALS, FIRST_SEED = 4, 31
 GAINS = (1.0, 1.5, 2.0, 3.0)
 """Factors of the tested stretches."""
 AUGMENTATION = "--model.augmentation."
-THREE = "as documented"
+THREE, EACH = "as documented", "as documented, each of the three networks alone"
 WAYS = {
     THREE: (),
+    EACH: (),
     "one network": (),
     "from demo": ("--model.base", "demo"),
     "power drifts": (f"{AUGMENTATION}fluctuation", "1.0"),
@@ -68,16 +70,14 @@ def main() -> None:
                 if [setting, animal, fold.number] in done:
                     continue
                 started = time.process_time()
-                folder = output / setting.replace(" ", "_") / f"animal{animal}-fold{fold.number}"
+                threes = setting in (THREE, EACH)
+                folder = output / (THREE if threes else setting).replace(" ", "_") / f"animal{animal}-fold{fold.number}"
                 steps = QUICK_FINETUNING if arguments.quick else ()
-                model = finetuned(fold, 0, folder, [*WAYS[setting], *steps], members=3 if setting == THREE else 1)
-                row = {
-                    "setting": setting,
-                    "animal": animal,
-                    "fold": fold.number,
-                    "cpu_s": time.process_time() - started,
-                }
-                row |= evaluate(fold, detected(model), 0.5, GAINS)
+                model = finetuned(fold, 0, folder, [*WAYS[setting], *steps], members=3 if threes else 1)
+                seconds = time.process_time() - started
+                models = networks_of(model) if setting == EACH else [model]
+                measured = pd.DataFrame([evaluate(fold, detected(each), 0.5, GAINS) for each in models]).mean()
+                row = {"setting": setting, "animal": animal, "fold": fold.number, "cpu_s": seconds, **measured}
                 append_row(table, row | {"hardware": hardware()})
                 print(f"{setting}, animal {animal}, fold {fold.number}: AUROC {row['auroc']:.3f}", flush=True)
     write_page(table, report(read_rows(table)))

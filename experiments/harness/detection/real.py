@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.detection.rules import probabilities_to_events
 from mvpa_ts.ieeg.model.amplitude import band_log_power
@@ -165,7 +165,18 @@ def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str], membe
     return str(folder / "model")
 
 
-def detected(model: str) -> Scores:
+def networks_of(folder: str) -> list[MVPFormer]:
+    """The networks of a saved detector, each as a detector of its own."""
+    whole = MVPFormer.from_pretrained(folder)
+    singles = []
+    for network in whole.networks:
+        single = MVPFormer(replace(whole.config, members=1))
+        single.load_state_dict({name: w for name, w in network.state_dict().items() if not name.startswith("others.")})
+        singles.append(single.eval())
+    return singles
+
+
+def detected(model: str | MVPFormer) -> Scores:
     """Probabilities as ``mvpformer detect`` gives them, of segments that it scores."""
     detector = Detector(model, rules="none")
 
