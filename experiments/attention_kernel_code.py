@@ -98,7 +98,10 @@ def compiled_kernels(setting: Setting, capability: int = 90, kernels: tuple[str,
 
 
 def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The kernels that a call would launch, with their arguments; first that of the scores, of time and of channel."""
+    """The kernels that a call would launch, with their arguments.
+
+    The kernel of the scores comes first, and that of their gradients last; of time, then of channel.
+    """
     s = setting
     B, T, C, H_kv, d = s.batch, s.segments, s.channels, s.kv_heads, s.head_dim
     H = H_kv * s.groups
@@ -123,11 +126,15 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
     statistics = 2 * [empty(B, H, T * C, dtype=torch.float32)]
     results = query, *statistics, empty(B, T, C, H, d, dtype=torch.int8)
     found: list[tuple[str, Any, dict[str, Any]]] = []
-    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in ("score", *KERNELS)}):
+    names = ("score", *KERNELS, "score_gradient")
+    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in names}):
         for of_channel, table in tables.items():
             launch.scores(query, *table, of_channel=of_channel)
         launch.forward(*inputs, options, results)
-        launch.backward(query, *inputs, results, None, options, (query, key, value))
+        score_gradients = launch.backward(query, *inputs, results, None, options, (query, key, value))[:2]
+        for (of_channel, (table, _)), gradient in zip(tables.items(), score_gradients, strict=True):
+            if gradient is not None and launch.sums_fit(query, table.shape[2 if of_channel else 1]):
+                launch.score_gradients(query, table, gradient, query, of_channel=of_channel)
     return found
 
 
@@ -256,6 +263,9 @@ def cycles(loop: Loop, num_warps: int) -> dict[str, float]:
 def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
     """How often a call takes a step of the far and of the near loop, all samples and heads together."""
     a, T, C = kernel.arguments, setting.segments, setting.channels
+    if kernel.name == "score_gradient":
+        groups = setting.kv_heads * setting.groups * (C if a["OF_CHANNEL"] else 1)
+        return {"near": groups * -(-a["rows"] // a["BLOCK_M"])}
     assert a["TILE_CHANNELS"], "few channels are not counted here"
     tokens, block, tiles = T * C, a["BLOCK_M"], -(-C // a["BLOCK_N"])
     window = T if setting.window is None else setting.window
@@ -300,10 +310,11 @@ def main() -> None:
         )
     rows, sums = [], []
     for title, setting in settings.items():
-        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else KERNELS):
+        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else (*KERNELS, "score_gradient")):
             part = report(title, kernel, setting)
             rows += part
-            sums.append(summed(part, launch_of(kernel, setting)))
+            if kernel.name in KERNELS:
+                sums.append(summed(part, launch_of(kernel, setting)))
     text = table(rows, sums)
     print(text)
     if not quick:
@@ -314,19 +325,23 @@ def main() -> None:
 
 
 def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any]]:
-    """One row for each inner loop; the far one comes first in the code."""
+    """One row for each inner loop; the far one comes first in the code.
+
+    The loops of `key_gradient` and `score_gradient` have one kind of step; the table calls it near.
+    """
     rows = []
     taken = steps(kernel, setting)
     loops = inner_loops(kernel)
-    near_loops = len(loops) - (kernel.name != "key_gradient")
+    one_kind = kernel.name in ("key_gradient", "score_gradient")
+    near_loops = len(loops) - (not one_kind)
     for number, loop in enumerate(loops):
         a = kernel.arguments
-        name = "near" if number or kernel.name == "key_gradient" else "far"
+        name = "near" if number or one_kind else "far"
         tiles = a.get("TILES", 1)
         rows.append(
             {
                 "case": title,
-                "kernel": kernel.name,
+                "kernel": kernel.name + {True: ", channel", False: ", time", None: ""}[a.get("OF_CHANNEL")],
                 "tile": f"{a['BLOCK_M']} × {a['BLOCK_N']}" + (f" × {tiles}" if tiles > 1 else ""),
                 "warps": kernel.num_warps,
                 "registers": kernel.registers,
@@ -349,7 +364,11 @@ def launch_of(kernel: Compiled, setting: Setting) -> Launch:
     barriers = [loop.count("BAR") for loop in inner_loops(kernel)]
     if kernel.name == "key_gradient":
         barriers.insert(0, 0)
-    return Launch.of(kernel, setting, steps(kernel, setting), barriers)
+    rows = setting.segments if setting.causal else 2 * setting.segments - 1
+    columns = rows, launch.padded_channels(setting.channels)
+    query = torch.empty(setting.head_dim, dtype=setting.dtype, device="meta")
+    time_once, channel_once = (launch.sums_fit(query, count) for count in columns)
+    return Launch.of(kernel, setting, steps(kernel, setting), barriers, (time_once, channel_once))
 
 
 def summed(rows: list[dict[str, Any]], call: Launch) -> dict[str, Any]:

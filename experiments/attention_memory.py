@@ -81,7 +81,7 @@ def counted(case: Case, dtype: torch.dtype = torch.bfloat16, **options: Any) -> 
     """Bytes of FlashMVPA in each stage."""
     found = {}
     with ExitStack() as stack:
-        kernels = ("score", "forward", "query_gradient", "far_gradient", "key_gradient")
+        kernels = ("score", "forward", "query_gradient", "far_gradient", "key_gradient", "score_gradient")
         for target, name, stand_in in (
             (functional, "why_unavailable", lambda query: None),
             (torch, "is_autocast_enabled", lambda *_: False),

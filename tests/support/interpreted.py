@@ -201,6 +201,18 @@ def test_parts_of_the_batch_give_what_the_whole_gives(
     assert_exact(case)
 
 
+@pytest.mark.parametrize("of_torch", [False, True], ids=["one_program", "torch"])
+def test_gradients_of_scores_are_added_up_by_one_program_or_by_torch(
+    of_torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere each program takes one block of rows."""
+    monkeypatch.setattr(launch, "_SHARES", 1)
+    if of_torch:
+        monkeypatch.setattr(launch, "sums_fit", lambda *_: False)
+    assert_exact(Case((5, 17), window=1, kv_heads=1, batch=1, head_dim=16))
+    assert_exact(Case((11, 3), window=1, kv_heads=1, batch=2, head_dim=16, causal=False))
+
+
 def test_parts_cover_the_batch_and_fill_a_gpu() -> None:
     for B, T, C, H in ((64, 50, 50, 12), (64, 100, 100, 12), (64, 10, 10, 12), (3, 100, 88, 16), (1, 1, 1, 1)):
         query = torch.empty(B, T, C, H, 64, device="meta")

@@ -12,7 +12,8 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
     HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them. Causal time
                 scores and their gradients are written and read only where the lag exists. Gradients of scores are read
-                by two products and one sum of torch; what else these products read and write is left out
+                by one kernel, or where its sums do not fit by two products and one sum of torch; what else these read
+                and write is left out
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
     tile waste  pairs of the tiles over pairs that exist
@@ -58,16 +59,20 @@ class Launch:
     near_barriers: float
     causal: bool = True
     element_bytes: int = 2
+    # Whether one kernel takes the gradients of the scores, of time and of channel.
+    read_once: tuple[bool, bool] = (True, True)
 
     @classmethod
-    def of(cls, kernel: Any, setting: Any, taken: dict[str, int], barriers: list[int]) -> Launch:
+    def of(
+        cls, kernel: Any, setting: Any, taken: dict[str, int], barriers: list[int], read_once: tuple[bool, bool]
+    ) -> Launch:
         """From a compiled kernel, its setting, its steps and the barriers of its inner loops, the far one first."""
         a = kernel.arguments
         return cls(
             kernel.name, setting.batch, setting.segments, setting.channels, a["heads"], setting.kv_heads,
             setting.head_dim, a["BLOCK_M"], a["BLOCK_N"], a.get("TILES", 1), kernel.num_warps, kernel.registers,
             kernel.shared_bytes, taken["far"], taken["near"], barriers[0],
-            sum(barriers[1:]) / max(1, len(barriers) - 1), setting.causal,
+            sum(barriers[1:]) / max(1, len(barriers) - 1), setting.causal, read_once=read_once,
         )  # fmt: skip
 
     @property
@@ -150,11 +155,15 @@ class Launch:
         if self.name == "forward":
             return 2 * queries + residual + 2 * keys + statistics + made + read
         if self.name == "query_gradient":
-            # Gradients: time filled with zeros and stored, with several tiles in float32 and then rounded, and read by
-            # two products and a sum; channel stored and read.
-            rounded = 0 if self.tiles == 1 else time * (1 + e / 4)
-            stored = (time + lags) * (1 if self.tiles > 1 else e / 4)
-            gradients = stored + rounded + 3 * time * e / 4 + 4 * channel * e / 4
+            # Several tiles add up the gradients of time in float32.
+            stored = 1 if self.tiles > 1 else e / 4
+            time_once, channel_once = self.read_once
+            if time_once:
+                gradients = 2 * lags * stored
+            else:  # filled with zeros first, then rounded, and read by two products and a sum
+                rounded = 0 if self.tiles == 1 else time * (1 + e / 4)
+                gradients = (time + lags) * stored + rounded + 3 * time * e / 4
+            gradients += (2 if channel_once else 4) * channel * e / 4
             return 4 * queries + residual + 2 * keys + statistics + made + read + gradients
         partial = keys * 4 / e
         if self.name == "far_gradient":

@@ -140,13 +140,32 @@ def _part_gradients(
     else:
         query_gradient.zero_()  # the kernel writes the part that comes from content
     if tables.time is not None and time_gradient is not None:
-        sums["time"] += _float32_product(time_gradient, _by_head(query))
-        sums["time_offset"] += time_gradient.sum(2, keepdim=True, dtype=torch.float32)
-        _by_head(query_gradient).baddbmm_(time_gradient.mT, tables.time)
+        table, offset = _time_gradients(query, tables.time, time_gradient, query_gradient)
+        sums["time"] += table
+        sums["time_offset"] += offset[:, :, None]
     if tables.channel is not None and channel_gradient is not None:
-        sums["channel"] += _float32_product(_by_channel_and_head(query).mT, channel_gradient)
-        sums["channel_offset"] += channel_gradient.sum(1, keepdim=True, dtype=torch.float32)
-        _by_channel_and_head(query_gradient).baddbmm_(channel_gradient, tables.channel.mT)
+        table, offset = _channel_gradients(query, tables.channel, channel_gradient, query_gradient)
+        sums["channel"] += table.mT
+        sums["channel_offset"] += offset[:, None]
+
+
+def _time_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of time table [H, R, d] and offset [H, R]; add to that of the query."""
+    if launch.sums_fit(query, table.shape[1]):
+        return launch.score_gradients(query, table, gradient, query_gradient, of_channel=False)
+    gradient = gradient.to(query.dtype)
+    _by_head(query_gradient).baddbmm_(gradient.mT, table)
+    return _float32_product(gradient, _by_head(query)), gradient.sum(2, dtype=torch.float32)
+
+
+def _channel_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of channel table, here [C·H, P, d], and offset [C·H, P]; add to that of the query."""
+    if launch.sums_fit(query, table.shape[2]):
+        return launch.score_gradients(query, table, gradient, query_gradient, of_channel=True)
+    gradient = gradient.to(query.dtype)
+    _by_channel_and_head(query_gradient).baddbmm_(gradient, table.mT)
+    table_gradient = _float32_product(gradient.mT, _by_channel_and_head(query))
+    return table_gradient, gradient.sum(1, dtype=torch.float32)
 
 
 def parts(query: Tensor) -> Iterator[slice]:

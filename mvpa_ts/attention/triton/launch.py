@@ -18,6 +18,7 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 from mvpa_ts.attention.triton.primitives import INTERPRETED, LOG2_E
+from mvpa_ts.attention.triton.score_gradients import score_gradient_kernel
 from mvpa_ts.attention.triton.scores import score_kernel
 from mvpa_ts.attention.triton.tuning import Blocks, fastest
 
@@ -104,6 +105,9 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
 # What the kernel of the far pairs does not read.
 _NOT_FAR = {"p_query", "p_key", "p_value", "p_content_bias"}
 _SCORE_BLOCKS = Blocks(64, 64, 4, num_stages=1)
+# Programs of the kernel of the score gradients, at least, where there are as many blocks: 8 for each multiprocessor of
+# an H100. Each leaves sums that torch adds up.
+_SHARES = 1024
 # float32 products run on no tensor core, and their operands fill the registers.
 _FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
@@ -179,6 +183,61 @@ def scores(query: Tensor, table: Tensor, offset: Tensor, *, of_channel: bool) ->
     return score
 
 
+def sums_fit(query: Tensor, columns: int) -> bool:
+    """Say whether a program can hold what the gradients of so many columns of scores add up to.
+
+    If so, `score_gradients` takes them, and reads only what the query kernel writes. Otherwise products of torch do,
+    which read all of it.
+    """
+    keys, head_dim = (max(64, triton.next_power_of_2(size)) for size in (columns, query.shape[-1]))
+    return keys * head_dim <= (128 * 64 if query.element_size() == 2 else 64 * 64)
+
+
+def score_gradients(
+    query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor, *, of_channel: bool
+) -> tuple[Tensor, Tensor]:
+    """Add to the gradient of the query what those of its scores give; return what they give for the table.
+
+    The gradients are as `scores` writes the scores. Returned are the gradients of the table, [groups, columns, d], and
+    of the offset, [groups, columns], in float32. Their sums over parts of the rows are added up in a fixed order.
+    """
+    B, T, C, H, d = query.shape
+    groups, rows, query_stride = (C * H, B * T, C * H * d) if of_channel else (H, B * T * C, H * d)
+    columns = table.shape[2 if of_channel else 1]
+    keys = max(64 if query.element_size() == 2 else 16, triton.next_power_of_2(columns))
+    warps = 8 if max(keys, d) > 64 else 4
+    blocks = Blocks(64, keys, warps, 1) if query.element_size() == 2 else replace(_FLOAT32_BLOCKS[0], keys=keys)
+    count = triton.cdiv(rows, blocks.query_tokens)
+    share = triton.cdiv(count, triton.cdiv(_SHARES, groups))
+    shares = triton.cdiv(count, share)
+    table_gradient = allocate((groups, shares, columns, d), dtype=torch.float32, device=query.device)
+    offset_gradient = allocate((groups, shares, columns), dtype=torch.float32, device=query.device)
+    score_gradient_kernel[(groups * shares,)](
+        p_query=query,
+        p_table=table.contiguous(),
+        p_gradient=gradient,
+        p_query_gradient=query_gradient,
+        p_table_gradient=table_gradient,
+        p_offset_gradient=offset_gradient,
+        rows=rows,
+        columns=columns,
+        query_stride=query_stride,
+        tokens=T * C,
+        channels=C,
+        segments=T,
+        time_center=0 if of_channel else columns - T,
+        share=share,
+        OF_CHANNEL=of_channel,
+        PRECISION=PRECISION,
+        HEAD_DIM=d,
+        BLOCK_D=max(16, triton.next_power_of_2(d)),
+        **_cut(blocks),
+    )
+    if shares == 1:
+        return table_gradient[:, 0], offset_gradient[:, 0]
+    return table_gradient.sum(1), offset_gradient.sum(1)
+
+
 def forward(
     query: Tensor,
     key: Tensor,
@@ -225,8 +284,8 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Write the gradient of value and the content part of the gradients of query and key; return the other gradients.
 
-    The others are the gradients of both scores and of the content bias by query head, [H, d] in float32. For heads
-    wider than 64 the last is None: the caller sums the gradient of the query instead.
+    The others are the gradients of both scores, where they exist (see `sums_fit`), and of the content bias by query
+    head, [H, d] in float32. For heads wider than 64 the last is None: the caller sums the gradient of the query.
 
     One program writes each element, in a fixed order, so results are the same each time.
     """
@@ -244,11 +303,13 @@ def backward(
     of_time, of_channel = (cross_dtype, query.dtype) if tiles_channels(T, C) else (query.dtype, cross_dtype)
     time_gradient, channel_gradient = None, None
     if time_score is not None:
-        # Lags that a query does not have keep a gradient of zero.
-        time_gradient = torch.zeros(time_score.shape, dtype=of_time, device=query.device)
+        time_gradient = allocate(time_score.shape, dtype=of_time, device=query.device)
+        if not sums_fit(query, time_score.shape[1]):
+            time_gradient.zero_()  # lags that a query does not have
     if channel_score is not None:
         channel_gradient = allocate(channel_score.shape, dtype=of_channel, device=query.device)
-        channel_gradient[..., C:] = 0.0
+        if not sums_fit(query, channel_score.shape[2]):
+            channel_gradient[..., C:] = 0.0
 
     # The key kernel adds the near pairs to the far ones, which are kept in float32 until then.
     has_far = content_bias is None or options.window is not None
@@ -316,10 +377,6 @@ def backward(
     if has_near:
         candidates = choose_blocks("key_gradient", query, real is not None)
         run_key(fastest(key_gradient_kernel, candidates, common, query.device, run_key))
-    if time_gradient is not None:
-        time_gradient = time_gradient.to(query.dtype)
-    if channel_gradient is not None:
-        channel_gradient = channel_gradient.to(query.dtype)
     bias_gradient = bias_gradients[0].sum((0, 2)) if content_bias is not None and query.shape[-1] <= 64 else None
     return time_gradient, channel_gradient, bias_gradient
 

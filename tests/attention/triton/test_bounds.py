@@ -66,6 +66,18 @@ def test_scores_dominate_the_bytes_of_a_long_sample() -> None:
     assert long.milliseconds()["HBM"] == pytest.approx(long.hbm_bytes / 3.35e12 * 1e3)
 
 
+def test_gradients_of_scores_are_written_and_read_once_where_their_sums_fit() -> None:
+    sizes = SMALL | {"keys": 4, "query_tokens": 4}
+    once, by_torch = (
+        Launch(name="query_gradient", far=0, near=0, read_once=(fits, fits), **sizes).hbm_bytes
+        for fits in (True, False)
+    )
+    # Of each query and head, in 16 bits: the lags (3, 2 on average) are filled with zeros and read twice more, and so
+    # are the 8 columns of channels, without the zeros. What does not exist is read, too: a third of the lags.
+    saved = 2 * 3 * 4 * 2 * 2 * ((3 + 3 * 3 - 2) + 2 * 8)
+    assert by_torch - once == saved
+
+
 def test_the_committed_table_names_the_largest_bound() -> None:
     for row in json.loads((RESULTS / "attention" / "attention_kernel_code.json").read_text())["calls"]:
         names = ("tensor cores", "exponentials", "issue", "L2", "HBM", "prologue", "barriers")

@@ -94,6 +94,15 @@ def test_the_kernel_of_the_scores(setting: Setting) -> None:
         check(kernel)
 
 
+@pytest.mark.parametrize("setting", [SMALL, WIDE, MORE["tiles"], MORE["bidirectional"]])
+def test_the_kernel_of_the_score_gradients(setting: Setting) -> None:
+    """Sums over rows of 128 lags and 128 numbers a head do not fit: those are products of torch."""
+    kernels = list(compiled_kernels(setting, 90, ("score_gradient",)))
+    assert [kernel.arguments["OF_CHANNEL"] for kernel in kernels] == ([True] if setting == WIDE else [False, True])
+    for kernel in kernels:
+        check(kernel)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_wide_heads(name: str) -> None:
     (kernel,) = compiled_kernels(WIDE, 90, (name,))
