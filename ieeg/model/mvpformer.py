@@ -135,7 +135,7 @@ class MVPFormer(  # type: ignore[call-arg]
     @property
     def networks(self) -> tuple[MVPFormer, ...]:
         """Itself and the others."""
-        return (self, *self.others)  # type: ignore[arg-type]
+        return (self, *self.others)
 
     def forward(
         self,

@@ -118,10 +118,10 @@ class MVPAttention(nn.Module):
         self.time_key = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
         self.channel_key = nn.Linear(dim, kv_width, bias=False, device=device, dtype=dtype)
         self.output = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)
-        for name in ("content_bias", "time_bias", "channel_bias"):
-            self.register_parameter(
-                name, nn.Parameter(torch.zeros(num_kv_heads, self.head_dim, device=device, dtype=dtype))
-            )
+        zeros = torch.zeros(num_kv_heads, self.head_dim, device=device, dtype=dtype)
+        self.content_bias = nn.Parameter(zeros)
+        self.time_bias = nn.Parameter(zeros.clone())
+        self.channel_bias = nn.Parameter(zeros.clone())
 
     def extra_repr(self) -> str:
         """Sizes, and the options that differ from their defaults, for print(module)."""
