@@ -39,13 +39,14 @@ def check_numbers(values: Any, length: int | None, source: object) -> None:
 
 
 def keep_whole(config: Any, least: int, *names: str) -> None:
-    """Turn these fields into plain ints, also numpy's; None stays where the field's type names it.
+    """Turn these fields into plain ints, also numpy's; None stays, but in a dataclass whose field cannot be None.
 
     Raises ValueError if a field is no whole number or below `least`.
     """
     for name in names:
         value = getattr(config, name)
-        if value is None and "None" in str(config.__dataclass_fields__[name].type):
+        field = getattr(config, "__dataclass_fields__", {}).get(name)
+        if value is None and (field is None or "None" in str(field.type)):
             continue
         try:
             number = operator.index(value)
