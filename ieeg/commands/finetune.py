@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
-from mvpa_ts.ieeg.commands.training import LAST, USAGE, with_named_configs
+from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -72,7 +72,7 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     """
     from mvpa_ts.ieeg.model.members import joined
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-    from mvpa_ts.ieeg.training.run_folder import TrainingFiles
+    from mvpa_ts.ieeg.training.run_folder import LAST, TrainingFiles
 
     config, files = first.config[first.subcommand], first.files
     if config.members == 1:

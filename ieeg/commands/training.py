@@ -29,8 +29,6 @@ SUBCOMMANDS = {
     "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
 }
 """Name of a subcommand and its usage."""
-LAST = "last"
-"""What ``--ckpt_path`` takes for the last checkpoint of the folder."""
 _LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
@@ -160,7 +158,7 @@ def _run(
             return super().instantiate_trainer(**kwargs)
 
         def _run_subcommand(self, subcommand: str) -> None:
-            if members:
+            if members and subcommand == "fit":
                 _check_members(self.config[subcommand], self.trainer.world_size)
             with writing_errors_once(), _interruptible(self.files, subcommand):
                 super()._run_subcommand(subcommand)
@@ -183,6 +181,8 @@ def _run(
 
 
 def _check_members(config: Any, processes: int) -> None:
+    from mvpa_ts.ieeg.training.run_folder import LAST
+
     if config.members < 1:
         raise ValueError(f"members must be at least 1, got {config.members}")
     if config.members > 1 and processes > 1:

@@ -113,6 +113,11 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     assert "members must be at least 1, got 0" in capsys.readouterr().err
     assert finetune(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "some.ckpt") != 0
     assert "--ckpt_path must be last, got some.ckpt" in capsys.readouterr().err
+    # A checkpoint is of one network, and any of them can be validated.
+    checkpoint = tmp_path / "run" / "networks" / "2" / "checkpoints" / "last.ckpt"
+    size = ["--model.method", "full", "--model.architecture.context", "4", "--members", "2"]
+    validated = ["finetune", "validate", "--config", "tiny", *size, *files, "--ckpt_path", str(checkpoint)]
+    assert main([*validated, "--output", str(tmp_path / "run"), "--seed_everything", "2"]) == 0
 
 
 def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
