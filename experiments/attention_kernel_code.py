@@ -16,8 +16,10 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -31,7 +33,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-from mvpa_ts.attention.triton import launch
+from mvpa_ts.attention.triton import launch, launch_scores
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 KERNELS = ("forward", "query_gradient", "far_gradient", "key_gradient")
@@ -100,7 +102,7 @@ def compiled_kernels(setting: Setting, capability: int = 90, kernels: tuple[str,
 def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
     """The kernels that a call would launch, with their arguments.
 
-    The kernel of the scores comes first, and that of their gradients last; of time, then of channel.
+    The kernel of the scores comes first, and that of their gradients last, once for time and once for channel.
     """
     s = setting
     B, T, C, H_kv, d = s.batch, s.segments, s.channels, s.kv_heads, s.head_dim
@@ -126,24 +128,25 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
     statistics = 2 * [empty(B, H, T * C, dtype=torch.float32)]
     results = query, *statistics, empty(B, T, C, H, d, dtype=torch.int8)
     found: list[tuple[str, Any, dict[str, Any]]] = []
-    names = ("score", *KERNELS, "score_gradient")
-    with mock.patch.multiple(launch, **{f"{name}_kernel": _Recorder(name, found) for name in names}):
-        for of_channel, table in tables.items():
-            launch.scores(query, *table, of_channel=of_channel)
+    with ExitStack() as stack:
+        for module, names in ((launch, KERNELS), (launch_scores, ("score", "score_gradient"))):
+            recorders = {f"{name}_kernel": _Recorder(name, module, found) for name in names}
+            stack.enter_context(mock.patch.multiple(module, **recorders))
+        launch_scores.scores(query, *tables[False], *tables[True])
         launch.forward(*inputs, options, results)
         score_gradients = launch.backward(query, *inputs, results, None, options, (query, key, value))[:2]
         for (of_channel, (table, _)), gradient in zip(tables.items(), score_gradients, strict=True):
             if gradient is not None and launch.sums_fit(query, table.shape[2 if of_channel else 1]):
-                launch.score_gradients(query, table, gradient, query, of_channel=of_channel)
+                launch_scores.score_gradients(query, table, gradient, query, of_channel=of_channel)
     return found
 
 
 class _Recorder:
     """Stands in for a kernel: keeps what it is launched with."""
 
-    def __init__(self, name: str, found: list[tuple[str, Any, dict[str, Any]]]) -> None:
+    def __init__(self, name: str, module: ModuleType, found: list[tuple[str, Any, dict[str, Any]]]) -> None:
         self.name, self.found = name, found
-        self.kernel = getattr(launch, f"{name}_kernel")
+        self.kernel = getattr(module, f"{name}_kernel")
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return lambda **arguments: self.found.append((self.name, self.kernel, arguments))

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import functional
-from mvpa_ts.attention.triton import launch, operator
+from mvpa_ts.attention.triton import launch, launch_scores, operator
 
 CASES = (
     Case(50, 50),
@@ -81,12 +81,13 @@ def counted(case: Case, dtype: torch.dtype = torch.bfloat16, **options: Any) -> 
     """Bytes of FlashMVPA in each stage."""
     found = {}
     with ExitStack() as stack:
-        kernels = ("score", "forward", "query_gradient", "far_gradient", "key_gradient", "score_gradient")
+        kernels = [(launch, name) for name in ("forward", "query_gradient", "far_gradient", "key_gradient")]
+        kernels += [(launch_scores, name) for name in ("score", "score_gradient")]
         for target, name, stand_in in (
             (functional, "why_unavailable", lambda query: None),
             (torch, "is_autocast_enabled", lambda *_: False),
             (torch, "autocast", lambda *_, **__: nullcontext()),
-            *((launch, f"{kernel}_kernel", _NoKernel()) for kernel in kernels),
+            *((module, f"{name}_kernel", _NoKernel()) for module, name in kernels),
         ):
             stack.enter_context(mock.patch.object(target, name, stand_in))
 

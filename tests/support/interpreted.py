@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from einops import rearrange
 from harness.attention import accuracy
 from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
 from harness.attention.peers import Case as Size
@@ -17,7 +18,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from mvpa_ts import MVPAttention, mvpa_attention
-from mvpa_ts.attention.triton import batch, launch, operator
+from mvpa_ts.attention.triton import batch, launch, launch_scores, operator
 
 FACTORS = {
     "shape": ((1, 1), (7, 1), (1, 5), (11, 3), (2, 18), (5, 17)),
@@ -206,11 +207,30 @@ def test_gradients_of_scores_are_added_up_by_one_program_or_by_torch(
     of_torch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elsewhere each program takes one block of rows."""
-    monkeypatch.setattr(launch, "_SHARES", 1)
+    monkeypatch.setattr(launch_scores, "_SHARES", 1)
     if of_torch:
         monkeypatch.setattr(launch, "sums_fit", lambda *_: False)
     assert_exact(Case((5, 17), window=1, kv_heads=1, batch=1, head_dim=16))
     assert_exact(Case((11, 3), window=1, kv_heads=1, batch=2, head_dim=16, causal=False))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_scores_are_products_of_queries_with_tables(causal: bool) -> None:
+    """Several tiles of rows, and channels that fill no tile; lags that a query does not have are left unwritten."""
+    B, T, C, H, d, P = 2, 11, 9, 2, 20, 16
+    R = T if causal else 2 * T - 1
+    shapes = (B, T, C, H, d), (H, R, d), (H, R, 1), (C * H, d, P), (C * H, 1, P)
+    generator = torch.Generator().manual_seed(0)
+    query, *tables = (torch.randn(shape, generator=generator) for shape in shapes)
+    time, channel = batch.Tables(*tables).scores(query)
+    table, offset, channel_table, channel_offset = (tensor.double() for tensor in tables)
+    expected = torch.einsum("btchd,hrd->hrbtc", query.double(), table) + offset[..., None, None]
+    if causal:
+        exists = (torch.arange(R)[:, None] <= torch.arange(T))[:, None, :, None]
+        expected = expected.where(exists, float("nan"))
+    torch.testing.assert_close(time.double(), expected.flatten(2), atol=1e-5, rtol=1e-5, equal_nan=True)
+    rows = rearrange(query.double(), "b t c h d -> (c h) (b t) d")
+    torch.testing.assert_close(channel.double(), rows @ channel_table + channel_offset, atol=1e-5, rtol=1e-5)
 
 
 def test_parts_cover_the_batch_and_fill_a_gpu() -> None:

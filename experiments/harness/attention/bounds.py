@@ -10,7 +10,7 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         query    M·d·(4e + r) + tiles·M·p·(4 + e)         far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
         far      n·d·4·TILES                            far M·d·e + M·p·4 + M·4·(TILES + 2)
         key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
-    HBM         every tensor once; to make scores, queries twice and scores once; scores once to read them. Causal time
+    HBM         every tensor once; to make scores, queries once and scores once; scores once to read them. Causal time
                 scores and their gradients are written and read only where the lag exists. Gradients of scores are read
                 by one kernel, or where its sums do not fit by two products and one sum of torch; what else these read
                 and write is left out
@@ -150,7 +150,7 @@ class Launch:
         time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * self.padded_channels
         lags = time * self.mean_segments / self.segments if self.causal else time  # those that exist
         read = lags + channel
-        made = 2 * queries + lags + channel
+        made = queries + lags + channel
         statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
         if self.name == "forward":
             return 2 * queries + residual + 2 * keys + statistics + made + read

@@ -15,7 +15,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mvpa_ts.attention.triton import launch
+from mvpa_ts.attention.triton import launch, launch_scores
 
 # A launch has at least this many programs of 128 query tokens, if the batch is large enough: 31 for each multiprocessor
 # of an H100, so that waiting for the last ones costs little.
@@ -37,12 +37,7 @@ class Tables:
 
     def scores(self, query: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], in float32."""
-        time_score, channel_score = None, None
-        if self.time is not None and self.time_offset is not None:
-            time_score = launch.scores(query, self.time, self.time_offset, of_channel=False)
-        if self.channel is not None and self.channel_offset is not None:
-            channel_score = launch.scores(query, self.channel, self.channel_offset, of_channel=True)
-        return time_score, channel_score
+        return launch_scores.scores(query, self.time, self.time_offset, self.channel, self.channel_offset)
 
 
 def attend(
@@ -152,7 +147,7 @@ def _part_gradients(
 def _time_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of time table [H, R, d] and offset [H, R]; add to that of the query."""
     if launch.sums_fit(query, table.shape[1]):
-        return launch.score_gradients(query, table, gradient, query_gradient, of_channel=False)
+        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=False)
     gradient = gradient.to(query.dtype)
     _by_head(query_gradient).baddbmm_(gradient.mT, table)
     return _float32_product(gradient, _by_head(query)), gradient.sum(2, dtype=torch.float32)
@@ -161,7 +156,7 @@ def _time_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradie
 def _channel_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of channel table, here [C·H, P, d], and offset [C·H, P]; add to that of the query."""
     if launch.sums_fit(query, table.shape[2]):
-        return launch.score_gradients(query, table, gradient, query_gradient, of_channel=True)
+        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=True)
     gradient = gradient.to(query.dtype)
     _by_channel_and_head(query_gradient).baddbmm_(gradient, table.mT)
     table_gradient = _float32_product(gradient.mT, _by_channel_and_head(query))

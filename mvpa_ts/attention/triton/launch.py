@@ -18,8 +18,6 @@ from mvpa_ts.attention.triton.backward_key import key_gradient_kernel
 from mvpa_ts.attention.triton.backward_query import query_gradient_kernel
 from mvpa_ts.attention.triton.forward import forward_kernel
 from mvpa_ts.attention.triton.primitives import INTERPRETED, LOG2_E
-from mvpa_ts.attention.triton.score_gradients import score_gradient_kernel
-from mvpa_ts.attention.triton.scores import score_kernel
 from mvpa_ts.attention.triton.tuning import Blocks, fastest
 
 # float32 inputs keep float32 products; Triton's default rounds them to tf32.
@@ -104,18 +102,14 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
 }
 # What the kernel of the far pairs does not read.
 _NOT_FAR = {"p_query", "p_key", "p_value", "p_content_bias"}
-_SCORE_BLOCKS = Blocks(64, 64, 4, num_stages=1)
-# Programs of the kernel of the score gradients, at least, where there are as many blocks: 8 for each multiprocessor of
-# an H100. Each leaves sums that torch adds up.
-_SHARES = 1024
 # float32 products run on no tensor core, and their operands fill the registers.
-_FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
+FLOAT32_BLOCKS = (Blocks(16, 16, num_warps=8, num_stages=1),)
 
 
 def choose_blocks(kernel: str, query: Tensor, masked: bool) -> tuple[Blocks, ...]:
     """List the blocks to choose from for queries of this precision and shape; without timing the first is taken."""
     if query.element_size() > 2:
-        return _FLOAT32_BLOCKS
+        return FLOAT32_BLOCKS
     T, C, _, d = query.shape[1:]
     choices = _BLOCKS[kernel, d > 64]
     layout = "segments"
@@ -151,91 +145,14 @@ def tiles_channels(segments: int, channels: int) -> bool:
     return channels >= 16 or segments <= channels
 
 
-def scores(query: Tensor, table: Tensor, offset: Tensor, *, of_channel: bool) -> Tensor:
-    """Time scores [H, R, B·N] or channel scores [C·H, B·T, P] of queries [B, T, C, H, d], float32; see `batch.Tables`.
-
-    One kernel adds the offset before anything is written, which a batched product of torch does not. A time table of T
-    rows is that of a causal problem; lags that a query does not have are not written.
-    """
-    B, T, C, H, d = query.shape
-    groups, rows, query_stride = (C * H, B * T, C * H * d) if of_channel else (H, B * T * C, H * d)
-    columns = table.shape[2 if of_channel else 1]
-    shape = (groups, rows, columns) if of_channel else (groups, columns, rows)
-    score = allocate(shape, dtype=torch.float32, device=query.device)
-    blocks = _SCORE_BLOCKS if query.element_size() == 2 else _FLOAT32_BLOCKS[0]
-    score_kernel[(groups * triton.cdiv(rows, blocks.query_tokens),)](
-        p_query=query,
-        p_table=table.contiguous(),
-        p_offset=offset.contiguous(),
-        p_score=score,
-        rows=rows,
-        columns=columns,
-        query_stride=query_stride,
-        tokens=T * C,
-        channels=C,
-        OF_CHANNEL=of_channel,
-        CAUSAL=not of_channel and columns == T,
-        PRECISION=PRECISION,
-        HEAD_DIM=d,
-        BLOCK_D=max(16, triton.next_power_of_2(d)),
-        **_cut(blocks),
-    )
-    return score
-
-
 def sums_fit(query: Tensor, columns: int) -> bool:
     """Say whether a program can hold what the gradients of so many columns of scores add up to.
 
-    If so, `score_gradients` takes them, and reads only what the query kernel writes. Otherwise products of torch do,
-    which read all of it.
+    If so, `launch_scores.score_gradients` takes them, and reads only what the query kernel writes. Otherwise products
+    of torch do, which read all of it.
     """
     keys, head_dim = (max(64, triton.next_power_of_2(size)) for size in (columns, query.shape[-1]))
     return keys * head_dim <= (128 * 64 if query.element_size() == 2 else 64 * 64)
-
-
-def score_gradients(
-    query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor, *, of_channel: bool
-) -> tuple[Tensor, Tensor]:
-    """Add to the gradient of the query what those of its scores give; return what they give for the table.
-
-    The gradients are as `scores` writes the scores. Returned are the gradients of the table, [groups, columns, d], and
-    of the offset, [groups, columns], in float32. Their sums over parts of the rows are added up in a fixed order.
-    """
-    B, T, C, H, d = query.shape
-    groups, rows, query_stride = (C * H, B * T, C * H * d) if of_channel else (H, B * T * C, H * d)
-    columns = table.shape[2 if of_channel else 1]
-    keys = max(64 if query.element_size() == 2 else 16, triton.next_power_of_2(columns))
-    warps = 8 if max(keys, d) > 64 else 4
-    blocks = Blocks(64, keys, warps, 1) if query.element_size() == 2 else replace(_FLOAT32_BLOCKS[0], keys=keys)
-    count = triton.cdiv(rows, blocks.query_tokens)
-    share = triton.cdiv(count, triton.cdiv(_SHARES, groups))
-    shares = triton.cdiv(count, share)
-    table_gradient = allocate((groups, shares, columns, d), dtype=torch.float32, device=query.device)
-    offset_gradient = allocate((groups, shares, columns), dtype=torch.float32, device=query.device)
-    score_gradient_kernel[(groups * shares,)](
-        p_query=query,
-        p_table=table.contiguous(),
-        p_gradient=gradient,
-        p_query_gradient=query_gradient,
-        p_table_gradient=table_gradient,
-        p_offset_gradient=offset_gradient,
-        rows=rows,
-        columns=columns,
-        query_stride=query_stride,
-        tokens=T * C,
-        channels=C,
-        segments=T,
-        time_center=0 if of_channel else columns - T,
-        share=share,
-        OF_CHANNEL=of_channel,
-        PRECISION=PRECISION,
-        HEAD_DIM=d,
-        BLOCK_D=max(16, triton.next_power_of_2(d)),
-        **_cut(blocks),
-    )
-    if shares == 1:
-        return table_gradient[:, 0], offset_gradient[:, 0]
-    return table_gradient.sum(1), offset_gradient.sum(1)
 
 
 def forward(
@@ -261,7 +178,7 @@ def forward(
             p_lse=lse,
             p_time_max=time_max,
             **common,
-            **_cut(blocks),
+            **cut(blocks),
         )
 
     candidates = choose_blocks("forward", query, real is not None)
@@ -338,7 +255,7 @@ def backward(
             SINGLE_TILE=single_tile,
             HAS_LSE_GRADIENT=lse_gradient is not None,
             **common,
-            **_cut(blocks),
+            **cut(blocks),
         )
 
     def programs(blocks: Blocks) -> int:
@@ -352,7 +269,7 @@ def backward(
             p_value_gradient=far_gradient,
             TILES=blocks.tiles,
             **{name: common[name] for name in common.keys() - _NOT_FAR},
-            **_cut(blocks),
+            **cut(blocks),
         )
 
     def run_key(blocks: Blocks) -> None:
@@ -367,7 +284,7 @@ def backward(
             scale_2=_float32(common["scale"] * _float32(LOG2_E.value)),
             TILES=blocks.tiles,
             **common,
-            **_cut(blocks),
+            **cut(blocks),
         )
 
     run_query(fastest(query_gradient_kernel, candidates, common, query.device, run_query))
@@ -446,7 +363,8 @@ def _tile_axis(query: Tensor) -> tuple[int, int]:
     return (C, T) if tiles_channels(T, C) else (T, C)
 
 
-def _cut(blocks: Blocks) -> dict[str, int]:
+def cut(blocks: Blocks) -> dict[str, int]:
+    """Return the arguments that say how a kernel cuts its work."""
     return {
         "BLOCK_M": blocks.query_tokens,
         "BLOCK_N": blocks.keys,

@@ -86,12 +86,15 @@ def test_far_pairs_take_fewer_products_and_next_to_no_exponentials() -> None:
         assert exponentials_far < exponentials_near / 4
 
 
-@pytest.mark.parametrize("setting", [SMALL, WIDE], ids=["narrow", "wide"])
-def test_the_kernel_of_the_scores(setting: Setting) -> None:
-    kernels = list(compiled_kernels(setting, 90, ("score",)))
-    assert [kernel.arguments["OF_CHANNEL"] for kernel in kernels] == [False, True]
-    for kernel in kernels:
-        check(kernel)
+@pytest.mark.parametrize(
+    ("setting", "capability"),
+    [(SMALL, 80), (SMALL, 90), (SMALL, 100), (WIDE, 90), (MORE["tiles"], 90), (MORE["bidirectional"], 90)],
+)
+def test_one_kernel_makes_both_scores(setting: Setting, capability: int) -> None:
+    (kernel,) = compiled_kernels(setting, capability, ("score",))
+    assert kernel.arguments["HAS_TIME"]
+    assert kernel.arguments["HAS_CHANNEL"]
+    check(kernel)
 
 
 @pytest.mark.parametrize("setting", [SMALL, WIDE, MORE["tiles"], MORE["bidirectional"]])
