@@ -40,8 +40,8 @@ class ClassificationConfig:
     kernel_features : int
         Features of the fixed-kernel path; 0 leaves it out.
     kernel_weight : float or None
-        Share of the fixed-kernel path in the averaged probabilities. None: one half until `fit_classifier` chooses it
-        on the validation part.
+        Share of the fixed-kernel path in the averaged probabilities or numbers. None: one half until training chooses
+        it on the validation part.
 
     Raises
     ------

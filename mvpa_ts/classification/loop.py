@@ -32,7 +32,7 @@ Report = Callable[[int, int, float, float | None, float | None, nn.Module], None
 
 @dataclass(frozen=True)
 class ClassificationTraining:
-    """How `fit_classifier` trains; the defaults serve every dataset.
+    """How `fit_classifier` and `fit_regressor` train; the defaults serve every dataset of classes.
 
     Attributes
     ----------
@@ -42,26 +42,28 @@ class ClassificationTraining:
     learning_rate, weight_decay : float
         Of AdamW with a one-cycle schedule.
     label_smoothing, mixup : float
-        Share of the target given to all classes; parameter of the Beta distribution that mixes pairs of series, 0: no
-        mixing.
+        Share of the target given to all classes, not for numbers; parameter of the Beta distribution that mixes pairs
+        of series, 0: no mixing.
     weight_averaging : float
         Decay of the exponential average of weights that is validated and kept.
     clip : float
         Largest norm of the gradient.
     augmentation : Augmentation
     validation : float
-        Share of the training series, drawn from each class, that the number of steps is chosen on; 0: all steps.
+        Share of the training series, drawn from each class, or from small and large numbers alike, that the number of
+        steps is chosen on; 0: all steps.
     evaluate_every, patience : int
         Steps between two validations, and validations without a smaller loss before training stops.
     num_networks : int
-        Networks whose probabilities are averaged.
+        Networks whose probabilities or numbers are averaged.
     refit : bool
         The first network holds out the validation part, and the others are trained on all series for the number of
         steps that was best for it. Otherwise each network holds out a part of its own.
     kernel_augmentation, kernel_copies : Augmentation, int
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
-        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+        "balanced": every class weighs the same in the loss, whatever its number of series. A tuple has the weight of
+        each class.
 
     Raises
     ------

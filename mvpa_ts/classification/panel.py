@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mvpa_ts.windows import FARTHEST, Scaling
 
-# Steps × channels of one padded batch when a fitted classifier reads series: 32 MiB in float32.
+# Steps × channels of one padded batch when fitted networks read series: 32 MiB in float32.
 _BATCH_ELEMENTS = 1 << 23
 # Its steps alone: the fixed kernels give 84 responses to each, 84 MiB.
 _BATCH_STEPS = 1 << 18
@@ -82,7 +82,7 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
             raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
         expected = arrays[0].shape[0] if num_channels is None else num_channels
         if one.shape[0] != expected:
-            source = "series[0] has" if num_channels is None else "the classifier was trained on"
+            source = "series[0] has" if num_channels is None else "the training had"
             raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {one.shape[0]}")
         if np.isinf(one).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
