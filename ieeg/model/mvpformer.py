@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
+from mvpa_ts.attention.module import extent
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
@@ -199,7 +200,10 @@ class MVPFormer(  # type: ignore[call-arg]
         segment_mask: Tensor | None = None,
         token_mask: Tensor | None = None,
     ) -> Tensor:
-        """Features [B, T, C, D] of segment embeddings [B, T, C, D]."""
+        """Features [B, T, C, D] of segment embeddings [B, T, C, D].
+
+        Raises ValueError for another shape, and for more segments or channels than the codebooks have rows.
+        """
         if embeddings.ndim != 4 or embeddings.shape[-1] != self.config.dim:
             raise ValueError(
                 f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {tuple(embeddings.shape)}"
@@ -208,6 +212,8 @@ class MVPFormer(  # type: ignore[call-arg]
         real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
         if real is not None:
             embeddings = embeddings.masked_fill(~real[..., None], 0.0)
+        if self.config.attention == "mvpa":
+            self._check_rows(T, C, real)
         return self.stack(self.dropout(embeddings), token_mask=real)
 
     def predict(self, features: Tensor) -> Tensor:
@@ -374,6 +380,19 @@ class MVPFormer(  # type: ignore[call-arg]
             model = cls(config)
         load_strictly(model, read_weights(weights), weights)
         return model.eval()
+
+    def _check_rows(self, segments: int, channels: int, real: Tensor | None) -> None:
+        if real is not None and self.config.row_order == "released":  # padding needs no rows there
+            segments, channels = int(extent(real.any(2)).max()), int(extent(real.any(1)).max())
+        for name, count, rows, advice in (
+            ("segments of 5 s", segments, "time_rows", "give it fewer at a time, as embed(recording) does"),
+            ("channels", channels, "channel_rows", "leave some out"),
+        ):
+            if count > (most := getattr(self.config, rows)):
+                raise ValueError(
+                    f"the input has {count} {name}, the model takes at most {most} ({rows}): {advice}, or make a model "
+                    f"with more {rows}"
+                )
 
     def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
         B, C, samples = _checked_shape(signal)
