@@ -11,7 +11,6 @@ import torch
 from einops import rearrange
 from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
@@ -22,7 +21,7 @@ from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file, write_card
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
-from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
+from mvpa_ts.ieeg.model.wavelet import WaveletEncoder
 from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 if TYPE_CHECKING:
@@ -30,43 +29,6 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.generation import Generated
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
     from mvpa_ts.ieeg.recordings.reading import AnyRecording
-
-
-class WaveletEncoder(nn.Module):
-    """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
-
-    The coefficients are those of a db4 decomposition to level 8, from the coarsest to the finest. The norm makes the
-    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected. Where the
-    configuration asks for amplitude, `AmplitudeMap` adds it.
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        coefficients = sum(band_lengths(SEGMENT_SAMPLES))
-        self.norm = nn.RMSNorm(coefficients, eps=1e-5)
-        self.projection = nn.Linear(coefficients, dim, bias=False)
-
-    def forward(self, segments: Tensor) -> Tensor:
-        """Embed segments [..., 2560] as [..., D]; coefficients and norm are at least float32 whatever the precision.
-
-        The result has the weights' precision under autocast too, so that the residual stream keeps it.
-        """
-        return self.project(self.bands(segments))
-
-    def bands(self, segments: Tensor) -> list[Tensor]:
-        """Wavelet coefficients of segments [..., 2560], at least float32."""
-        dtype = torch.promote_types(segments.dtype, torch.float32)
-        with torch.autocast(segments.device.type, enabled=False):
-            return wavedec(segments.to(dtype))
-
-    def project(self, bands: Sequence[Tensor]) -> Tensor:
-        """Embedding [..., D] of what `bands` gave."""
-        coefficients = torch.cat(list(bands), dim=-1)
-        with torch.autocast(coefficients.device.type, enabled=False):
-            weight = self.norm.weight.to(coefficients.dtype)
-            normed = F.rms_norm(coefficients, self.norm.normalized_shape, weight, self.norm.eps)
-        precision = self.projection.weight.dtype
-        return self.projection(normed.to(precision)).to(precision)
 
 
 class MVPFormer(  # type: ignore[call-arg]

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pywt
 import torch
 from torch import Tensor
 
 from mvpa_ts.attention.reference import reference_attention
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
-from mvpa_ts.ieeg.model.mvpformer import MVPFormer, WaveletEncoder
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 SEGMENT = 2560
 B, T, C = 2, 4, 3
@@ -41,21 +40,6 @@ def test_parameters_of_the_published_sizes(config, parameters):
     with torch.device("meta"):
         model = MVPFormer(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
-
-
-def test_encoder_is_a_norm_and_a_projection_of_the_coefficients():
-    torch.manual_seed(0)
-    encoder = WaveletEncoder(16).double()
-    with torch.no_grad():
-        encoder.norm.weight.uniform_(0.5, 2.0)
-    x = np.random.default_rng(0).standard_normal((5, SEGMENT))
-    coefficients = np.concatenate(pywt.wavedec(x, "db4", mode="periodic"), axis=-1)
-    assert coefficients.shape == (5, 2610)
-    normed = coefficients / np.sqrt((coefficients**2).mean(-1, keepdims=True) + 1e-5)
-    weight, projection = (tensor.detach().numpy() for tensor in (encoder.norm.weight, encoder.projection.weight))
-    np.testing.assert_allclose(
-        encoder(torch.from_numpy(x)).detach().numpy(), (normed * weight) @ projection.T, atol=1e-10
-    )
 
 
 def test_encode_reads_segments_of_channels_in_place():
