@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,25 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=parameters["shuffle_channels"],
         )
+    warn_of_short_series(rows, parameters)
     return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
+
+
+def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
+    """Warn of an `sp` that no series repeats, and of an `input_size` that no series fills."""
+    sp, lookback = parameters["sp"], parameters["input_size"]
+    if sp is not None and rows <= sp:
+        warnings.warn(
+            f"sp ({sp}) should be smaller than the number of rows of y, got {rows}: no step of the cycle comes twice, "
+            "so it cannot be learnt. Give more rows, a shorter sp, or leave sp out",
+            stacklevel=2,
+        )
+    if lookback is not None and rows < lookback:
+        warnings.warn(
+            f"input_size ({lookback}) should be at most the number of rows of y, got {rows}: steps before the first "
+            "row count as missing. Give more rows, a smaller input_size, or leave input_size out",
+            stacklevel=2,
+        )
 
 
 def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from_scratch: bool) -> ForecasterTraining:
