@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.checks import check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.learning_rates import one_cycle
@@ -97,12 +97,9 @@ class ClassificationTraining:
     def __post_init__(self) -> None:
         keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
         keep_whole(self, 0, "kernel_copies")
-        if self.learning_rate <= 0 or self.clip <= 0:
-            raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
+        check_positive(self, "learning_rate", "clip")
         keep_shares(self, "label_smoothing", "validation", "weight_averaging")
-        for name in ("weight_decay", "mixup"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        check_not_negative(self, "weight_decay", "mixup")
         if isinstance(self.class_weights, tuple):
             if min(self.class_weights, default=0.0) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
                 raise ValueError(
