@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from numbers import Real
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,8 +46,7 @@ def keep_whole(config: Any, least: int, *names: str) -> None:
     """
     for name in names:
         value = getattr(config, name)
-        field = getattr(config, "__dataclass_fields__", {}).get(name)
-        if value is None and (field is None or "None" in str(field.type)):
+        if value is None and _may_be_none(config, name):
             continue
         try:
             number = operator.index(value)
@@ -60,6 +60,30 @@ def keep_whole(config: Any, least: int, *names: str) -> None:
 def keep_shares(config: Any, *names: str) -> None:
     """Turn these fields into plain floats; raises ValueError if one is not in [0, 1)."""
     for name in names:
-        if not 0.0 <= getattr(config, name) < 1.0:
-            raise ValueError(f"{name} must be in [0, 1), got {getattr(config, name)}")
-        object.__setattr__(config, name, float(getattr(config, name)))
+        value = getattr(config, name)
+        if not (isinstance(value, Real) and 0.0 <= float(value) < 1.0):
+            raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+        object.__setattr__(config, name, float(value))
+
+
+def check_positive(config: Any, *names: str) -> None:
+    """Raise ValueError if a field is no number above 0, nor None in a dataclass whose field can be None."""
+    _check_above(config, names, lambda value: value > 0, "positive")
+
+
+def check_not_negative(config: Any, *names: str) -> None:
+    """Raise ValueError if a field is no number of at least 0, nor None in a dataclass whose field can be None."""
+    _check_above(config, names, lambda value: value >= 0, "at least 0")
+
+
+def _check_above(config: Any, names: Sequence[str], fits: Callable[[Any], bool], wanted: str) -> None:
+    for name in names:
+        value, optional = getattr(config, name), _may_be_none(config, name)
+        if not (value is None and optional) and not (isinstance(value, Real) and fits(value)):
+            raise ValueError(f"{name} must be {wanted}{' or None' if optional else ''}, got {value!r}")
+
+
+def _may_be_none(config: Any, name: str) -> bool:
+    """Whether None is a value of this field; of what is no dataclass, it is one of every field."""
+    field = getattr(config, "__dataclass_fields__", {}).get(name)
+    return field is None or "None" in str(field.type)

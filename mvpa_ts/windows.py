@@ -16,7 +16,8 @@ from torch import Tensor
 
 Batch = tuple[dict[str, Tensor | None], Tensor, Tensor | None]
 
-_FARTHEST = 1e9  # deviations: the network squares and sums what it reads, in float32
+FARTHEST = 1e9
+"""Deviations from the mean that a network may read: it squares and sums them in float32."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,17 @@ class Scaling:
     scale: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Scaling:
-        """From the values [n, C] that are not NaN."""
-        observed = ~np.isnan(values)
-        count = np.maximum(observed.sum(0), 1)
-        filled = np.where(observed, values, 0.0)
-        largest = np.abs(filled).max(0, initial=0.0)
+    def of(cls, *tables: np.ndarray) -> Scaling:
+        """From the values [n, C] of one table, or of several together, that are not NaN."""
+        count = np.maximum(sum((~np.isnan(values)).sum(0) for values in tables), 1)
+        largest = np.max([np.nan_to_num(np.abs(values)).max(0, initial=0.0) for values in tables], axis=0)
         unit = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
-        location = (filled / unit).sum(0) / count
-        deviation = np.sqrt((np.where(observed, filled / unit - location, 0.0) ** 2).sum(0) / count)
-        # A constant column keeps its unit; rounding alone gives it a deviation of some 1e-16 of its level.
+        location = sum(np.nansum(values / unit, 0) for values in tables) / count
+        deviation = np.sqrt(sum(np.nansum((values / unit - location) ** 2, 0) for values in tables) / count)
+        # Rounding alone gives a constant column some 1e-16 of its level. Small units are no rounding: MEG in tesla has
+        # 1e-13.
         constant = deviation <= 1e-12 * np.abs(location)
-        return cls(location * unit, np.where(constant | (deviation == 0.0), 1.0, deviation * unit))
+        return cls(location * unit, np.where(constant, 1.0, deviation * unit))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Scale [..., C]; NaN stays.
@@ -64,7 +64,7 @@ class Scaling:
         """
         with np.errstate(over="ignore"):
             scaled = (values - self.location) / self.scale
-        far = np.abs(scaled) > _FARTHEST
+        far = np.abs(scaled) > FARTHEST
         if far.any():
             *row, column = np.argwhere(far)[0]
             value, distance = values[(*row, column)], abs(scaled[(*row, column)])

@@ -164,6 +164,14 @@ def test_scaling_of_constant_and_empty_columns():
     assert scaling.scale.tolist() == [1.0, 1.0, 0.5]
 
 
+def test_scaling_of_several_tables_is_that_of_all_their_rows():
+    values = np.random.default_rng(0).normal(3.0, [1.0, 1e-13, 1e5], (50, 3))
+    values[::7, 1] = np.nan
+    scaling = Scaling.of(values[:5], values[5:8], values[8:])
+    np.testing.assert_allclose(scaling.location, np.nanmean(values, 0), rtol=1e-12)
+    np.testing.assert_allclose(scaling.scale, [np.std(values[:, 0]), 1.0, np.std(values[:, 2])], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("values", "features", "message"),
     [

@@ -161,6 +161,8 @@ class Fitting(SeriesKnowledge):
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
         held_out = val_size + test_size
+        if self._fitted_series is None:  # else the cycle may be known already
+            panel.warn_of_long_cycle(dataset, held_out, self.cycle_column, self.hparams.get("cycle_length"))
         self.learn_series(dataset, held_out)
         self._windows = panel.windows_count(
             dataset, held_out, lookback=1 if self.start_padding_enabled else self.input_size, horizon=self.h

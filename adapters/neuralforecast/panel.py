@@ -155,6 +155,22 @@ def positions(dataset: BaseTimeSeriesDataset, cycle_column: str) -> np.ndarray:
     return whole_positions(found, known.any(1)).numpy()
 
 
+def warn_of_long_cycle(
+    dataset: BaseTimeSeriesDataset, held_out: int, cycle_column: str | None, cycle_length: int | None
+) -> None:
+    """Warn where the rows of the panel but the last hold no phase of the cycle twice."""
+    if cycle_column is None or cycle_length is None or not hasattr(dataset, "temporal"):
+        return
+    phases = positions(dataset, cycle_column)[: -held_out or None] % cycle_length
+    if len(np.unique(phases)) == len(phases):
+        warnings.warn(
+            f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got {len(phases)}: "
+            f"no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give more rows, a shorter "
+            "cycle_length, or leave cycle_length and cycle_column out",
+            stacklevel=2,
+        )
+
+
 def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False) -> np.ndarray:
     """Values of all rows but the last, [rows, N], counted from the series' ends; NaN is missing.
 

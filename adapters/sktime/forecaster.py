@@ -14,9 +14,8 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import Columns, arranged
 from mvpa_ts.adapters.sktime.frames import (
-    check_repeated,
+    checked_frequency,
     columns_of,
-    frequency_of,
     index_ahead,
     position_of,
     regular,
@@ -238,7 +237,7 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon | None) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
 
-        self._frequency = _checked_frequency(y.index)
+        self._frequency = checked_frequency(y.index)
         horizon = 1 if fh is None else int(steps_ahead(fh, self.cutoff, self._frequency).max())
         start: Any = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
@@ -386,17 +385,3 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
             },
             {"pretrained": "base"},
         ]
-
-
-def _checked_frequency(index: pd.Index) -> Any:
-    """The frequency of dates; raises ValueError where steps ahead could not be counted."""
-    if isinstance(index, pd.TimedeltaIndex):
-        raise ValueError("y must have dates, periods or whole numbers as its index, got distances in time (timedelta)")
-    check_repeated(index)
-    frequency = frequency_of(index)
-    if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
-        raise ValueError(
-            f"y must have dates on a regular grid, got distances from {(index[1:] - index[:-1]).min()} to "
-            f"{(index[1:] - index[:-1]).max()}: take y.resample('h').mean(), or another grid"
-        )
-    return frequency

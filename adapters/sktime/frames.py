@@ -48,14 +48,13 @@ def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd
 
 
 def panel_of(y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
-    """The instances of a panel, each on its own grid."""
+    """The instances of a panel, each on its own grid; raises ValueError where one has none."""
     levels: list[Any] = list(range(y.index.nlevels - 1))
     parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
     series = []
     for name, part in y.groupby(level=levels):
         instance = part.droplevel(levels)
-        check_repeated(instance.index)
-        frequency = frequency_of(instance.index)
+        frequency = checked_frequency(instance.index, f"instance {', '.join(map(str, name))} of y")
         grid = regular(instance.index, instance.index[-1], frequency)
         position = position_of(grid, frequency)
         series.append(series_of(instance, None if parts is None else parts[name], grid, None, position))
@@ -84,6 +83,30 @@ def frequency_of(index: pd.Index) -> Any:
     return _frequency_with_gaps(index)
 
 
+def checked_frequency(index: pd.Index, owner: str = "y") -> Any:
+    """The frequency of an index, as `frequency_of` gives it.
+
+    Raises ValueError, which names the owner of the index, where steps ahead could not be counted: for dates on no grid,
+    a date that occurs twice, and distances in time.
+    """
+    if isinstance(index, pd.TimedeltaIndex):
+        raise ValueError(
+            f"{owner} must have dates, periods or whole numbers as its index, got distances in time (timedelta)"
+        )
+    if index.has_duplicates:
+        raise ValueError(
+            f"{owner} must have each date once, got {index[index.duplicated()][0]} more than once: keep the first row "
+            "of each, y = y[~y.index.duplicated()]"
+        )
+    frequency = frequency_of(index)
+    if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
+        raise ValueError(
+            f"{owner} must have dates on a regular grid, got distances from {(index[1:] - index[:-1]).min()} to "
+            f"{(index[1:] - index[:-1]).max()}: take y.resample('h').mean(), or another grid"
+        )
+    return frequency
+
+
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     distances = index[1:] - index[:-1]
     shortest = distances.min()
@@ -99,15 +122,6 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
             if index.isin(grid).all() and neighbours and (best is None or len(grid) < fewest):
                 best, fewest = offset, len(grid)
     return best
-
-
-def check_repeated(index: pd.Index) -> None:
-    """Raise ValueError for a date that occurs twice."""
-    if index.has_duplicates:
-        raise ValueError(
-            f"y must have each date once, got {index[index.duplicated()][0]} more than once: keep the first row of "
-            "each, y = y[~y.index.duplicated()]"
-        )
 
 
 def check_table(argument: str, table: Any) -> None:

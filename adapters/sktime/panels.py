@@ -86,10 +86,9 @@ class PanelEstimator:
     def _fitted_networks(self, method: str) -> FittedNetworks:
         self.check_is_fitted()  # type: ignore[attr-defined]
         if not hasattr(self, "fitted_"):
-            raise ValueError(
-                f"{method} needs a classifier that was fitted on one column y with two classes or more: this fit "
-                "made no network"
-            )
+            kind = self._estimator_type  # type: ignore[attr-defined]
+            classes = " with two classes or more" if kind == "classifier" else ""
+            raise ValueError(f"{method} needs a {kind} that was fitted on one column y{classes}: this one was not")
         fitted: FittedNetworks = self.fitted_
         return fitted
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +50,11 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
     patch = parameters["patch_length"]
     if patch is None:
-        patch = min(ForecastingConfig.patch_length, -(-lookback // 2))
+        half = -(-int(lookback) // 2) if isinstance(lookback, Integral) else 1  # the network names what is no number
+        patch = min(ForecastingConfig.patch_length, half)
     features = series[0].features
     window, positions = parameters["channel_window"], checked_positions(parameters["channel_positions"])
-    if isinstance(window, Integral) and window >= channels:  # the network names what is no number
+    if isinstance(window, Integral) and window >= channels:
         raise ValueError(
             f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
         )
@@ -84,7 +87,25 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=parameters["shuffle_channels"],
         )
+    warn_of_short_series(rows, parameters)
     return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
+
+
+def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
+    """Warn of an `sp` that no series repeats, and of an `input_size` that no series fills."""
+    sp, lookback = parameters["sp"], parameters["input_size"]
+    if sp is not None and rows <= sp:
+        warnings.warn(
+            f"sp ({sp}) should be smaller than the number of rows of y, got {rows}: no step of the cycle comes twice, "
+            "so it cannot be learnt. Give more rows, a shorter sp, or leave sp out",
+            stacklevel=2,
+        )
+    if lookback is not None and rows < lookback:
+        warnings.warn(
+            f"input_size ({lookback}) should be at most the number of rows of y, got {rows}: steps before the first "
+            "row count as missing. Give more rows, a smaller input_size, or leave input_size out",
+            stacklevel=2,
+        )
 
 
 def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from_scratch: bool) -> ForecasterTraining:
@@ -94,14 +115,12 @@ def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from
     windows = parameters["batch_size"]
     if windows is None:
         windows = min(ForecasterTraining.batch_size, max(8, _SERIES_OF_STEP // columns))
-    share, linear = (1.0 if from_scratch else 0.1), parameters["linear_learning_rate"]
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
-        return ForecasterTraining(
+        training = ForecasterTraining(
             steps=steps,
             batch_size=windows,
-            learning_rate=share * parameters["learning_rate"],
-            linear_learning_rate=None if linear is None else share * linear,
-            full_rate_steps=ForecasterTraining.full_rate_steps if from_scratch else None,
+            learning_rate=parameters["learning_rate"],
+            linear_learning_rate=parameters["linear_learning_rate"],
             weight_decay=parameters["weight_decay"],
             weight_averaging=parameters["weight_averaging"],
             horizon_decay=parameters["horizon_decay"],
@@ -112,3 +131,12 @@ def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from
             validation_fraction=parameters["validation_fraction"],
             patience=parameters["patience"],
         )
+    if from_scratch:
+        return training
+    linear = training.linear_learning_rate
+    return replace(
+        training,
+        learning_rate=0.1 * training.learning_rate,
+        linear_learning_rate=None if linear is None else 0.1 * linear,
+        full_rate_steps=None,
+    )

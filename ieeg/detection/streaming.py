@@ -21,7 +21,12 @@ from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
-from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing, default_preprocessing
+from mvpa_ts.ieeg.preprocessing.settings import (
+    Preprocessing,
+    changed_preprocessing,
+    default_preprocessing,
+    warn_of_low_rate,
+)
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, warn_if_implausible
@@ -124,6 +129,7 @@ class StreamingDetector:
                 "recording"
             )
         check_rate(preprocessing.sfreq)
+        warn_of_low_rate(self._recording(1), preprocessing)
         if lookahead is not None and not 0 <= lookahead < math.inf:
             raise ValueError(f"lookahead must not be negative, and must be finite, got {lookahead}")
         threshold = model.config.threshold if threshold is None else threshold

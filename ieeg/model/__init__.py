@@ -6,7 +6,8 @@ __getattr__ = hand_on(
     __name__,
     {
         "mvpa_ts.ieeg.model.configuration": "MVPFormerConfig mvpformer_m mvpformer_s mvpformer_tiny",
-        "mvpa_ts.ieeg.model.mvpformer": "MVPFormer WaveletEncoder",
+        "mvpa_ts.ieeg.model.mvpformer": "MVPFormer",
         "mvpa_ts.ieeg.model.pretrained": "HUB_SECONDS pretrained_config",
+        "mvpa_ts.ieeg.model.wavelet": "WaveletEncoder",
     },
 )

@@ -11,17 +11,17 @@ import torch
 from einops import rearrange
 from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
+from mvpa_ts.attention.module import extent
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file, write_card
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
-from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
+from mvpa_ts.ieeg.model.wavelet import WaveletEncoder
 from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 if TYPE_CHECKING:
@@ -29,43 +29,6 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.generation import Generated
     from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
     from mvpa_ts.ieeg.recordings.reading import AnyRecording
-
-
-class WaveletEncoder(nn.Module):
-    """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
-
-    The coefficients are those of a db4 decomposition to level 8, from the coarsest to the finest. The norm makes the
-    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected. Where the
-    configuration asks for amplitude, `AmplitudeMap` adds it.
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        coefficients = sum(band_lengths(SEGMENT_SAMPLES))
-        self.norm = nn.RMSNorm(coefficients, eps=1e-5)
-        self.projection = nn.Linear(coefficients, dim, bias=False)
-
-    def forward(self, segments: Tensor) -> Tensor:
-        """Embed segments [..., 2560] as [..., D]; coefficients and norm are at least float32 whatever the precision.
-
-        The result has the weights' precision under autocast too, so that the residual stream keeps it.
-        """
-        return self.project(self.bands(segments))
-
-    def bands(self, segments: Tensor) -> list[Tensor]:
-        """Wavelet coefficients of segments [..., 2560], at least float32."""
-        dtype = torch.promote_types(segments.dtype, torch.float32)
-        with torch.autocast(segments.device.type, enabled=False):
-            return wavedec(segments.to(dtype))
-
-    def project(self, bands: Sequence[Tensor]) -> Tensor:
-        """Embedding [..., D] of what `bands` gave."""
-        coefficients = torch.cat(list(bands), dim=-1)
-        with torch.autocast(coefficients.device.type, enabled=False):
-            weight = self.norm.weight.to(coefficients.dtype)
-            normed = F.rms_norm(coefficients, self.norm.normalized_shape, weight, self.norm.eps)
-        precision = self.projection.weight.dtype
-        return self.projection(normed.to(precision)).to(precision)
 
 
 class MVPFormer(  # type: ignore[call-arg]
@@ -199,7 +162,10 @@ class MVPFormer(  # type: ignore[call-arg]
         segment_mask: Tensor | None = None,
         token_mask: Tensor | None = None,
     ) -> Tensor:
-        """Features [B, T, C, D] of segment embeddings [B, T, C, D]."""
+        """Features [B, T, C, D] of segment embeddings [B, T, C, D].
+
+        Raises ValueError for another shape, and for more segments or channels than the codebooks have rows.
+        """
         if embeddings.ndim != 4 or embeddings.shape[-1] != self.config.dim:
             raise ValueError(
                 f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {tuple(embeddings.shape)}"
@@ -208,6 +174,8 @@ class MVPFormer(  # type: ignore[call-arg]
         real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
         if real is not None:
             embeddings = embeddings.masked_fill(~real[..., None], 0.0)
+        if self.config.attention == "mvpa":
+            self._check_rows(T, C, real)
         return self.stack(self.dropout(embeddings), token_mask=real)
 
     def predict(self, features: Tensor) -> Tensor:
@@ -374,6 +342,19 @@ class MVPFormer(  # type: ignore[call-arg]
             model = cls(config)
         load_strictly(model, read_weights(weights), weights)
         return model.eval()
+
+    def _check_rows(self, segments: int, channels: int, real: Tensor | None) -> None:
+        if real is not None and self.config.row_order == "released":  # padding needs no rows there
+            segments, channels = int(extent(real.any(2)).max()), int(extent(real.any(1)).max())
+        for name, count, rows, advice in (
+            ("segments of 5 s", segments, "time_rows", "give it fewer at a time, as embed(recording) does"),
+            ("channels", channels, "channel_rows", "leave some out"),
+        ):
+            if count > (most := getattr(self.config, rows)):
+                raise ValueError(
+                    f"the input has {count} {name}, the model takes at most {most} ({rows}): {advice}, or make a model "
+                    f"with more {rows}"
+                )
 
     def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
         B, C, samples = _checked_shape(signal)

@@ -1,4 +1,4 @@
-"""Discrete wavelet decomposition, batched on the tensor's device and equal to `pywt.wavedec`."""
+"""Discrete wavelet decomposition, batched on the tensor's device and equal to `pywt.wavedec`, and the encoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from functools import cache
 
 import pywt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
 
 def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[Tensor]:
@@ -75,6 +78,43 @@ def band_lengths(samples: int, wavelet: str = "db4", level: int | None = None) -
     level = _highest_level(samples, taps) if level is None else level
     lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
     return (lengths[-1], *reversed(lengths[1:]))
+
+
+class WaveletEncoder(nn.Module):
+    """Wavelet coefficients of a segment, RMSNorm over them, and a linear map to the model's width.
+
+    The coefficients are those of a db4 decomposition to level 8, from the coarsest to the finest. The norm makes the
+    embedding blind to amplitude, unless the signal is so small that its eps matters: µV are expected. Where the
+    configuration asks for amplitude, `AmplitudeMap` adds it.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        coefficients = sum(band_lengths(SEGMENT_SAMPLES))
+        self.norm = nn.RMSNorm(coefficients, eps=1e-5)
+        self.projection = nn.Linear(coefficients, dim, bias=False)
+
+    def forward(self, segments: Tensor) -> Tensor:
+        """Embed segments [..., 2560] as [..., D]; coefficients and norm are at least float32 whatever the precision.
+
+        The result has the weights' precision under autocast too, so that the residual stream keeps it.
+        """
+        return self.project(self.bands(segments))
+
+    def bands(self, segments: Tensor) -> list[Tensor]:
+        """Wavelet coefficients of segments [..., 2560], at least float32."""
+        dtype = torch.promote_types(segments.dtype, torch.float32)
+        with torch.autocast(segments.device.type, enabled=False):
+            return wavedec(segments.to(dtype))
+
+    def project(self, bands: Sequence[Tensor]) -> Tensor:
+        """Embedding [..., D] of what `bands` gave."""
+        coefficients = torch.cat(list(bands), dim=-1)
+        with torch.autocast(coefficients.device.type, enabled=False):
+            weight = self.norm.weight.to(coefficients.dtype)
+            normed = F.rms_norm(coefficients, self.norm.normalized_shape, weight, self.norm.eps)
+        precision = self.projection.weight.dtype
+        return self.projection(normed.to(precision)).to(precision)
 
 
 def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:

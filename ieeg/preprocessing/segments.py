@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
-from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
@@ -73,6 +73,7 @@ class Segments:
     ) -> None:
         recording = as_recording(recording)
         preprocessing = default_preprocessing(recording) if preprocessing is None else preprocessing
+        warn_of_low_rate(recording, preprocessing)
         self.recording = recording
         self.segment_samples = round(SEGMENT_SECONDS * preprocessing.sfreq)
         if recording.duration < SEGMENT_SECONDS - 0.5 / preprocessing.sfreq:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Literal
@@ -104,6 +105,20 @@ def default_preprocessing(recording: Recording) -> Preprocessing:
     if recording.preprocessed:
         return Preprocessing(band=None, notch=None, reference=None)
     return Preprocessing(reference="median" if len(recording.channel_names) >= 4 else None)
+
+
+def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None:
+    """Warn where the rate of a recording is too low for the band."""
+    highest = recording.sfreq / 2
+    if preprocessing.band is not None and highest < preprocessing.band[1]:
+        low, high = preprocessing.band
+        # Without a name, so that it is said once for all recordings of a rate.
+        warnings.warn(
+            f"a recording at {recording.sfreq:g} Hz holds nothing above {highest:g} Hz, and the band of preprocessing "
+            f"is {low:g} to {high:g} Hz: a model that learned from the whole band may be wrong more often here. "
+            "Compare it with seizures that you know, or finetune it on recordings of this rate",
+            stacklevel=2,
+        )
 
 
 def changed_preprocessing(default: Preprocessing, changes: Preprocessing | Mapping[str, Any] | None) -> Preprocessing:

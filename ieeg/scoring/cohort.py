@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -255,8 +255,6 @@ def _row(
     result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate, episodic: KappaEstimate
 ) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
-    if not result.hours_scored:
-        seconds = replace(seconds, true_negatives=None)  # skipped time must not count as true negatives
     return {
         "subject": result.subject,
         "in_training": result.in_training,

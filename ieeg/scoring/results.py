@@ -79,6 +79,12 @@ class RecordingResult:
         return sum(offset - onset for onset, offset in self.skipped) / 3600
 
     @property
+    def hours_scored(self) -> float:
+        """Time for which there is a probability (h)."""
+        # A difference would leave a rest where nothing was scored.
+        return self.duration / 3600 - self.hours_skipped if self.scored.any() else 0.0
+
+    @property
     def seizures_skipped(self) -> int:
         """Reference seizures that lie completely in skipped stretches, so that they could not be found."""
         return sum(
@@ -89,9 +95,13 @@ class RecordingResult:
     def events(self, mode: Mode) -> Scores:
         """Score events; rates are per scored hour, and a skipped seizure counts as missed."""
         scores = score_events(self.reference, self.detected, self.duration, mode)
-        # timescoring counts to 0.1 s, so a difference would leave a rest where nothing was scored.
-        hours = scores.hours - self.hours_skipped if self.scored.any() else 0.0
-        return replace(scores, hours=hours)
+        return replace(scores, hours=self.hours_scored)
+
+    @property
+    def seconds(self) -> Scores:
+        """Score every second after post-processing; of skipped ones, only those of a seizure or a detection count."""
+        scores = score_seconds(self.reference, self.detected, self.duration, self.skipped)
+        return replace(scores, hours=self.hours_scored)
 
     def online(self, rule: OnlineRule) -> OnlineScores:
         """Score the alarms of a running system: the delay of the first alarm of each seizure, and false alarms.
@@ -105,8 +115,7 @@ class RecordingResult:
         ends = np.flatnonzero(on & ~np.concatenate((on[1:], [False]))) + 1
         ictal = self.labels
         false = sum(not ictal[begin:end].any() for begin, end in zip(begins, ends, strict=True))
-        hours = self.duration / 3600 - self.hours_skipped if self.scored.any() else 0.0
-        return OnlineScores(tuple(delays), false, hours)
+        return OnlineScores(tuple(delays), false, self.hours_scored)
 
 
 @dataclass(frozen=True)
@@ -206,8 +215,8 @@ class SubjectResult:
 
     @cached_property
     def seconds(self) -> Scores:
-        """Score every second after post-processing, as SzCORE does: a skipped second counts as one without seizure."""
-        return Scores.pooled(score_seconds(r.reference, r.detected, r.duration) for r in self.recordings)
+        """Add up the scores of seconds of all recordings; see `RecordingResult.seconds`."""
+        return Scores.pooled(recording.seconds for recording in self.recordings)
 
     @cached_property
     def segments(self) -> Scores:

@@ -152,20 +152,34 @@ def score_events(
 
 
 def score_seconds(
-    reference: Sequence[tuple[float, float]], detected: Sequence[tuple[float, float]], duration: float
+    reference: Sequence[tuple[float, float]],
+    detected: Sequence[tuple[float, float]],
+    duration: float,
+    skipped: Sequence[tuple[float, float]] = (),
 ) -> Scores:
     """Score every second of the recording as right or wrong: the sample scores of SzCORE.
 
-    Parameters are those of `score_events`.
+    Parameters
+    ----------
+    reference, detected, duration
+        As in `score_events`.
+    skipped : sequence of (onset, offset)
+        Stretches of the recording that were not scored. Their seconds are no true negatives. A seizure there is missed.
+
+    Examples
+    --------
+    >>> score_seconds([(100, 160)], [(100, 130)], 3600.0, skipped=[(1000, 3600)]).true_negatives
+    940
     """
     from timescoring.scoring import SampleScoring
 
-    result = SampleScoring(
-        _annotation(clip_events(reference, duration), duration), _annotation(clip_events(detected, duration), duration)
-    )
+    reference, detected = clip_events(reference, duration), clip_events(detected, duration)
+    result = SampleScoring(_annotation(reference, duration), _annotation(detected, duration))
+    whole = [(math.floor(onset), math.ceil(offset)) for onset, offset in skipped]  # of a second, a part is enough
+    others = SampleScoring(_annotation([*reference, *detected, *whole], duration), _annotation([], duration))
     seconds = int(result.numSamples)
-    ictal, found, false = int(result.refTrue), int(result.tp), int(result.fp)
-    return Scores(ictal, found, false, seconds / 3600, seconds - ictal - false)
+    negatives = seconds - int(others.refTrue)
+    return Scores(int(result.refTrue), int(result.tp), int(result.fp), seconds / 3600, negatives)
 
 
 def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment: float = SEGMENT_SECONDS) -> Scores:

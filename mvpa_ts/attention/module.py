@@ -166,7 +166,7 @@ class MVPAttention(nn.Module):
             return self._attend(x, time_codebook, channel_codebook, (T, C), real, generator)
 
         # Samples of one extent run together: the meaning of a released row moves with the sample's T and C.
-        extents = torch.stack([_extent(real.any(2)), _extent(real.any(1))], dim=1)
+        extents = torch.stack([extent(real.any(2)), extent(real.any(1))], dim=1)
         output = torch.zeros_like(x)
         for segments, channels in extents.unique(dim=0).tolist():
             samples = (extents == extents.new_tensor((segments, channels))).all(1).nonzero().squeeze(1)
@@ -370,7 +370,7 @@ def _local(parameter: Tensor) -> Tensor:
     return parameter if to_local is None else to_local()
 
 
-def _extent(real: Tensor) -> Tensor:
+def extent(real: Tensor) -> Tensor:
     """Positions from the first to the last True of each row; [B, n] -> [B]."""
     size = real.shape[1]
     position = torch.arange(1, size + 1, device=real.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import keep_shares, keep_whole
@@ -40,8 +41,8 @@ class ClassificationConfig:
     kernel_features : int
         Features of the fixed-kernel path; 0 leaves it out.
     kernel_weight : float or None
-        Share of the fixed-kernel path in the averaged probabilities. None: one half until `fit_classifier` chooses it
-        on the validation part.
+        Share of the fixed-kernel path in the averaged probabilities or numbers. None: one half until training chooses
+        it on the validation part.
 
     Raises
     ------
@@ -89,8 +90,8 @@ class ClassificationConfig:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
         if self.kernel_weight is not None:
-            if not 0.0 <= self.kernel_weight <= 1.0:
-                raise ValueError(f"kernel_weight must be in [0, 1], got {self.kernel_weight}")
+            if not (isinstance(self.kernel_weight, Real) and 0.0 <= self.kernel_weight <= 1.0):
+                raise ValueError(f"kernel_weight must be in [0, 1] or None, got {self.kernel_weight!r}")
             object.__setattr__(self, "kernel_weight", float(self.kernel_weight))
         object.__setattr__(self, "components", checked_components(self.components))
 

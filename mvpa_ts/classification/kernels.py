@@ -135,12 +135,12 @@ def interval_statistics(x: Tensor, real: Tensor, depth: int) -> Tensor:
 
 
 class KernelPath(nn.Module):
-    """Ridge classifier on fixed features of series.
+    """Ridge classifier or regression on fixed features of series.
 
     The features are the shares of two banks of fixed kernels, one for the level and one for the shape of a series, and
     the means and deviations over intervals.
 
-    It holds buffers only: `fit` sets them in closed form. Before that all classes are equally likely.
+    It holds buffers only: `fit` sets them in closed form. Before that all classes are equally likely, a number is 0.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class KernelPath(nn.Module):
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map series x [B, L, C] and mask to logits [B, K]."""
+        """Map series x [B, L, C] and mask to logits [B, K], or to numbers [B, 1]."""
         features = self.features(x, mask)
         return F.linear((features - self.location) / self.scale, self.weight, self.bias)
 
@@ -175,24 +175,24 @@ class KernelPath(nn.Module):
     def fit(
         self, x: Tensor, mask: Tensor, labels: Tensor, weights: Tensor, *, copies: int = 1, seed: int = 0
     ) -> Tensor:
-        """Set thresholds and classifier.
+        """Set thresholds, and weight and bias of the ridge.
 
         Parameters
         ----------
         x, mask : Tensor, shape (copies · n, L, C)
             All training series, then a changed copy of all, and so on.
         labels, weights : Tensor, shape (n,)
-            Class of each series and what it counts.
+            Class or number of each series and what it counts.
         copies : int
-            How many forms of each series there are, the first being the series itself. The classifier is fitted
-            with and without the changed ones, and the better on series that are left out is kept.
+            How many forms of each series there are, the first being the series itself. The ridge is fitted with and
+            without the changed ones, and the better on series that are left out is kept.
         seed : int
             For the series whose responses set the thresholds.
 
         Returns
         -------
         Tensor, shape (n, K)
-            Logits of each series by a classifier that was fitted without it.
+            Logits or numbers of each series by a ridge that was fitted without it.
         """
         generator = torch.Generator().manual_seed(seed)
         level, shape, observed = series_views(x, mask)

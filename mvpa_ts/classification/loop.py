@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.checks import check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.learning_rates import one_cycle
@@ -32,7 +32,7 @@ Report = Callable[[int, int, float, float | None, float | None, nn.Module], None
 
 @dataclass(frozen=True)
 class ClassificationTraining:
-    """How `fit_classifier` trains; the defaults serve every dataset.
+    """How `fit_classifier` and `fit_regressor` train; the defaults serve every dataset of classes.
 
     Attributes
     ----------
@@ -42,26 +42,28 @@ class ClassificationTraining:
     learning_rate, weight_decay : float
         Of AdamW with a one-cycle schedule.
     label_smoothing, mixup : float
-        Share of the target given to all classes; parameter of the Beta distribution that mixes pairs of series, 0: no
-        mixing.
+        Share of the target given to all classes, not for numbers; parameter of the Beta distribution that mixes pairs
+        of series, 0: no mixing.
     weight_averaging : float
         Decay of the exponential average of weights that is validated and kept.
     clip : float
         Largest norm of the gradient.
     augmentation : Augmentation
     validation : float
-        Share of the training series, drawn from each class, that the number of steps is chosen on; 0: all steps.
+        Share of the training series, drawn from each class, or from small and large numbers alike, that the number of
+        steps is chosen on; 0: all steps.
     evaluate_every, patience : int
         Steps between two validations, and validations without a smaller loss before training stops.
     num_networks : int
-        Networks whose probabilities are averaged.
+        Networks whose probabilities or numbers are averaged.
     refit : bool
         The first network holds out the validation part, and the others are trained on all series for the number of
         steps that was best for it. Otherwise each network holds out a part of its own.
     kernel_augmentation, kernel_copies : Augmentation, int
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
-        "balanced": every class weighs the same in the loss, whatever its number of series. Numbers: one a class.
+        "balanced": every class weighs the same in the loss, whatever its number of series. A tuple has the weight of
+        each class.
 
     Raises
     ------
@@ -95,12 +97,9 @@ class ClassificationTraining:
     def __post_init__(self) -> None:
         keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
         keep_whole(self, 0, "kernel_copies")
-        if self.learning_rate <= 0 or self.clip <= 0:
-            raise ValueError(f"learning_rate and clip must be positive, got {self.learning_rate} and {self.clip}")
+        check_positive(self, "learning_rate", "clip")
         keep_shares(self, "label_smoothing", "validation", "weight_averaging")
-        for name in ("weight_decay", "mixup"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        check_not_negative(self, "weight_decay", "mixup")
         if isinstance(self.class_weights, tuple):
             if min(self.class_weights, default=0.0) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
                 raise ValueError(

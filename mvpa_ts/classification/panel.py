@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Steps × channels of one padded batch when a fitted classifier reads series: 32 MiB in float32.
+from mvpa_ts.windows import FARTHEST, Scaling
+
+# Steps × channels of one padded batch when fitted networks read series: 32 MiB in float32.
 _BATCH_ELEMENTS = 1 << 23
 # Its steps alone: the fixed kernels give 84 responses to each, 84 MiB.
 _BATCH_STEPS = 1 << 18
-_FARTHEST = 1e9  # deviations: the networks square and sum what they read, in float32
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,9 @@ class Scaler:
 
     @classmethod
     def fit(cls, series: Sequence[np.ndarray]) -> Scaler:
-        """Statistics of series [C, L_i], NaN = missing; a constant or empty channel keeps its scale."""
-        count = sum(np.isfinite(one).sum(1) for one in series)
-        count = np.maximum(count, 1)
-        largest = np.max([np.nan_to_num(np.abs(one)).max(1) for one in series], axis=0)
-        unit = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
-        location = sum(np.nansum(one / unit[:, None], 1) for one in series) / count
-        squared = sum(np.nansum((one / unit[:, None] - location[:, None]) ** 2, 1) for one in series)
-        scale = np.sqrt(squared / count)
-        # Rounding alone gives a constant some 1e-16 of its level. Small units are no rounding: MEG in tesla has 1e-13.
-        constant = (scale == 0.0) | (scale <= 1e-12 * np.abs(location))
-        scale = np.where(constant, 1.0, scale * unit)
-        return cls(tuple((location * unit).tolist()), tuple(scale.tolist()))
+        """From series [C, L_i], NaN = missing, as `Scaling.of`."""
+        scaling = Scaling.of(*(one.T for one in series))
+        return cls(tuple(scaling.location.tolist()), tuple(scaling.scale.tolist()))
 
     def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Standardised series [n, L, C], zero where missing or past the end, and mask [n, L, C], True = observed.
@@ -59,7 +51,7 @@ class Scaler:
         for row, one in enumerate(series):
             with np.errstate(over="ignore"):
                 deviations = (one - location) / scale
-            far = np.abs(deviations) > _FARTHEST
+            far = np.abs(deviations) > FARTHEST
             if far.any():
                 channel, step = np.argwhere(far)[0]
                 raise ValueError(
@@ -90,7 +82,7 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
             raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
         expected = arrays[0].shape[0] if num_channels is None else num_channels
         if one.shape[0] != expected:
-            source = "series[0] has" if num_channels is None else "the classifier was trained on"
+            source = "series[0] has" if num_channels is None else "the training had"
             raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {one.shape[0]}")
         if np.isinf(one).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")

@@ -19,10 +19,13 @@ def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
     ValueError
         They are not increasing numbers within (0, 1), or the median is not among them.
     """
-    values = tuple(float(level) for level in levels)
+    try:
+        values = tuple(float(level) for level in levels)
+    except (TypeError, ValueError):  # no sequence, or no numbers
+        values = ()
     rising = all(low < high for low, high in itertools.pairwise(values))
     if not values or not rising or values[0] <= 0.0 or values[-1] >= 1.0:
-        raise ValueError(f"levels must be increasing numbers within (0, 1), got {values}")
+        raise ValueError(f"levels must be increasing numbers within (0, 1), got {levels!r}")
     if 0.5 not in values:
         raise ValueError(f"levels must hold 0.5, the point forecast, got {values}")
     return values

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.checks import check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.forecasting.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.mixing import mixing_share
@@ -113,18 +113,15 @@ class ForecasterTraining:
     def __post_init__(self) -> None:
         keep_whole(self, 0, "steps")
         keep_whole(self, 1, "epochs", "batch_size", "patience")
-        if not self.learning_rate > 0.0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        for name in ("linear_learning_rate", "full_rate_steps", "clip"):
-            if (value := getattr(self, name)) is not None and not value > 0.0:
-                raise ValueError(f"{name} must be positive or None, got {value}")
-        for name in ("weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge"):
-            if (value := getattr(self, name)) is not None and not value >= 0.0:
-                raise ValueError(f"{name} must be at least 0, got {value}")
-        if self.weight_averaging is not None and not 0.0 < self.weight_averaging < 1.0:
+        check_positive(self, "learning_rate", "linear_learning_rate", "full_rate_steps", "clip")
+        check_not_negative(
+            self, "weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge", "frequency_weight"
+        )
+        check_positive(self, "weight_averaging")
+        if self.weight_averaging is not None and self.weight_averaging >= 1.0:
             raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")
         keep_shares(self, "validation_fraction")
-        if not 0.0 <= self.frequency_weight <= 1.0:
+        if self.frequency_weight > 1.0:
             raise ValueError(f"frequency_weight must be in [0, 1], got {self.frequency_weight}")
         if self.patience is not None and self.epochs is None and not self.validation_fraction:
             raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")

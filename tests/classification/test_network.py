@@ -154,7 +154,8 @@ def test_shape_view_is_free_of_level_and_scale() -> None:
         ({"conv_kernel": 4}, "must be odd, got 4"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"kernel_weight": 1.5}, r"kernel_weight must be in \[0, 1\], got 1.5"),
+        ({"kernel_weight": 1.5}, r"kernel_weight must be in \[0, 1\] or None, got 1.5"),
+        ({"kernel_weight": "half"}, r"kernel_weight must be in \[0, 1\] or None, got 'half'"),
         ({"components": ("contents",)}, "contents"),
     ],
 )

@@ -118,6 +118,8 @@ def test_files_hold_everything(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["regressor.json", "regressor.safetensors"]
     again = FittedRegressor.from_files(tmp_path)
     np.testing.assert_array_equal(again.predict(series), fitted.predict(series))
+    with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels that the training had, got 1"):
+        again.predict([series[0][:1]])
     with pytest.raises(OSError, match=r"classifier\.json"):
         FittedClassifier.from_files(tmp_path)
     text = (tmp_path / "regressor.json").read_text()

@@ -389,7 +389,7 @@ def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
     series, labels = panel()
     with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be the number of classes in labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
-    with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels .* trained on, got 3"):
+    with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels that the training had, got 3"):
         fitted.predict_proba([np.zeros((3, 20))])
 
 
@@ -398,8 +398,11 @@ def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
     [
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
-        ({"learning_rate": 0.0}, "must be positive"),
-        ({"mixup": -1.0}, "mixup must not be negative"),
+        ({"validation": "half"}, r"validation must be in \[0, 1\), got 'half'"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"clip": "1"}, "clip must be positive, got '1'"),
+        ({"mixup": -1.0}, "mixup must be at least 0, got -1.0"),
+        ({"weight_decay": None}, "weight_decay must be at least 0, got None"),
         ({"class_weights": "even"}, "class_weights must be"),
     ],
 )

@@ -337,6 +337,27 @@ def test_a_scaled_cycle_column_is_refused(tiny: Callable, panel: Callable, forec
         forecaster(model, local_scaler_type="standard").fit(with_cycle(panel(2)))
 
 
+@pytest.mark.parametrize(
+    ("cycle_length", "held_out", "said"),
+    [
+        (59, 0, []),
+        (60, 0, ["cycle_length (60) should be smaller than the number of rows to train on, got 60"]),
+        (48, 6, []),
+        (48, 12, ["cycle_length (48) should be smaller than the number of rows to train on, got 48"]),
+    ],
+)
+def test_a_cycle_that_no_row_repeats_is_said(
+    cycle_length: int, held_out: int, said: list[str], tiny: Callable, panel: Callable, dataset: Callable
+):
+    model = tiny(2, cycle_length=cycle_length, cycle_column="phase", futr_exog_list=["phase"], max_steps=1)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        model.fit(dataset(with_cycle(panel(2))), val_size=held_out)
+        model.finetune(max_steps=2).fit(dataset(with_cycle(panel(2, rows=40))))  # it knows the cycle
+    messages = [str(warning.message).partition(":")[0] for warning in shown]
+    assert [message for message in messages if message.startswith("cycle_length")] == said
+
+
 def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dataset: Callable):
     options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cycle_per_series": True}
     with pytest.raises(ValueError, match=r"cycle_per_series keeps the model to the 2 series \(n_series\)"):

@@ -156,9 +156,8 @@ class TestEmbedding:
         with pytest.warns(UserWarning, match="single label"):
             classifier = fitted(X, np.full(len(y), "slow"))
         assert set(classifier.predict(X)) == {"slow"}
-        with pytest.raises(
-            ValueError, match="embed needs a classifier that was fitted on one column y with two classes"
-        ):
+        needed = "embed needs a classifier that was fitted on one column y with two classes or more"
+        with pytest.raises(ValueError, match=needed):
             classifier.embed(X)
 
 

@@ -357,6 +357,11 @@ class TestBadInput:
         [
             ({"quantiles": (0.1, 0.9)}, "quantiles must hold 0.5"),
             ({"quantiles": ()}, "quantiles must be increasing numbers"),
+            ({"quantiles": 0.5}, r"quantiles must be increasing numbers within \(0, 1\), got 0\.5"),
+            ({"input_size": "12"}, "input_size must be a whole number, got '12'"),
+            ({"learning_rate": "1e-3"}, "learning_rate must be positive, got '1e-3'"),
+            ({"horizon_decay": None}, "horizon_decay must be at least 0, got None"),
+            ({"weight_averaging": "no"}, "weight_averaging must be positive or None, got 'no'"),
             ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
             ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
             ({"patch_stride": 0}, "patch_stride must be at least 1, got 0"),

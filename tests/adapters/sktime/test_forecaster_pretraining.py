@@ -48,6 +48,21 @@ class TestPretraining:
         mean = y[:30].to_numpy()[-24:].mean()
         assert abs(found - y[30:36]).to_numpy().mean() < 0.5 * abs(mean - y[30:36]).to_numpy().mean()
 
+    @pytest.mark.parametrize(
+        ("days", "message"),
+        [
+            (np.cumsum([1, 4.5, 2.25, 7] * 10), "on a regular grid, got distances from 1 days .* to 7 days"),
+            ([0, *range(39)], "each date once, got 2024-01-01 00:00:00 more than once"),
+        ],
+        ids=["no grid", "twice"],
+    )
+    def test_dates_of_an_instance_are_checked_as_those_of_a_series(self, days, message):
+        even = waves(40).set_axis(pd.date_range("2024-01-01", periods=40))
+        odd = even.set_axis(pd.Timestamp("2024-01-01") + pd.to_timedelta(days, "D"))
+        y = pd.concat({"even": even, "odd": odd}, names=["instance", "time"])
+        with pytest.raises(ValueError, match=f"instance odd of y must have (dates )?{message}"):
+            MVPAForecaster(**SMALL).pretrain(y, fh=[1, 2])
+
     def test_errors(self):
         forecaster = MVPAForecaster(**SMALL)
         with pytest.raises(ValueError, match="fh must be given to pretrain"):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import warnings
 from typing import Any
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("sktime")
@@ -51,6 +54,30 @@ def test_every_parameter_arrives(monkeypatch):
     assert told["individual_channels"] == told["bounded_channels"] == told["channel_vectors"] == 2
     assert told["position_size"] == 2
     assert told["of_channels"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"sp": 19, "input_size": 20}, []),
+        ({"sp": 20}, [r"sp \(20\) should be smaller than the number of rows of y, got 20: .* leave sp out"]),
+        ({"input_size": 21}, [r"input_size \(21\) should be at most the number of rows of y, got 20: .* missing"]),
+        ({"sp": 24, "input_size": 48}, [r"sp \(24\)", r"input_size \(48\)"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["fit", "pretrain"])
+def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said: list[str], way: str):
+    y = waves()[:20]
+    if way == "pretrain":  # the longest instance counts
+        y = pd.concat({"short": y[:10], "long": y})
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always", UserWarning)
+        getattr(MVPAForecaster(**{**SMALL, **changes}), way)(y, fh=[1, 2])
+    messages = [str(warning.message) for warning in shown if warning.category is UserWarning]
+    assert len(messages) == len(said)
+    assert all(map(re.match, said, messages))
 
 
 @pytest.mark.parametrize(("columns", "windows"), [(1, 256), (32, 256), (64, 128), (300, 27), (5000, 8)])

@@ -94,6 +94,14 @@ def test_bad_input_is_named():
         MVPARegressor(**SMALL).fit(X, y).predict([frame[["a"]] for frame in X])
 
 
+def test_needs_a_network(tmp_path):
+    X, y = waves(8)
+    regressor = MVPARegressor(**{**SMALL, "max_steps": 1}).fit(X, np.stack([y, -y], axis=1))  # one for each column
+    for method, argument in (("embed", X), ("to_files", tmp_path)):
+        with pytest.raises(ValueError, match=f"{method} needs a regressor that was fitted on one column y: this one"):
+            getattr(regressor, method)(argument)
+
+
 @pytest.mark.parametrize("estimator", [MVPARegressor, MVPAClassifier])
 def test_scikit_learn_takes_it(estimator):
     """Its searches and scores ask for tags, which sktime's estimators lack."""

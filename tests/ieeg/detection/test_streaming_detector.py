@@ -223,6 +223,17 @@ def test_default_preprocessing_is_that_of_a_recording_without_a_notch(model, cha
     assert StreamingDetector(model, 512.0, recording.channel_names).preprocessing.notch is None
 
 
+def test_a_rate_too_low_for_the_band_is_said_once(model):
+    recording = recording_at(200.0, duration=36.0)
+    said = r"at 200 Hz holds nothing above 100 Hz, and the band of preprocessing is 0\.5 to 120 Hz: a model"
+    with pytest.warns(UserWarning, match=said) as shown:
+        streamed(model, recording, None, [500])
+    assert len(shown) == 1
+    with pytest.warns(UserWarning, match=said) as shown:
+        Detector(model).detect(recording)
+    assert len(shown) == 1
+
+
 def test_errors(model):
     with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
         StreamingDetector(model, 512.0, ["A1", "A2"], {"notch": "auto"})

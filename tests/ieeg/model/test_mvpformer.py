@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pywt
 import torch
 from torch import Tensor
 
 from mvpa_ts.attention.reference import reference_attention
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
-from mvpa_ts.ieeg.model.mvpformer import MVPFormer, WaveletEncoder
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 SEGMENT = 2560
 B, T, C = 2, 4, 3
@@ -41,21 +40,6 @@ def test_parameters_of_the_published_sizes(config, parameters):
     with torch.device("meta"):
         model = MVPFormer(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
-
-
-def test_encoder_is_a_norm_and_a_projection_of_the_coefficients():
-    torch.manual_seed(0)
-    encoder = WaveletEncoder(16).double()
-    with torch.no_grad():
-        encoder.norm.weight.uniform_(0.5, 2.0)
-    x = np.random.default_rng(0).standard_normal((5, SEGMENT))
-    coefficients = np.concatenate(pywt.wavedec(x, "db4", mode="periodic"), axis=-1)
-    assert coefficients.shape == (5, 2610)
-    normed = coefficients / np.sqrt((coefficients**2).mean(-1, keepdims=True) + 1e-5)
-    weight, projection = (tensor.detach().numpy() for tensor in (encoder.norm.weight, encoder.projection.weight))
-    np.testing.assert_allclose(
-        encoder(torch.from_numpy(x)).detach().numpy(), (normed * weight) @ projection.T, atol=1e-10
-    )
 
 
 def test_encode_reads_segments_of_channels_in_place():
@@ -254,8 +238,8 @@ def test_whole_model_in_bfloat16():
         (lambda m: m(torch.zeros(1, 0, 2560)), "signal must be"),
         (lambda m: m.decode(torch.zeros(1, 2, 3, 63)), "with D = 64"),
         (lambda m: m(torch.zeros(1, 2, 2560), torch.ones(1, 3, dtype=torch.bool)), "channel_mask must be"),
-        (lambda m: m.decode(torch.zeros(1, 31, 1, 64)), "time_codebook covers 30 positions, the input has 31"),
-        (lambda m: m.decode(torch.zeros(1, 1, 8, 64)), "channel_codebook covers 7 positions, the input has 8"),
+        (lambda m: m.decode(torch.zeros(1, 31, 1, 64)), r"has 31 segments of 5 s, .* at most 30 \(time_rows\)"),
+        (lambda m: m.decode(torch.zeros(1, 1, 8, 64)), r"has 8 channels, .* at most 7 \(channel_rows\)"),
         (lambda m: m.classify(torch.zeros(1, 1, 1, 64)), "no classification head"),
         (lambda m: m.predict(torch.zeros(1, 1, 1, 64)), "no prediction head"),
     ],
@@ -263,6 +247,20 @@ def test_whole_model_in_bfloat16():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call(make_model(time_rows=30, channel_rows=7, prediction_head=False))
+
+
+def test_padding_needs_rows_where_they_stand_for_distances_alone():
+    embeddings, mask = torch.randn(1, 31, 8, 64), torch.zeros(1, 31, 8, dtype=torch.bool)
+    mask[:, 1:, 1:] = True
+    sizes = {"time_rows": 30, "channel_rows": 7}
+    with pytest.raises(ValueError, match="the input has 31 segments"):
+        make_model(**sizes).decode(embeddings, token_mask=mask)
+    model = make_model(**sizes, row_order="released")
+    features = model.decode(embeddings, token_mask=mask)
+    torch.testing.assert_close(features[:, 1:, 1:], model.decode(embeddings[:, 1:, 1:]))
+    mask[:, 5, 0] = True
+    with pytest.raises(ValueError, match="the input has 8 channels"):
+        model.decode(embeddings, token_mask=mask)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The wavelet decomposition against PyWavelets."""
+"""The wavelet decomposition against PyWavelets, and the encoder against its formula."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import pywt
 import torch
 
-from mvpa_ts.ieeg.model.wavelet import band_lengths, wavedec
+from mvpa_ts.ieeg.model.wavelet import WaveletEncoder, band_lengths, wavedec
 
 LENGTHS = [1, 2, 3, 5, 7, 8, 13, 14, 15, 33, 100, 777, 1536, 2559, 2560]
 
@@ -56,3 +56,18 @@ def test_it_passes_gradients():
 def test_refusals(x, level, message):
     with pytest.raises(ValueError, match=message):
         wavedec(x, level=level)
+
+
+def test_encoder_is_a_norm_and_a_projection_of_the_coefficients():
+    torch.manual_seed(0)
+    encoder = WaveletEncoder(16).double()
+    with torch.no_grad():
+        encoder.norm.weight.uniform_(0.5, 2.0)
+    x = np.random.default_rng(0).standard_normal((5, 2560))
+    coefficients = np.concatenate(pywt.wavedec(x, "db4", mode="periodic"), axis=-1)
+    assert coefficients.shape == (5, 2610)
+    normed = coefficients / np.sqrt((coefficients**2).mean(-1, keepdims=True) + 1e-5)
+    weight, projection = (tensor.detach().numpy() for tensor in (encoder.norm.weight, encoder.projection.weight))
+    np.testing.assert_allclose(
+        encoder(torch.from_numpy(x)).detach().numpy(), (normed * weight) @ projection.T, atol=1e-10
+    )

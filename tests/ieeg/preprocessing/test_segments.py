@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+from mvpa_ts.ieeg.preprocessing.selection import with_channels
 
 PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
@@ -105,6 +107,26 @@ def test_chosen_channels():
         Segments(recording, PLAIN, channels=["Z1"])
     with pytest.raises(ValueError, match="channels must name at least one channel"):
         Segments(recording, PLAIN, channels=[])
+
+
+@pytest.mark.parametrize(
+    ("rate", "band", "said"),
+    [
+        (200.0, (0.5, 120.0), "at 200 Hz holds nothing above 100 Hz, and the band of preprocessing is 0.5 to 120 Hz"),
+        (239.0, (0.5, 120.0), "at 239 Hz holds nothing above 119.5 Hz"),
+        (240.0, (0.5, 120.0), None),
+        (200.0, (0.5, 100.0), None),
+        (200.0, None, None),
+    ],
+)
+def test_a_rate_too_low_for_the_band_is_said_once(rate, band, said):
+    settings = Preprocessing(band=band, notch=None, reference=None)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            with_channels(Segments(make(6, rate), settings), ["A1"]).read(0, 1)
+    assert len(shown) == (said is not None)
+    assert all(said in str(warning.message) for warning in shown)
 
 
 def test_out_of_range_and_pickling():

@@ -123,9 +123,10 @@ class TestSkipped:
         columns = ["hours", "hours_scored", "hours_skipped", "seizures", "seizures_skipped"]
         assert table.loc[0, columns].tolist() == [10.0, 1.0, 9.0, 2, 1]
 
-    def test_seconds_are_timescorings_over_the_whole_recording(self):
+    def test_skipped_seconds_are_missed_in_a_seizure_and_else_do_not_count(self):
         scores = SubjectResult("half", [disconnected()]).seconds
-        assert (scores.hours, scores.false_positives, scores.true_negatives) == (10.0, 20, 36000 - 120 - 20)
+        assert (scores.reference, scores.true_positives, scores.false_positives) == (120, 0, 20)
+        assert (scores.hours, scores.true_negatives) == (1.0, 3600 - 60 - 20)
 
     def test_a_seizure_that_is_scored_in_part_is_not_skipped(self):
         part = disconnected()
@@ -155,6 +156,8 @@ class TestSkipped:
         assert groups["share_under_0.05_false_positives_per_hour"] == 0.0
         rate = summary(report, "all", "false_positives_per_hour")
         assert (rate["subjects"], rate["mean"], rate["pooled"]) == (1, 1.0, 1.0)
+        seconds = summary(report, "all", "second_specificity")
+        assert (seconds["subjects"], seconds["mean"], seconds["pooled"]) == (1, 3520 / 3540, 3520 / 3540)
         alone = cohort_report(results[1:], draws=20, resamples=20)
         assert math.isnan(alone.groups["share_under_0.05_false_positives_per_hour"][0])
         for draw in COHORT_PLOTS.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,20 @@ def test_seconds_and_segments_match_counting_one_by_one(seed):
     )
     assert by_second.true_positives == counts["tp"]
     assert by_second.true_negatives == counts["tn"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_skipped_seconds_are_no_true_negatives(seed):
+    generator = np.random.default_rng(seed)
+    duration = float(generator.integers(2000, 4000)) + 0.4
+    reference, detected, skipped = (random_events(generator, duration, count) for count in (3, 5, 4))
+    covered = {
+        second for onset, offset in (*reference, *detected, *skipped) for second in range(int(onset), int(offset))
+    }
+    plain, scores = score_seconds(reference, detected, duration), score_seconds(reference, detected, duration, skipped)
+    assert scores.true_negatives == int(duration) - len(covered)
+    assert scores == replace(plain, true_negatives=scores.true_negatives)
+    assert score_seconds([], [], 2001.46, [(0.0, 2001.46)]).true_negatives == 0
 
 
 def test_pooling_adds_counts_and_hours():
