@@ -1,4 +1,4 @@
-"""Checks of numbers in configurations. These are frozen dataclasses, which may be written as JSON."""
+"""Checks of numbers and switches in configurations. These are frozen dataclasses, which may be written as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
 from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -64,6 +66,14 @@ def keep_shares(config: Any, *names: str) -> None:
         if not (isinstance(value, Real) and 0.0 <= float(value) < 1.0):
             raise ValueError(f"{name} must be in [0, 1), got {value!r}")
         object.__setattr__(config, name, float(value))
+
+
+def check_flags(config: Any, *names: str) -> None:
+    """Raise ValueError if a field is neither True nor False, nor None in a dataclass whose field can be None."""
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, (bool, np.bool_)) and not (value is None and _may_be_none(config, name)):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_positive(config: Any, *names: str) -> None:

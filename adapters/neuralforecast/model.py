@@ -28,6 +28,7 @@ from mvpa_ts.adapters.neuralforecast.fitting import Fitting
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, MaskedWindows
 from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, PathRates, WeightAveraging
 from mvpa_ts.adapters.neuralforecast.series import checked_order, checked_positions
+from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.configuration import BEFORE
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining
@@ -277,6 +278,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         self.cycle_per_series = cycle_per_series
         self.individual = individual
         self.bounded = bounded
+        self.channel_vectors = channel_vectors
+        check_flags(self, "averaging_warm_up", "cycle_per_series", "individual", "bounded", "channel_vectors")
         self.frequency_weight = frequency_weight
         self._training = training
         self.channel_order = self.hparams["channel_order"] = order  # as plain values, for they are saved

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+
+from mvpa_ts.checks import check_flags
 
 if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, Progress
@@ -123,6 +126,7 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
     from mvpa_ts.classification import ClassificationTraining
     from mvpa_ts.classification.augmentation import UNCHANGED
 
+    check_flags(SimpleNamespace(**parameters), "augment")
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
     with host_words(HOST_NAMES):
         return ClassificationTraining(

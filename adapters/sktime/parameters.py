@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.adapters import host_words
 from mvpa_ts.adapters.sktime.columns import checked_positions
+from mvpa_ts.checks import check_flags
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.configuration import ForecastingConfig
@@ -42,6 +44,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     from mvpa_ts.forecasting.configuration import ForecastingConfig
     from mvpa_ts.forecasting.quantiles import checked_levels
 
+    check_flags(SimpleNamespace(**parameters), "channel_vectors", "individual", "bounded", "phase_weights")
     if parameters["phase_weights"] and parameters["sp"] is None:
         raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
     rows, channels = max(len(part.values) for part in series), series[0].values.shape[1]

@@ -11,6 +11,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.checks import check_flags
 from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.training.spans import real_tokens
@@ -77,6 +78,7 @@ class Augmentation:
             raise ValueError(f"background must be at least 0, got {self.background}")
         if not 0.0 <= self.start <= 1.0:
             raise ValueError(f"start must be a share in [0, 1], got {self.start}")
+        check_flags(self, "polarity", "shift")
         if not 0.0 <= self.fluctuation < math.inf:
             raise ValueError(f"fluctuation must be finite and at least 0, got {self.fluctuation}")
 

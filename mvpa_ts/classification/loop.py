@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.checks import check_not_negative, check_positive, keep_shares, keep_whole
+from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.learning_rates import one_cycle
@@ -97,6 +97,7 @@ class ClassificationTraining:
     def __post_init__(self) -> None:
         keep_whole(self, 1, "steps", "batch_size", "evaluate_every", "patience", "num_networks")
         keep_whole(self, 0, "kernel_copies")
+        check_flags(self, "refit")
         check_positive(self, "learning_rate", "clip")
         keep_shares(self, "label_smoothing", "validation", "weight_averaging")
         check_not_negative(self, "weight_decay", "mixup")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
-from mvpa_ts.checks import keep_shares, keep_whole
+from mvpa_ts.checks import check_flags, keep_shares, keep_whole
 
 # Above so many channels per row of the channel codebook, the linear path never writes out a weight for each pair.
 DENSE_LIMIT = 8
@@ -153,6 +153,10 @@ class ForecastingConfig:
         keep_whole(
             self, 0, "mixing_heads", "position_size", "covariate_heads", "num_layers", "future_size", "historic_size",
             "static_size",
+        )  # fmt: skip
+        check_flags(
+            self, "covariate_maps", "covariate_effects", "phase_weights", "normalise", "level_reversion",
+            "shuffle_channels",
         )  # fmt: skip
         read_by_layers = self.static_size + (0 if self.covariate_maps else self.future_size + self.historic_size)
         if not self.num_layers and read_by_layers:

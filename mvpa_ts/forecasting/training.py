@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.checks import check_not_negative, check_positive, keep_shares, keep_whole
+from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.forecasting.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.mixing import mixing_share
@@ -118,6 +118,7 @@ class ForecasterTraining:
             self, "weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge", "frequency_weight"
         )
         check_positive(self, "weight_averaging")
+        check_flags(self, "averaging_warm_up")
         if self.weight_averaging is not None and self.weight_averaging >= 1.0:
             raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")
         keep_shares(self, "validation_fraction")

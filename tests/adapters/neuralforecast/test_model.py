@@ -44,6 +44,8 @@ from mvpa_ts.forecasting.configuration import ForecastingConfig
         ({"channel_window": 0}, "channel_window must be at least 1, got 0"),
         ({"channel_window": 40}, "channel_window must be None or from 1 to n_series - 1 = 3, got 40"),
         ({"channel_window": "2"}, "channel_window must be a whole number, got '2'"),
+        ({"individual": "no"}, "individual must be True or False, got 'no'"),
+        ({"channel_vectors": "yes"}, "channel_vectors must be True or False, got 'yes'"),
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),

@@ -209,6 +209,8 @@ class TestBadInput:
             ({"max_steps": 0}, "max_steps must be at least 1"),
             ({"validation_fraction": 1.0}, r"validation_fraction must be in \[0, 1\)"),
             ({"validate_every": 0}, "validate_every must be at least 1"),
+            ({"augment": "no"}, "augment must be True or False, got 'no'"),
+            ({"refit": None}, "refit must be True or False, got None"),
             ({"width": 4.0}, r"width must be a whole number, got 4\.0"),
             (
                 {"class_weight": "fair"},

@@ -126,3 +126,9 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
 def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, pretrained: str | None):
     with pytest.raises(ValueError, match=f"finetune_steps must be {message}"):
         MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
+
+
+@pytest.mark.parametrize("name", ["individual", "bounded", "channel_vectors", "phase_weights", "shuffle_channels"])
+def test_switches_are_true_or_false(name: str):
+    with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+        MVPAForecaster(**{name: "no"}, max_steps=1).fit(waves(), fh=[3])
