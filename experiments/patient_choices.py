@@ -45,6 +45,7 @@ WAYS = {
     "gain up to 1.5": (f"{AUGMENTATION}gain", "1.5"),
     "60 steps": ("--trainer.max_steps", "60"),
     "rate 5e-3": ("--model.learning_rate", "5e-3"),
+    "all but the encoder": ("--model.method", "blocks"),
     "best of validation": ("--model.keep", "best"),
     "amplitude map and head alone": ("--model.method", "amplitude", "--model.learning_rate", "1e-2"),
 }
