@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import optuna
@@ -17,19 +18,24 @@ from optuna.study import MaxTrialsCallback
 from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
+from mvpa_ts.adapters.neuralforecast.configuration import check_objects, check_whole
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
 from mvpa_ts.adapters.neuralforecast.search_space import SPACE, for_ray, space_of
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
 from mvpa_ts.adapters.neuralforecast.studies import (
     FINISHED,
+    SettingError,
     TimeIsUpError,
     TrialWatch,
+    check_json,
     check_outcome,
     choices_of,
+    described,
     fingerprint,
     opened,
+    warn_of_others,
 )
-from mvpa_ts.adapters.neuralforecast.workers import at_work, named_errors
+from mvpa_ts.adapters.neuralforecast.workers import at_work, check_url, named_errors
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +121,12 @@ class AutoMVPA(BaseAuto):
         study_name: str | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
+        check_whole(num_samples=num_samples)
+        if time_budget is not None and not (isinstance(time_budget, Real) and time_budget > 0):
+            raise ValueError(f"time_budget must be a positive number of seconds or None, got {time_budget!r}")
+        check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
+        check_objects(optuna.pruners.BasePruner, "optuna.pruners.MedianPruner()", pruner=pruner)
+        check_objects((str, optuna.storages.BaseStorage), '"sqlite:///sweep.sqlite"', storage=storage)
         if pruner is not None and backend != "optuna":
             raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
         if config is None:
@@ -180,35 +192,38 @@ class AutoMVPA(BaseAuto):
 
     def _optuna_tune_model(self, **search: Any) -> optuna.Study:
         """Resume the study of this search, or begin it; `search` is what the host's method takes."""
-        facts = fingerprint(search["dataset"], search["val_size"], search["test_size"])
+        space = self.config(MockTrial())
+        facts: dict[str, Any] = {
+            "panel": fingerprint(search["dataset"], search["val_size"], search["test_size"]),
+            "settings": described(space),
+        }
         chosen = {
             "storage": self.storage,
-            "study_name": self.study_name or self._study_name(facts),
+            "study_name": self.study_name or self._study_name(facts["panel"]),
             "load_if_exists": True,
             "pruner": self.pruner or optuna.pruners.NopPruner(),
             **(self.optuna_options.create_study_kwargs or {}),
         }
         storage = chosen["storage"]
         url = storage if isinstance(storage, str) else getattr(storage, "url", None)
+        if isinstance(storage, str):
+            check_url(storage)
+        if not isinstance(storage, optuna.storages.InMemoryStorage | None):
+            check_json(space)
         with named_errors(url), at_work(url) as begin:
             study, chosen["storage"] = opened({"direction": "minimize", **chosen}, facts)
             begin(study)
-            if study.user_attrs["panel"] != facts:
-                warnings.warn(
-                    f"study_name={study.study_name!r} has trials of other data or another split; they count as "
-                    "finished",
-                    stacklevel=2,
-                )
+            warn_of_others(study, facts)
             finished = len(study.get_trials(deepcopy=False, states=FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
             options, callbacks = self.optuna_options, self.callbacks
-            # A trial whose training diverges has failed; the search goes on.
-            optimize = {"catch": (FloatingPointError, TimeIsUpError), **(options.study_kwargs or {})}
+            # A trial whose training diverges or cannot begin has failed; the search goes on.
+            optimize = {"catch": (FloatingPointError, SettingError, TimeIsUpError), **(options.study_kwargs or {})}
             self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
             of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
             self.callbacks = [*(callbacks or []), of_all_workers]
-            self._watch = TrialWatch(search["time_budget"])
+            self._watch = TrialWatch(search["time_budget"], facts["settings"])
             watched = {"config": self._watch.noting(search["config"])}
             try:
                 missing = max(0, search["num_samples"] - finished)
@@ -221,11 +236,12 @@ class AutoMVPA(BaseAuto):
     def _fit_model(
         self, cls_model: Any, config: Any, dataset: Any, val_size: int, test_size: int, distributed_config: Any = None
     ) -> Any:
-        """As the host; within a search, the trial is told of each validation."""
-        model = cls_model(**config)
-        if self._watch is not None:
-            model.validated = self._watch.reporting(model)
-        fitted = model.fit(dataset, val_size=val_size, test_size=test_size, distributed_config=distributed_config)
+        """As the host; within a search, the trial is told of each validation and of what goes wrong."""
+        with nullcontext() if self._watch is None else self._watch.noting_failure():
+            model = cls_model(**config)
+            if self._watch is not None:
+                model.validated = self._watch.reporting(model)
+            fitted = model.fit(dataset, val_size=val_size, test_size=test_size, distributed_config=distributed_config)
         fitted.validated = None
         return fitted
 
@@ -242,7 +258,10 @@ class AutoMVPA(BaseAuto):
 
 
 def _with_series(config: Any, n_series: int) -> Any:
-    def completed(chosen: dict[str, Any]) -> dict[str, Any]:
+    def completed(chosen: Any) -> dict[str, Any]:
+        if not isinstance(chosen, dict):
+            expected = "return a dict of" if callable(config) else "be a function of a trial that returns a dict of"
+            raise ValueError(f"config must {expected} MVPA's arguments, got {chosen!r}")
         positions = chosen.get("channel_positions")
         # Keys of a dict would become strings in the database.
         known = {} if positions is None else {"channel_positions": checked_positions(positions)}

@@ -52,6 +52,14 @@ def check_whole(least: int = 1, **numbers: Any) -> None:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
 
 
+def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) -> None:
+    """Raise ValueError for an argument that is neither None nor an object of this kind, such as `example`."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, kind):
+            got = f"the class {value.__name__}: call it" if isinstance(value, type) else repr(value)
+            raise ValueError(f"{name} must be None or an object such as {example}, got {got}")
+
+
 def check_names(names: Iterable[str], *takers: Callable[..., Any]) -> None:
     """Raise TypeError for an argument that none of these takes; the host would say so only when it trains."""
     known = {name for taker in takers for name in inspect.signature(taker).parameters}

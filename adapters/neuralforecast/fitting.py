@@ -160,13 +160,13 @@ class Fitting(SeriesKnowledge):
         self._check_panel(dataset, 0, distributed_config)
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
+        lookback = 1 if self.start_padding_enabled else self.input_size
+        panel.check_length(dataset, val_size, test_size, lookback)
         held_out = val_size + test_size
         if self._fitted_series is None:  # else the cycle may be known already
             panel.warn_of_long_cycle(dataset, held_out, self.cycle_column, self.hparams.get("cycle_length"))
         self.learn_series(dataset, held_out)
-        self._windows = panel.windows_count(
-            dataset, held_out, lookback=1 if self.start_padding_enabled else self.input_size, horizon=self.h
-        )
+        self._windows = panel.windows_count(dataset, held_out, lookback=lookback, horizon=self.h)
         order = self.shown(len(dataset), torch.device("cpu")).order
         if self.bounded:
             lower, upper = panel.value_range(dataset, held_out)

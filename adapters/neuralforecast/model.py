@@ -18,6 +18,7 @@ from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.configuration import (
     DEFAULT,
     check_names,
+    check_objects,
     check_units,
     check_whole,
     check_window,
@@ -235,6 +236,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     ) -> None:
         check_whole(h=h, input_size=input_size, n_series=n_series)
         check_whole(self._least_steps, max_steps=max_steps)
+        check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
         training = ForecasterTraining(
             linear_learning_rate=linear_learning_rate,
             weight_averaging=weight_averaging,

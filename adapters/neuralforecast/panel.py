@@ -91,6 +91,17 @@ def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: in
     return f"df must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
 
 
+def check_length(dataset: BaseTimeSeriesDataset, val_size: int, test_size: int, input_size: int) -> None:
+    """Raise ValueError unless rows are left for a window; the host says that there is none, not why."""
+    left = dataset.max_size - val_size - test_size
+    if left <= input_size:
+        raise ValueError(
+            f"df must leave more than input_size ({input_size}) rows to train on, got {left}: its longest series has "
+            f"{dataset.max_size} rows, less val_size ({val_size}) and test_size ({test_size}). Give a smaller "
+            "val_size or input_size, or start_padding_enabled=True"
+        )
+
+
 def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each series but for its last rows; infinite for a series without any, [N] each."""
     if not hasattr(dataset, "temporal"):

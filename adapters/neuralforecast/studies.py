@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import re
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from mvpa_ts.adapters.neuralforecast.workers import opened_database
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+REASON = "reason"  # user attribute of a trial that failed
 
 
 def check_outcome(study: optuna.Study) -> None:
@@ -24,9 +29,11 @@ def check_outcome(study: optuna.Study) -> None:
     trials = study.get_trials(deepcopy=False)
     losses = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
     if not any(math.isfinite(loss) for loss in losses):
+        reasons = [trial.user_attrs[REASON] for trial in trials if REASON in trial.user_attrs]
+        unknown = "training diverged or was cut short; lower learning_rate in config, or give more time_budget"
         raise ValueError(
             f"no trial of study {study.study_name!r} has a finite validation loss ({len(trials)} trials, {len(losses)} "
-            "finished): training diverged or was cut short; lower learning_rate in config, or give more time_budget"
+            f"finished): {reasons[-1] if reasons else unknown}"
         )
 
 
@@ -40,6 +47,40 @@ def fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
     return digest.hexdigest()
 
 
+def described(config: dict[str, Any]) -> dict[str, str]:
+    """Arguments as text that can be compared; objects by their class and the arguments of a loss."""
+
+    def plain(value: Any) -> Any:
+        return [getattr(value, "__name__", type(value).__name__), getattr(value, "_nf_init_kwargs", None)]
+
+    return {name: json.dumps(value, sort_keys=True, default=plain) for name, value in config.items()}
+
+
+def check_json(config: dict[str, Any]) -> None:
+    """Raise ValueError for an argument that no database can hold; Optuna would say so after the first training."""
+    for name in config.keys() - {"loss", "valid_loss"}:
+        try:
+            json.dumps(config[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} in config must be JSON to be kept in a database, got {config[name]!r}: leave it out, or set "
+                "storage=None"
+            ) from error
+
+
+def warn_of_others(study: optuna.Study, facts: dict[str, Any]) -> None:
+    """Warn where a study has trials of another search, by what `opened` has noted with it."""
+    earlier, now = study.user_attrs["settings"], facts["settings"]
+    changed = ["data or split"] if study.user_attrs["panel"] != facts["panel"] else []
+    changed += sorted(name for name in {*earlier, *now} if earlier.get(name) != now.get(name))
+    if changed:
+        warnings.warn(
+            f"study_name={study.study_name!r} has trials of other {', '.join(changed)}; they count as finished. Give "
+            "another study_name, or none",
+            stacklevel=2,
+        )
+
+
 def choices_of(trial: Any, name: str, choices: list[Any]) -> list[Any]:
     """The choices of a parameter with which the trial's study began: Optuna takes no others in one study."""
     study = getattr(trial, "study", None)  # the host also asks without one
@@ -48,16 +89,21 @@ def choices_of(trial: Any, name: str, choices: list[Any]) -> list[Any]:
     return list(found.choices) if isinstance(found, optuna.distributions.CategoricalDistribution) else choices
 
 
-def opened(options: dict[str, Any], facts: str, attempts: int = 6) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
-    """The study, begun if it is new, and its storage; tried again where another worker begins at the same moment."""
+def opened(
+    options: dict[str, Any], facts: dict[str, Any], attempts: int = 6
+) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
+    """The study, begun with these facts if it is new, and its storage.
+
+    It is tried again where another worker begins at the same moment.
+    """
     for attempt in range(1, attempts + 1):
         try:
             storage = options["storage"] or optuna.storages.InMemoryStorage()
             if isinstance(storage, str):
                 storage = opened_database(storage)
             study = optuna.create_study(**{**options, "storage": storage})
-            if "panel" not in study.user_attrs:
-                study.set_user_attr("panel", facts)
+            for name in facts.keys() - study.user_attrs.keys():
+                study.set_user_attr(name, facts[name])
             return study, storage
         except (DBAPIError, optuna.exceptions.StorageInternalError):
             if attempt == attempts:
@@ -70,6 +116,10 @@ class TimeIsUpError(Exception):
     """The time of a search is over; the trial under way has failed."""
 
 
+class SettingError(Exception):
+    """What a trial drew does not go together; the search goes on."""
+
+
 class TrialWatch:
     """Tells the trial of each thread how its training goes.
 
@@ -77,9 +127,12 @@ class TrialWatch:
     ----------
     time_budget : float or None
         Seconds from now after which a trial ends, if the search has a finished one.
+    settings : dict
+        The arguments without a trial, as `described`. Those that a trial has otherwise were drawn.
     """
 
-    def __init__(self, time_budget: float | None) -> None:
+    def __init__(self, time_budget: float | None, settings: dict[str, str]) -> None:
+        self._settings = settings
         self._deadline = None if time_budget is None else time.monotonic() + time_budget
         self._threads = threading.local()  # Optuna's n_jobs runs trials in threads
 
@@ -89,22 +142,43 @@ class TrialWatch:
         def noted(trial: Any) -> dict[str, Any]:
             self._threads.trial = trial if isinstance(trial, optuna.Trial) else None
             try:
-                return config(trial)
+                chosen = config(trial)
             except ValueError as error:
                 if "dynamic value space" not in str(error):
                     raise
                 raise ValueError(
-                    f"study {trial.study.study_name!r} began with other choices of a parameter than config has now, "
-                    "and Optuna takes no others in one study: give another study_name, or the first choices"
+                    f"config suggests a parameter with other choices than before, in study {trial.study.study_name!r} "
+                    "or twice in config itself, and Optuna takes no others in one study: give another study_name, "
+                    "another name of the parameter, or the first choices"
                 ) from error
+            drawn = described(chosen).items() - self._settings.items()
+            self._threads.drawn = {name for name, _ in drawn}
+            return chosen
 
         return noted
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Keep with the trial why it fails. The search goes on if the error names an argument that was drawn."""
+        try:
+            yield
+        except (ValueError, FloatingPointError, TimeIsUpError) as error:
+            self._threads.trial.set_user_attr(REASON, str(error))
+            if isinstance(error, ValueError) and self._threads.drawn & set(re.findall(r"\w+", str(error))):
+                raise SettingError(str(error)) from error
+            raise
 
     def reporting(self, model: Any) -> Callable[[int, float], None] | None:
         """A function to call after each validation of a model, with the step and the loss; None without a trial."""
         trial: optuna.Trial | None = getattr(self._threads, "trial", None)
         if trial is None:
             return None
+        if model.val_check_steps >= model.max_steps and not isinstance(trial.study.pruner, optuna.pruners.NopPruner):
+            warnings.warn(
+                f"val_check_steps ({model.val_check_steps}) must be below max_steps ({model.max_steps}) for the pruner "
+                "to end a trial early: set it in config",
+                stacklevel=2,
+            )
         last = -1
 
         def report(step: int, loss: float) -> None:

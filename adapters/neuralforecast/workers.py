@@ -13,10 +13,26 @@ from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 _HEARTBEAT, _GRACE = 60, 300  # seconds; a worker that is silent for longer is taken for dead
 _RETRIES = 5  # a trial that kills each process, for want of memory, is not drawn for ever
+
+
+def check_url(url: str) -> None:
+    """Raise ValueError for text that is no URL of a database, FileNotFoundError for a file in no folder."""
+    kind, mark, _ = url.partition("://")
+    if not mark:
+        raise ValueError(f"storage must be the URL of a database, got {url!r}: for a file write 'sqlite:///{url}'")
+    try:
+        make_url(url).get_dialect()
+    except ArgumentError as error:
+        raise ValueError(
+            f"storage must begin with a kind of database, such as sqlite:/// or postgresql://, got {kind}://"
+        ) from error
+    path = _file_of(url)
+    if path is not None and not path.parent.is_dir():
+        raise FileNotFoundError(f"storage={url!r} lies in the folder {path.parent}, which is not there: make it first")
 
 
 def opened_database(url: str) -> RDBStorage:
