@@ -48,8 +48,23 @@ ABLATIONS = (
     Configuration(
         "mv-llama-full", "MV-Llama-tiny, all weights finetuned", size="tiny", attention="llama", finetuning="full"
     ),
+    Configuration("blocks", "MVPFormer-tiny, all but the encoder finetuned", size="tiny", finetuning="blocks"),
+    Configuration(
+        "mv-llama-blocks",
+        "MV-Llama-tiny, all but the encoder finetuned",
+        size="tiny",
+        attention="llama",
+        finetuning="blocks",
+    ),
     Configuration("no-pretraining", "MVPFormer-tiny, no pretraining", size="tiny", pretraining=None, finetuning="full"),
     Configuration("no-pretraining-lora", "MVPFormer-tiny, LoRA, no pretraining", size="tiny", pretraining=None),
+    Configuration(
+        "no-pretraining-blocks",
+        "MVPFormer-tiny, all but the encoder, no pretraining",
+        size="tiny",
+        pretraining=None,
+        finetuning="blocks",
+    ),
 )
 SEEDS = (0, 1, 2)
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")

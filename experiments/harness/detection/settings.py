@@ -35,7 +35,7 @@ class Configuration:
         Group of subjects; None: from scratch.
     continued : str, optional
         A further group on which the pretrained model goes on before it is finetuned.
-    finetuning : {"lora", "full", "head"}
+    finetuning : {"lora", "full", "blocks", "head"}
     channels : "auto", "all", "manual" or int
         "manual" takes the cohort's list for each subject; a number is that of the automatic selection.
     noise : float, optional
@@ -52,7 +52,7 @@ class Configuration:
     attention: Literal["mvpa", "llama"] = "mvpa"
     pretraining: str | None = "pretraining"
     continued: str | None = None
-    finetuning: Literal["lora", "full", "head"] = "lora"
+    finetuning: Literal["lora", "full", "blocks", "head"] = "lora"
     channels: Literal["auto", "all", "manual"] | int = "auto"
     noise: float | None = None
     test: str = "unseen"
