@@ -6,7 +6,6 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -115,7 +114,7 @@ class Recording:
         self.channel_names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
             raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")
-        if not isinstance(sfreq, Real) or not MIN_RATE <= sfreq <= MAX_RATE:
+        if not isinstance(sfreq, (int, float, np.integer, np.floating)) or not MIN_RATE <= sfreq <= MAX_RATE:
             raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq!r}")
         if num_samples < 1:
             raise ValueError(f"{name}: a recording must have at least one sample, got none")
