@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
         type=int,
         help="segments of a window: the paper has 100 (default), the released configuration files have 25",
     )
-    parser.add_argument("--lora_alpha", type=float, default=16.0, help="scale of the adapters")
+    parser.add_argument("--lora-alpha", type=float, default=16.0, help="scale of the adapters")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(arguments)
 

@@ -140,7 +140,7 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
     )
-    parser.add_argument("--batch_size", type=int, default=4, help="windows that are computed together")
+    parser.add_argument("--batch-size", type=int, default=4, help="windows that are computed together")
     parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
     parser.add_argument(
         "--jobs", type=int, default=1, help="number of recordings scored at the same time, each in a process"
@@ -249,7 +249,10 @@ def _named(file: Path, error: Exception) -> str:
 
 
 def _outputs(found: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path, Path]]:
-    """Each file below a path and the folder of its results, which mirrors where it lies there; or the one table."""
+    """Each file and the folder of its results, which mirrors where it lies below a path; or the one table.
+
+    In a folder of a BIDS data set, such as that of one subject, it mirrors where the file lies in the data set.
+    """
     if output.suffix == ".tsv":
         files = [file for listed in found.values() for file in listed]
         if len(files) > 1:
@@ -258,12 +261,15 @@ def _outputs(found: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path,
                 f"{len(files)}: name a folder"
             )
         return [(files[0], output)]
+    from mvpa_ts.ieeg.recordings.bids import bids_root
+
     taken: dict[Path, Path] = {}
     for path, files in found.items():
-        root = path if path.is_dir() and files != [path] else path.parent
+        whole = Path(os.path.abspath(path))
+        root = bids_root(whole) or whole if path.is_dir() and files != [path] else whole.parent
         for file in files:
             name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
-            folder = output / file.parent.relative_to(root) / name
+            folder = output / Path(os.path.abspath(file.parent)).relative_to(root) / name
             if folder in taken:
                 raise CommandError(
                     f"{file} and {taken[folder]} would share the folder {folder}: rename one, or name a folder that "

@@ -44,6 +44,8 @@ def main(arguments: list[str]) -> None:
     root, rule = Path(options.detections), _alarm(options.alarm)
     if not root.exists():
         raise CommandError(f"there is no folder {root}")
+    if options.reference is not None and not Path(options.reference).is_dir():
+        raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
@@ -154,7 +156,8 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
 
     table = folder / REFERENCE if root is None else _reference(Path(root), folder.name)
     if table is None:
-        missing = f"{root} holds none of {', '.join(dict.fromkeys(_patterns(folder.name)))}"
+        names = " or ".join(dict.fromkeys(_patterns(folder.name)))
+        missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
     elif not table.is_file():
         missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
     else:
@@ -165,7 +168,7 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
         if texts and unannotated == "seizure-free":
             warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
     if unannotated == "error":
-        raise CommandError(f"{missing}; or pass --unannotated seizure-free")
+        raise CommandError(f"{missing}; if the recording holds no seizure, pass --unannotated seizure-free")
     return read_result(folder, [])
 
 

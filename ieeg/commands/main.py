@@ -113,7 +113,8 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
         if option in known or option.removesuffix("+") in known:
             continue
         near = [name for name in known if name.startswith(option)]
-        near += [name for name in known if name.rpartition(".")[2] == option.lstrip("-").replace("-", "_")]
+        last = option.lstrip("-").replace("-", "_")
+        near += [name for name in known if name.rpartition(".")[2].replace("-", "_") == last]
         near = near or difflib.get_close_matches(option, known, 1)
         lines.append(f"{option} is no option" + (f", did you mean {near[0]}?" if near else ""))
     return lines

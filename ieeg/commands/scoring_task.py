@@ -108,7 +108,9 @@ class ScoringTask:
             share = segments.implausible_samples / (recording.num_samples * len(segments.channel_names))
             if share > 0.1:
                 reasons += f"; {share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
-            raise ValueError(f"{recording.name}: nothing was scored ({reasons}); {output} says nothing about seizures")
+            raise ValueError(
+                f"{recording.name}: nothing was scored ({reasons}), so {output} cannot tell whether there was a seizure"
+            )
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         count = len(detection.events)
         return (

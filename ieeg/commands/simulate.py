@@ -3,63 +3,109 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from mvpa_ts.ieeg.commands.main import suggestions
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+
+DESCRIPTION = """Write intracranial recordings of made-up subjects.
+
+Seizures of a neural-mass model (Epileptor) lie in pink noise with line noise, artefacts and rhythmic bursts. The same
+arguments give the same files.
+
+Example: mvpformer simulate cohort --subjects 8 --hours 2 --channels 8,12
+"""
 
 
 def main(arguments: list[str]) -> None:
     """Write recordings of made-up subjects as SWEC folders or EDF files."""
-    from jsonargparse import ArgumentParser
-
     from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
-    class SimulateParser(ArgumentParser):
-        """Options are written out, and a wrong one gets a suggestion."""
-
-        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            super().error("; ".join([message, *suggestions(arguments, self._option_string_actions)]), ex)
-            raise AssertionError("error ends the process")
-
-    parser = SimulateParser(
-        prog="mvpformer simulate",
-        allow_abbrev=False,
-        description="Write intracranial recordings of made-up subjects: seizures of a neural-mass model (Epileptor) in "
-        "pink noise with line noise, artefacts and rhythmic bursts. The same arguments give the same files.",
-    )
-    parser.add_argument("out", type=Path, help="folder to write to; made if need be")
-    parser.add_argument("--subjects", type=int, default=4, help="number of subjects, one recording each")
-    parser.add_argument(
-        "--first_subject", type=int, default=101, help="number of the first, S101; training simulates from S01 on"
-    )
-    parser.add_argument("--hours", type=float, default=1.0, help="length of each recording")
-    parser.add_argument("--channels", type=int | list[int], default=8, help="one number, or several taken in turn")
-    parser.add_argument("--seizures", type=int | None, default=None, help="in each recording; one an hour by default")
-    parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
-    parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
-    parser.add_argument("--part_hours", type=float, default=24.0, help="length of a part of a SWEC recording")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, other subjects")
-    parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
-    parser.add_class_arguments(Difficulty, "difficulty", help="how hard seizures are to tell from the rest")
-    settings = parser.parse_args(arguments)
-    chosen: dict[str, Any] = dict(settings.difficulty)
-    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    options = command_line().parse_args(arguments)
+    chosen = {
+        option.removeprefix("difficulty."): value
+        for option, value in vars(options).items()
+        if option.startswith("difficulty.")
+    }
     written = write_cohort(
-        settings.out,
-        kind=settings.format,
-        part_hours=settings.part_hours,
-        overwrite=settings.overwrite,
-        num_subjects=settings.subjects,
-        first_subject=settings.first_subject,
-        num_channels=settings.channels,
-        seed=settings.seed,
-        duration=settings.hours * 3600,
-        sfreq=settings.sfreq,
-        num_seizures=settings.seizures,
+        options.out,
+        kind=options.format,
+        part_hours=options.part_hours,
+        overwrite=options.overwrite,
+        num_subjects=options.subjects,
+        first_subject=options.first_subject,
+        num_channels=options.channels,
+        seed=options.seed,
+        duration=options.hours * 3600,
+        sfreq=options.sfreq,
+        num_seizures=options.seizures,
         difficulty=Difficulty(**chosen),
     )
     count = f"{len(written)} recording{'' if len(written) == 1 else 's'}"
-    print(f"{count} in {settings.out}; next: mvpformer detect {settings.out} -o results")
+    print(f"{count} in {options.out}; next: mvpformer detect {options.out} -o results")
+
+
+def command_line() -> CommandParser:
+    """The command's arguments."""
+    from mvpa_ts.ieeg.simulation.simulate import Difficulty
+
+    parser = CommandParser("simulate", DESCRIPTION)
+    parser.add_argument("out", type=Path, help="folder to write to; made if need be")
+    parser.add_argument("--subjects", type=int, default=4, help="number of subjects, one recording each")
+    parser.add_argument(
+        "--first-subject", type=int, default=101, help="number of the first, S101; training simulates from S01 on"
+    )
+    parser.add_argument("--hours", type=float, default=1.0, help="length of each recording")
+    parser.add_argument(
+        "--channels", type=channel_counts, default="8", help="one number, or several taken in turn: 4,8"
+    )
+    parser.add_argument("--seizures", type=int, help="in each recording; one an hour by default")
+    parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
+    parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
+    parser.add_argument("--part-hours", type=float, default=24.0, help="length of a part of a SWEC recording")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, other subjects")
+    parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
+    difficulty = parser.add_argument_group("how hard seizures are to tell from the rest")
+    for name, kind, metavar, meaning in (
+        ("seizure_amplitude", low_high, "LOW,HIGH", "of the subjects, in standard deviations of the background"),
+        ("irregular", low_high, "LOW,HIGH", "amplitude of irregular activity in seizures, in the same unit"),
+        ("artefacts", float, "FACTOR", "factor on their number"),
+        ("line_frequency", frequency, "HZ", "of the hum, or none"),
+    ):
+        option = f"--difficulty.{name.replace('_', '-')}"
+        difficulty.add_argument(option, type=kind, metavar=metavar, default=getattr(Difficulty, name), help=meaning)
+    return parser
+
+
+def channel_counts(text: str) -> list[int]:
+    """A value of --channels.
+
+    Examples
+    --------
+    >>> channel_counts("8"), channel_counts("4, 8"), channel_counts("[4, 8]")
+    ([8], [4, 8], [4, 8])
+    """
+    try:
+        return [int(part) for part in _parts(text)]
+    except ValueError:
+        raise CommandError(f"--channels must be one or more whole numbers, such as 8 or 4,8, got {text}") from None
+
+
+def low_high(text: str) -> tuple[float, float]:
+    """Two numbers with a comma between them."""
+    try:
+        low, high = map(float, _parts(text))
+    except ValueError:
+        raise CommandError(f"LOW,HIGH must be two numbers, such as 0.5,1, got {text}") from None
+    return low, high
+
+
+def frequency(text: str) -> float | None:
+    """A number, or none."""
+    return None if text.lower() in ("none", "null") else float(text)
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in text.strip("[]").split(",") if part.strip()]
 
 
 def write_cohort(

@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
     options = command_line().parse_args(arguments)
     check_model(options.model)
     if options.name is None and options.source_id is None:
-        raise CommandError("the stream must be named: pass --name or --source_id")
+        raise CommandError("the stream must be named: pass --name or --source-id")
     if options.output is not None and options.output.exists():
         raise CommandError(
             f"--output {options.output} exists already, and two streams must not share a file: choose another name"
@@ -112,7 +112,7 @@ def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("stream", DESCRIPTION)
     parser.add_argument("--name", type=str, help="of the LSL stream")
-    parser.add_argument("--source_id", type=str, help="of the LSL stream, where names are not unique")
+    parser.add_argument("--source-id", type=str, help="of the LSL stream, where names are not unique")
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
@@ -154,10 +154,11 @@ def connect(name: str | None, source_id: str | None, wait: float) -> Any:
     streams = resolve_streams(timeout=wait, name=name, source_id=source_id)
     label = name if source_id is None else source_id
     if not streams:
-        raise CommandError(f"no LSL stream {label} was found in {wait:g} s")
+        others = ", ".join(sorted(f"{stream.name} (source {stream.source_id})" for stream in resolve_streams()))
+        raise CommandError(f"no LSL stream {label} was found in {wait:g} s; there is {others or 'no other either'}")
     if len(streams) > 1:
         ids = ", ".join(stream.source_id for stream in streams)
-        raise CommandError(f"{len(streams)} LSL streams are called {label}: choose one by --source_id ({ids})")
+        raise CommandError(f"{len(streams)} LSL streams are called {label}: choose one by --source-id ({ids})")
     inlet = StreamInlet(streams[0])
     inlet.open_stream(timeout=wait)
     return inlet

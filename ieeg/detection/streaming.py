@@ -29,7 +29,7 @@ from mvpa_ts.ieeg.preprocessing.settings import (
 )
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, warn_if_implausible
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, real_numbers, warn_if_implausible
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -120,8 +120,9 @@ class StreamingDetector:
     ) -> None:
         model = seizure_model(model)
         self._buffer = _Buffer(len(channel_names))
-        self._sfreq, self._names = float(sfreq), tuple(channel_names)
-        default = dataclasses.replace(default_preprocessing(self._recording(1)), notch=None)
+        begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
+        self._sfreq, self._names = begin.sfreq, begin.channel_names
+        default = dataclasses.replace(default_preprocessing(begin), notch=None)
         preprocessing = changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
             raise ValueError(
@@ -129,7 +130,7 @@ class StreamingDetector:
                 "recording"
             )
         check_rate(preprocessing.sfreq)
-        warn_of_low_rate(self._recording(1), preprocessing)
+        warn_of_low_rate(begin, preprocessing)
         if lookahead is not None and not 0 <= lookahead < math.inf:
             raise ValueError(f"lookahead must not be negative, and must be finite, got {lookahead}")
         threshold = model.config.threshold if threshold is None else threshold
@@ -170,7 +171,7 @@ class StreamingDetector:
         """
         if self._over:
             raise ValueError("the stream is over since finish(): make another StreamingDetector for what comes now")
-        new = np.asarray(samples, dtype=np.float32)
+        new = real_numbers(samples, "samples").astype(np.float32)
         if new.ndim != 2 or len(new) != len(self._names):
             raise ValueError(f"samples must be [C, n] with C = {len(self._names)}, got shape {new.shape}")
         self._buffer.append(new * np.float32(self._scale))

@@ -107,7 +107,7 @@ def seizures_from_events(
     An event whose text says end ("sz end") closes the last open start, whatever its duration. An event with a duration
     is an interval, unless its text says start and the next event is an end. All other events are starts. A start
     without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
-    end without a start is left out with a warning.
+    end without a start, and a seizure outside of the recording, are left out with a warning.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def seizures_from_events(
     def close(until: float) -> None:
         if open_at is None:
             return
-        if open_length > 0:
+        if open_length > 0 or open_at >= duration:
             spans.append((open_at, open_at + open_length))
             return
         if open_seconds is None:
@@ -168,7 +168,14 @@ def seizures_from_events(
             close(onset)
             open_at, open_length = onset, length
     close(duration)
-    return sorted(spans)
+    inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
+    if outside := sorted({*spans} - {*inside}):
+        times = ", ".join(f"{onset:g}" for onset, _ in outside[:5]) + (", …" if len(outside) > 5 else "")
+        warnings.warn(
+            f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s",
+            stacklevel=3,
+        )
+    return inside
 
 
 def stated_seizures(
@@ -224,7 +231,9 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
 def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:
     names = rows.fieldnames or ()
     if "onset" not in names:
-        raise ValueError(f"{path} has no column onset; its columns are {', '.join(names) or 'none'}")
+        raise ValueError(
+            f"{path} has no column onset; its columns are {', '.join(names) or 'none'} (tabs must separate them)"
+        )
     columns = [name for name in ("eventType", "trial_type", "event_type", "type", "value") if name in names]
     events = []
     for row in rows:

@@ -43,7 +43,10 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     except csv.Error as error:
         raise ValueError(f"{path} is no table of text between tabs ({error})") from None
     if missing := [column for column in columns if column not in header]:
-        raise ValueError(f"{path} has no column {missing[0]!r}, its columns are {list(header)}: BIDS needs one")
+        raise ValueError(
+            f"{path} has no column {missing[0]!r}, its columns are {list(header)}: BIDS needs one, with tabs between "
+            "the columns"
+        )
     return table
 
 
@@ -131,13 +134,18 @@ def bids_path(path: Path) -> Any:
     """The file as a BIDSPath when it lies in a BIDS data set, else None."""
     if path.parent.name not in ("ieeg", "eeg") or not path.name.startswith("sub-"):
         return None
-    roots = [folder for folder in path.parents if (folder / "dataset_description.json").is_file()]
-    if not roots:
+    root = bids_root(path)
+    if root is None:
         return None
     import mne_bids
 
     bids = mne_bids.get_bids_path_from_fname(path, check=False)
-    return bids.update(root=roots[0])
+    return bids.update(root=root)
+
+
+def bids_root(path: Path) -> Path | None:
+    """The BIDS data set that a folder is, or that a file or folder lies in; None if there is none."""
+    return next((folder for folder in (path, *path.parents) if (folder / "dataset_description.json").is_file()), None)
 
 
 def read_participant(root: Path, subject: str) -> dict[str, Any]:

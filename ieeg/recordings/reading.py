@@ -228,7 +228,7 @@ def as_recording(recording: AnyRecording) -> Recording:
         samples, sfreq = recording
         values = np.asarray(samples)
         names = [str(number + 1) for number in range(len(values))] if values.ndim == 2 else []
-        return Recording.from_array(values, float(sfreq), names, "µV")
+        return Recording.from_array(values, sfreq, names, "µV")
     if hasattr(recording, "get_data") and hasattr(recording, "info"):
         import mne
 

@@ -112,8 +112,10 @@ class Recording:
         first_sample: int = 0,
     ) -> None:
         self.channel_names = tuple(channel_names)
-        if not MIN_RATE <= sfreq <= MAX_RATE:
-            raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq}")
+        if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
+            raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")
+        if not isinstance(sfreq, (int, float, np.integer, np.floating)) or not MIN_RATE <= sfreq <= MAX_RATE:
+            raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq!r}")
         if num_samples < 1:
             raise ValueError(f"{name}: a recording must have at least one sample, got none")
         if not self.channel_names:
@@ -268,9 +270,7 @@ class Recording:
         ValueError
             The samples are no real numbers or have another shape, the unit is unknown, or as for the class.
         """
-        values = np.asarray(x)
-        if values.dtype.kind not in "biufO":
-            raise ValueError(f"x must hold real numbers, got {values.dtype}")
+        values = real_numbers(x, "x")
         if values.ndim != 2 or len(values) != len(names):
             turned = values.ndim == 2 and values.shape[1] == len(names)
             raise ValueError(
@@ -302,6 +302,14 @@ class Recording:
             f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at "
             f"{self.sfreq:g} Hz, {count} seizure{'' if count == 1 else 's'}>"
         )
+
+
+def real_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+    """`values` as an array; a ValueError that calls them `name` where they are text or complex."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufO":
+        raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
+    return array
 
 
 def microvolts(unit: str) -> float:

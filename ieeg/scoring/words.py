@@ -38,6 +38,12 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         f"{f', median delay {np.median(delays):.0f} s' if delays else ''}."
     )
     sentences = [first]
+    if events.reference:
+        seconds = Scores.pooled(result.seconds for result in results)
+        sentences.append(
+            f"Detections cover {seconds.true_positives:,} of {seconds.reference:,} s of seizures. A seizure counts as "
+            "found with any overlap from 30 s before it to 60 s after it, as in SzCORE."
+        )
     if known := [result.subject for result in results if result.in_training == "yes"]:
         names = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
         sentences.append(

@@ -273,6 +273,8 @@ class RecordingDataModule(pl.LightningDataModule):
     def _loader(
         self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
     ) -> DataLoader[dict[str, Any]]:
+        if self.in_memory and not self.workers and self.trainer is not None and self.trainer.progress_bar_callback:
+            dataset.read_ahead(progress=self.trainer.is_global_zero)
         return DataLoader(
             dataset,
             batch_sampler=batches,

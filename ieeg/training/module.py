@@ -109,6 +109,11 @@ class TrainingModule(pl.LightningModule):
         """Seed dropout by the number of the batch."""
         torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
 
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Have the last step validated, wherever it lies: Lightning validates before it stops."""
+        if self.global_step == self.trainer.max_steps:
+            self.trainer.should_stop = True
+
     def checked(self, loss: Tensor) -> Tensor:
         """Return the loss of a training step; raise a ValueError that names the step if it is NaN or infinite."""
         if not bool(loss.detach().isfinite().all()):

@@ -180,6 +180,13 @@ class SpanDataset(Dataset[dict[str, Any]]):
             "segment_samples": segments.segment_samples,
         }
 
+    def read_ahead(self, *, progress: bool = True) -> None:
+        """Read recordings that are kept in memory at once, with a bar, and not in silence during the first batches."""
+        from tqdm import tqdm
+
+        for item in tqdm(self.segments, desc="read", unit="recording", disable=not progress):
+            item.read(0, 1)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_used": OrderedDict()}
 

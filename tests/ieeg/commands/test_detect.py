@@ -18,13 +18,14 @@ import pytest
 import torch
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
-from mvpa_ts.ieeg.commands.detect import command_line
+from mvpa_ts.ieeg.commands.detect import _outputs, command_line
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
+from mvpa_ts.ieeg.recordings.reading import find_recordings
 from mvpa_ts.ieeg.simulation.writing import write_swec
 
 REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"
@@ -121,6 +122,17 @@ def test_swec_and_bids_in_one_folder(tmp_path, model_folder):
     assert about["channels"]["dropped"] == {"A2": "marked bad"}
     positions = electrode_positions(bids / "sub-01" / "ieeg" / "sub-01_task-rest_ieeg.edf")
     assert positions == {"A1": (0.0, 1.0, 2.0), "A3": (1.0, 1.0, 2.0)}
+
+
+def test_subjects_of_bids_one_by_one_have_the_folders_of_the_whole(tmp_path, monkeypatch):
+    for subject in ("sub-01", "sub-02"):
+        write_edf(tmp_path / "bids" / subject / "ieeg" / f"{subject}_ieeg.edf", duration=10.0)
+    (tmp_path / "bids" / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    monkeypatch.chdir(tmp_path / "bids" / "sub-02")
+    whole = _outputs({tmp_path / "bids": find_recordings(tmp_path / "bids")}, Path("out"))
+    for path in (tmp_path / "bids" / "sub-02", Path("."), Path("ieeg"), Path("../sub-02/ieeg")):
+        (single,) = _outputs({path: find_recordings(path)}, Path("out"))
+        assert single[1] == whole[1][1] == Path("out/sub-02/ieeg/sub-02_ieeg")
 
 
 def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import warnings
 
 import numpy as np
@@ -122,7 +123,18 @@ def test_reference_from_elsewhere(results, tmp_path, capsys):
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2, 1, 1]
     (tmp_path / "truth" / "S02_session0_events.tsv").unlink()
     assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 1
-    assert "holds none of S02_session0_events.tsv" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert (
+        "holds no reference for S02_session0: add the missing file S02_session0_events.tsv or S02_session0.tsv" in error
+    )
+    assert "if the recording holds no seizure, pass --unannotated seizure-free" in error
+    file = tmp_path / "truth" / "S03_session0_events.tsv"
+    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", file) == 1
+    assert f"--reference must be a folder with the tables of all recordings, got {file}" in capsys.readouterr().err
+    write_events(tmp_path / "late" / "S02_session0_events.tsv", [(9000.0, 9060.0)], 180.0)
+    options = ["-o", tmp_path / "scores", "--reference", tmp_path / "late"]
+    with pytest.warns(UserWarning, match=r"S02_session0_events\.tsv: seizures outside .* lasts 180 s, .* at 9000 s"):
+        assert main([str(option) for option in ["evaluate", root / "S02_session0", *options]]) == 0
 
 
 WAYS = {
@@ -277,6 +289,11 @@ def test_one_patient_gets_a_sentence_and_no_statistics_over_subjects(results, tm
     assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 0
     out = capsys.readouterr().out
     assert out.startswith("Found 1 of 1 seizure, 0 false detections in 3 minutes, median delay ")
+    assert "Detections cover" not in out[: out.index("\n")]
+    seconds = round(sum(offset - onset for onset, offset in recording.seizures))
+    assert re.search(
+        rf"Detections cover ({seconds - 1}|{seconds}|{seconds + 1}) of \1 s of seizures\. A seizure counts", out
+    )
     known = "The model was trained on recordings of 1 of 1 subject (S02)"
     page = (tmp_path / "scores" / "cohort.md").read_text()
     for text in (out, page):

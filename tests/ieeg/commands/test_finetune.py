@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -118,6 +119,26 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     size = ["--model.method", "full", "--model.architecture.context", "4", "--members", "2"]
     validated = ["finetune", "validate", "--config", "tiny", *size, *files, "--ckpt_path", str(checkpoint)]
     assert main([*validated, "--output", str(tmp_path / "run"), "--seed_everything", "2"]) == 0
+
+
+def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, _ = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, "--data.validation_recordings", second, "--trainer.log_every_n_steps", "1"]
+    for steps, more in (("2", []), ("4", ["--ckpt_path", "last"])):
+        assert finetune(tmp_path / "run", *files, "--trainer.max_steps", steps, *more) == 0
+        assert "last validation: loss " in capsys.readouterr().err
+    tables = [pd.read_csv(tmp_path / "run" / "csv" / f"version_{start}" / "metrics.csv") for start in (0, 1)]
+    assert [table["step"][table["train/loss"].notna()].tolist() for table in tables] == [[0, 1], [2, 3]]
+    assert [table["validation/auroc"].count() for table in tables] == [1, 1]
+
+
+def test_recordings_are_read_ahead_with_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, second, "--data.validation_recordings", third]
+    assert finetune(tmp_path / "run", *files, "--trainer.enable_progress_bar", "true") == 0
+    error = capsys.readouterr().err
+    assert "read: 100%" in error
+    assert "2/2" in error
 
 
 def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from mvpa_ts.ieeg.commands import detect, evaluate
+from mvpa_ts.ieeg.commands import convert, detect, evaluate, plot, simulate, stream
 from mvpa_ts.ieeg.commands.main import CommandError, k_of_n
 
 
@@ -43,6 +44,15 @@ def test_k_of_n_is_written_either_way(text):
 def test_a_wrong_alarm_is_named(text, message):
     with pytest.raises(CommandError, match=message):
         evaluate._alarm(text)
+
+
+@pytest.mark.parametrize("command", [convert, detect, evaluate, plot, simulate, stream])
+def test_help_writes_options_with_dashes_and_names_no_class(command, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    text = capsys.readouterr().out
+    assert "<class" not in text
+    assert not re.findall(r"--[\w.-]*_\w*", text)
 
 
 def test_help_shows_no_empty_default():

@@ -172,9 +172,13 @@ def test_refusals(changes, unit, channels, message):
 
 def test_no_stream_no_name_and_a_table_that_is_there(tmp_path, capsys):
     assert main(["stream"]) == 1
-    assert "--name or --source_id" in capsys.readouterr().err
+    assert "--name or --source-id" in capsys.readouterr().err
     assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3"]) == 1
-    assert "no LSL stream nobody-is-here was found" in capsys.readouterr().err
+    assert "no LSL stream nobody-is-here was found in 0.3 s; there is " in capsys.readouterr().err
+    outlet = lsl.StreamOutlet(lsl.StreamInfo("mvpa-other", "eeg", 1, RATE, "float32", "mvpa-other-source"))
+    assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3"]) == 1
+    assert "mvpa-other (source mvpa-other-source)" in capsys.readouterr().err
+    del outlet
     path = tmp_path / "decisions.tsv"
     assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3", "-o", str(path)]) == 1
     assert not path.exists()

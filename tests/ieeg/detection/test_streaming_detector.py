@@ -234,6 +234,14 @@ def test_a_rate_too_low_for_the_band_is_said_once(model):
     assert len(shown) == 1
 
 
+def test_the_demo_is_known_by_its_name():
+    recording = recording_at(512.0, channels=4, duration=31.0)
+    expected = Detector("demo", {"notch": None}, channels="all").detect(recording)
+    decisions, _ = streamed("demo", recording, None, sizes=(4000,))
+    got = [decision.probability for decision in decisions]
+    np.testing.assert_allclose(got[:4], expected.probabilities[:4], atol=2e-5)  # its context
+
+
 def test_errors(model):
     with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
         StreamingDetector(model, 512.0, ["A1", "A2"], {"notch": "auto"})
@@ -243,6 +251,13 @@ def test_errors(model):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing())
     with pytest.raises(ValueError, match=r"samples must be \[C, n\] with C = 2, got shape \(3, 5\)"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None)).feed(np.zeros((3, 5)))
+    with pytest.raises(ValueError, match="samples must hold real numbers, got <U3"):
+        StreamingDetector(model, 512.0, ["A1", "A2"]).feed("abc")
+    with pytest.raises(ValueError, match=r"sfreq must lie between 0\.1 and 1e[+]06 Hz, got '512'"):
+        StreamingDetector(model, "512", ["A1", "A2"])
+    for names in ("A1", [1, 2]):
+        with pytest.raises(ValueError, match="channel_names must be a list of names, got "):
+            StreamingDetector(model, 512.0, names)
     with pytest.raises(ValueError, match="lookahead must not be negative"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=-1.0)
     with pytest.raises(ValueError, match=r"lookahead .* must be finite, got inf"):

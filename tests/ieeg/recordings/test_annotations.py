@@ -161,6 +161,23 @@ def test_an_end_without_onset():
         assert seizures_from_events([(3, 0, "sz end")], 100.0) == []
 
 
+@pytest.mark.parametrize("kind", ["seizure", "sz start"])
+@pytest.mark.parametrize("length", [0, 40])
+def test_a_seizure_outside_of_the_recording_is_named(kind, length):
+    events = [(9000, length, kind), (20, 30, "seizure"), (350, 40, "seizure")]
+    with pytest.warns(UserWarning, match="^night: seizures outside .* lasts 360 s, are left out: at 9000 s") as shown:
+        assert seizures_from_events(events, 360.0, name="night") == [(20.0, 50.0), (350.0, 390.0)]
+    assert len(shown) == 1
+    with pytest.warns(UserWarning, match="are left out: at -50 s"):
+        assert seizures_from_events([(-50, 40, "seizure")], 360.0) == []
+
+
+def test_columns_between_commas(tmp_path):
+    (tmp_path / "x_events.tsv").write_text("onset,duration,trial_type\n1,2,sz\n")
+    with pytest.raises(ValueError, match=r"columns are onset,duration,trial_type \(tabs must separate them\)"):
+        read_events(tmp_path / "x_events.tsv")
+
+
 def test_events_tables(tmp_path):
     table = tmp_path / "x_events.tsv"
     table.write_text(

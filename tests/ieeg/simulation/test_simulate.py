@@ -186,7 +186,7 @@ def test_command(tmp_path, capsys):
     assert Segments(recording).num_segments == 8
     assert main(arguments) == 1
     assert "exists already: pass --overwrite" in capsys.readouterr().err
-    assert main([*arguments, "--overwrite", "--format=edf", "--difficulty.line_frequency=60"]) == 0
+    assert main([*arguments, "--overwrite", "--format=edf", "--difficulty.line_frequency=60", "--channels=4,5"]) == 0
     assert read_recording(out / "S01.edf").channel_names == ("A1", "A2", "A3", "A4")
 
 
@@ -231,6 +231,8 @@ def test_overwriting_replaces_every_part(tmp_path):
         (["--sfreq=1000"], "sfreq must be 512 or 1024 Hz in files of the SWEC layout, got 1000"),
         (["--subjects=0"], "num_subjects must be at least 1, got 0"),
         (["--subjects=-1"], "num_subjects must be at least 1, got -1"),
+        (["--channels=4,x"], "--channels must be one or more whole numbers, such as 8 or 4,8, got 4,x"),
+        (["--difficulty.irregular=1"], "LOW,HIGH must be two numbers, such as 0.5,1, got 1"),
         (["--channels=[]"], "num_channels must be a number, or a list of one number or more"),
         (["--part_hours=0"], "part_hours must be positive, got 0.0"),
     ],
