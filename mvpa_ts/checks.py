@@ -69,10 +69,11 @@ def keep_shares(config: Any, *names: str) -> None:
 
 
 def check_flags(config: Any, *names: str) -> None:
-    """Raise ValueError if a field is neither True nor False, nor None in a dataclass whose field can be None."""
+    """Raise ValueError if a field is neither True nor False (or 1 or 0), nor None where the field can be None."""
     for name in names:
         value = getattr(config, name)
-        if not isinstance(value, (bool, np.bool_)) and not (value is None and _may_be_none(config, name)):
+        switch = isinstance(value, (int, np.bool_)) and value in (0, 1)
+        if not switch and not (value is None and _may_be_none(config, name)):
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
