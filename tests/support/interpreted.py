@@ -138,13 +138,12 @@ def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch
     """In float16, which the interpreter rounds as the hardware does; the reference rounds its logits and fails."""
     cut(monkeypatch, 32, 32, 2)
     monkeypatch.setattr(accuracy, "MOST_CANDIDATES", 1)
-    # A head for each key: the biases are more numbers, and their error less a matter of luck.
     case = Size(9, 19, batch=1, heads=2, kv_heads=2, head_dim=32, window=2, dense_last_segment=False)
     options = {"window": 2}
     ratios = error_ratios(case, "triton", torch.device("cpu"), torch.float16, options)
     assert beyond_limits(ratios, torch.float16) == []
     ratios = error_ratios(case, "reference", torch.device("cpu"), torch.float16, options)
-    assert min(ratios["output"], ratios["value"]) > 2 * LIMITS["float16"]["others"]
+    assert min(ratios["output"], ratios["value"]) > 2 * LIMITS["float16"]
 
 
 @pytest.mark.parametrize("masks", ["segment", "all"])
