@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +37,7 @@ from mvpa_ts.attention.triton import launch, launch_scores
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 KERNELS = ("forward", "query_gradient", "far_gradient", "key_gradient")
+SCORE_KERNELS = ("score", "score_gradient")
 # Shared memory that one block may have, in KB.
 SHARED_LIMIT = {80: 163, 90: 227, 100: 227}
 _TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int8: "i8"}
@@ -129,7 +130,7 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
     results = query, *statistics, empty(B, T, C, H, d, dtype=torch.int8)
     found: list[tuple[str, Any, dict[str, Any]]] = []
     with ExitStack() as stack:
-        for module, names in ((launch, KERNELS), (launch_scores, ("score", "score_gradient"))):
+        for module, names in ((launch, KERNELS), (launch_scores, SCORE_KERNELS)):
             recorders = {f"{name}_kernel": _Recorder(name, module, found) for name in names}
             stack.enter_context(mock.patch.multiple(module, **recorders))
         launch_scores.scores(query, *tables[False], *tables[True])
@@ -269,6 +270,14 @@ def steps(kernel: Compiled, setting: Setting) -> dict[str, int]:
     if kernel.name == "score_gradient":
         groups = setting.kv_heads * setting.groups * (C if a["OF_CHANNEL"] else 1)
         return {"near": groups * -(-a["rows"] // a["BLOCK_M"])}
+    if kernel.name == "score":
+        tiles = -(-C // a["CHANNELS"]) * a["CHANNELS"] * -(-a["rows"] // a["BLOCK_M"]) * a["heads"]
+        stops, held = [a["lags"]], a["BLOCK_M"] // a["CHANNELS"]
+        if setting.causal:  # up to the longest lag of the segments that a tile of time scores holds
+            starts = range(0, a["rows"], held)
+            stops = [max((start + row) % T + 1 for row in range(held)) for start in starts]
+        lag_tiles = sum(-(-stop // a["BLOCK_N"]) for stop in stops) / len(stops)
+        return {"far": round(lag_tiles * tiles), "near": -(-a["columns"] // a["BLOCK_N"]) * tiles}
     assert a["TILE_CHANNELS"], "few channels are not counted here"
     tokens, block, tiles = T * C, a["BLOCK_M"], -(-C // a["BLOCK_N"])
     window = T if setting.window is None else setting.window
@@ -313,11 +322,16 @@ def main() -> None:
         )
     rows, sums = [], []
     for title, setting in settings.items():
-        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else (*KERNELS, "score_gradient")):
-            part = report(title, kernel, setting)
+        parts: dict[str, list[dict[str, Any]]] = {}
+        calls: dict[str, Launch] = {}
+        for kernel in compiled_kernels(setting, kernels=KERNELS[:1] if quick else (*KERNELS, *SCORE_KERNELS)):
+            parts.setdefault(kernel.name, []).extend(report(title, kernel, setting))
+            calls[kernel.name] = launch_of(kernel, setting)
+        for name, part in parts.items():
+            if name in SCORE_KERNELS:  # the query kernel's tiles decide how the score gradients are stored
+                calls[name] = replace(calls[name], keys=calls["query_gradient"].keys)
             rows += part
-            if kernel.name in KERNELS:
-                sums.append(summed(part, launch_of(kernel, setting)))
+            sums.append(summed(part, calls[name]))
     text = table(rows, sums)
     print(text)
     if not quick:
@@ -328,7 +342,7 @@ def main() -> None:
 
 
 def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any]]:
-    """One row for each inner loop; the far one comes first in the code.
+    """One row for each inner loop; the far one comes first in the code, and in `score` that of the time scores.
 
     The loops of `key_gradient` and `score_gradient` have one kind of step; the table calls it near.
     """
@@ -354,6 +368,9 @@ def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any
                 "tensor instructions": loop.count("HGMMA", "HMMA"),
                 "exponentials": loop.count("MUFU"),
                 "loads": loop.count("LDG", "LDS", "UTMA"),
+                "of these LDSM": loop.count("LDSM"),
+                "STS": loop.count("STS"),
+                "barriers": loop.count("BAR"),
                 "instructions": sum(loop.instructions.values()),
                 "cycles": {part: round(value) for part, value in cycles(loop, kernel.num_warps).items()},
                 "steps": taken[name] // (1 if name == "far" else near_loops),
@@ -365,13 +382,13 @@ def report(title: str, kernel: Compiled, setting: Setting) -> list[dict[str, Any
 def launch_of(kernel: Compiled, setting: Setting) -> Launch:
     """The sizes that the formulas of `harness.attention.bounds` need."""
     barriers = [loop.count("BAR") for loop in inner_loops(kernel)]
-    if kernel.name == "key_gradient":
+    if kernel.name in ("key_gradient", "score_gradient"):
         barriers.insert(0, 0)
     rows = setting.segments if setting.causal else 2 * setting.segments - 1
     columns = rows, launch.padded_channels(setting.channels)
     query = torch.empty(setting.head_dim, dtype=setting.dtype, device="meta")
     time_once, channel_once = (launch.sums_fit(query, count) for count in columns)
-    return Launch.of(kernel, setting, steps(kernel, setting), barriers, (time_once, channel_once))
+    return Launch.of(kernel, setting, {"far": 0} | steps(kernel, setting), barriers, (time_once, channel_once))
 
 
 def summed(rows: list[dict[str, Any]], call: Launch) -> dict[str, Any]:
@@ -380,8 +397,10 @@ def summed(rows: list[dict[str, Any]], call: Launch) -> dict[str, Any]:
     parts = {part: sum(row["steps"] * row["cycles"][part] for row in rows) / rate for part in rows[0]["cycles"]}
     parts |= call.milliseconds()
     largest = max(parts, key=lambda part: parts[part])
-    found = {"case": rows[0]["case"], "kernel": rows[0]["kernel"]} | {name: round(ms, 2) for name, ms in parts.items()}
-    return found | {"tile waste": round(call.waste, 2), "programs at a time": call.resident, "largest": largest}
+    found = {"case": rows[0]["case"], "kernel": call.name} | {name: round(ms, 2) for name, ms in parts.items()}
+    found |= {"L2 GB": round(call.l2_bytes / 1e9, 2), "HBM GB": round(call.hbm_bytes / 1e9, 2)}
+    waste = round(call.waste, 2) if call.name in KERNELS else ""
+    return found | {"tile waste": waste, "programs at a time": call.resident, "largest": largest}
 
 
 def table(rows: list[dict[str, Any]], sums: list[dict[str, Any]]) -> str:
@@ -412,14 +431,17 @@ def table(rows: list[dict[str, Any]], sums: list[dict[str, Any]]) -> str:
     lines += ["| " + " | ".join(map(str, row.values())) + " |" for row in sums]
     lines += [
         "",
-        "Sum over the kernels of the largest bound:",
+        "Sum over the kernels of the largest bound; the scores are made in the forward and in the backward pass:",
         "",
-        "| case | forward | with backward |",
-        "|---|--:|--:|",
+        "| case | forward, attention | with scores | with backward, attention | with scores and their gradients |",
+        "|---|--:|--:|--:|--:|",
     ]
     for case in dict.fromkeys(row["case"] for row in sums):
-        largest = [row[row["largest"]] for row in sums if row["case"] == case]
-        lines.append(f"| {case} | {largest[0]:.1f} | {sum(largest):.1f} |")
+        largest = {row["kernel"]: row[row["largest"]] for row in sums if row["case"] == case}
+        forward, attention = largest["forward"], sum(largest.get(name, 0.0) for name in KERNELS)
+        scores, gradients = (largest.get(name, 0.0) for name in SCORE_KERNELS)
+        cells = (forward, forward + scores, attention, attention + 2 * scores + gradients)
+        lines.append(f"| {case} | " + " | ".join(f"{cell:.2f}" for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 

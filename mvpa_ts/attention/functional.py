@@ -258,10 +258,11 @@ def draw_dropout_masks(
 ) -> tuple[Tensor, Tensor]:
     """Keep masks [B, T] and [B, C]; a token is kept with probability 1 − dropout."""
     probability = (1.0 - dropout) ** 0.5
-    source = device if generator is None else generator.device
-    keep_segment, keep_channel = (
-        (torch.rand(B, size, generator=generator, device=source) < probability).to(device) for size in (T, C)
-    )
+    # torch.compile does not take generator=None with sizes that it keeps open.
+    source: dict[str, Any] = {"device": device}
+    if generator is not None:
+        source = {"device": generator.device, "generator": generator}
+    keep_segment, keep_channel = ((torch.rand(B, size, **source) < probability).to(device) for size in (T, C))
     return keep_segment, keep_channel
 
 

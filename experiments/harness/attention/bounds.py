@@ -10,10 +10,12 @@ call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, e
         query    M·d·(4e + r) + tiles·M·p·(4 + e)         far n·d·e + M·(4 + g)        near 2·n·d·e + M·(4 + g)
         far      n·d·4·TILES                            far M·d·e + M·p·4 + M·4·(TILES + 2)
         key      n·d·(4e + 4)·TILES                     near 2·M·d·e + M·p·4 + M·4·(TILES + 2)
-    HBM         every tensor once; to make scores, queries once and scores once; scores once to read them. Causal time
-                scores and their gradients are written and read only where the lag exists. Gradients of scores are read
-                by one kernel, or where its sums do not fit by two products and one sum of torch; what else these read
-                and write is left out
+        scores   as HBM, and the queries once more; for 64 segments of a channel (T̄ + P)·d·e of the tables
+        score gradients, as HBM
+    HBM         every tensor once; scores and their gradients once to write them and once to read them. Causal time
+                scores and their gradients are written and read only where the lag exists. Score gradients are read by
+                a kernel that also reads queries and adds to their gradients, once for time and once for channels, or
+                where its sums do not fit by two products and one sum of torch
     prologue    programs · T̄ · latency / resident: loads of the largest time score, each waiting for the one before
     barriers    barriers of the loops · wait / resident
     tile waste  pairs of the tiles over pairs that exist
@@ -68,8 +70,9 @@ class Launch:
     ) -> Launch:
         """From a compiled kernel, its setting, its steps and the barriers of its inner loops, the far one first."""
         a = kernel.arguments
+        heads = setting.kv_heads * setting.groups
         return cls(
-            kernel.name, setting.batch, setting.segments, setting.channels, a["heads"], setting.kv_heads,
+            kernel.name, setting.batch, setting.segments, setting.channels, heads, setting.kv_heads,
             setting.head_dim, a["BLOCK_M"], a["BLOCK_N"], a.get("TILES", 1), kernel.num_warps, kernel.registers,
             kernel.shared_bytes, taken["far"], taken["near"], barriers[0],
             sum(barriers[1:]) / max(1, len(barriers) - 1), setting.causal, read_once=read_once,
@@ -136,6 +139,14 @@ class Launch:
         elif self.name == "far_gradient":
             each = n * d * 4 * self.tiles_held
             far, near = M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2), 0
+        elif self.name == "score_gradient":
+            return self.hbm_bytes
+        elif self.name == "score":
+            # Eight channels of 64 segments to a program. For each channel it loads its queries twice, and both tables.
+            tiles = -(-self.channels // 8) * 8 * -(-self.batch * self.segments // M) * self.heads
+            queries = self.batch * self.segments * self.channels * self.heads * d * e
+            tables = tiles * (self.mean_segments + self.padded_channels) * d * e
+            return self.hbm_bytes + queries + tables
         else:
             each = n * d * (4 * e + 4) * self.tiles_held
             far, near = 0, 2 * M * d * e + M * p * 4 + M * 4 * (self.tiles_held + 2)
@@ -150,21 +161,23 @@ class Launch:
         time, channel = 4 * pairs * self.segments * (1 if self.causal else 2), 4 * pairs * self.padded_channels
         lags = time * self.mean_segments / self.segments if self.causal else time  # those that exist
         read = lags + channel
-        made = queries + lags + channel
         statistics, residual = 8 * pairs, self.residual_bytes * pairs * self.head_dim
-        if self.name == "forward":
-            return 2 * queries + residual + 2 * keys + statistics + made + read
-        if self.name == "query_gradient":
-            # Several tiles add up the gradients of time in float32.
-            stored = 1 if self.tiles > 1 else e / 4
+        # Several tiles add up the gradients of time in float32.
+        stored = 1 if self.tiles > 1 else e / 4
+        if self.name == "score":
+            return queries + read
+        if self.name == "score_gradient":
             time_once, channel_once = self.read_once
+            gradients = 6 * queries + (1 if channel_once else 3) * channel * e / 4
             if time_once:
-                gradients = 2 * lags * stored
-            else:  # filled with zeros first, then rounded, and read by two products and a sum
-                rounded = 0 if self.tiles == 1 else time * (1 + e / 4)
-                gradients = (time + lags) * stored + rounded + 3 * time * e / 4
-            gradients += (2 if channel_once else 4) * channel * e / 4
-            return 4 * queries + residual + 2 * keys + statistics + made + read + gradients
+                return gradients + lags * stored
+            # Filled with zeros first, then rounded, and read by two products and a sum.
+            rounded = 0 if self.tiles == 1 else time * (1 + e / 4)
+            return gradients + time * stored + rounded + 3 * time * e / 4
+        if self.name == "forward":
+            return 2 * queries + residual + 2 * keys + statistics + read
+        if self.name == "query_gradient":
+            return 4 * queries + residual + 2 * keys + statistics + read + lags * stored + channel * e / 4
         partial = keys * 4 / e
         if self.name == "far_gradient":
             return queries + read + statistics + partial

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from attention_kernel_code import KERNELS, SCORE_KERNELS
 from harness.attention.bounds import Launch
 from harness.tables import RESULTS
 
@@ -59,17 +61,43 @@ def test_programs_and_what_a_multiprocessor_holds() -> None:
     assert Launch(name="forward", far=0, near=0, **(SMALL | {"shared_bytes": 200_000})).resident == 1
 
 
+def test_bytes_of_the_query_kernel_are_those_of_a_walk() -> None:
+    """Two tiles of two channels add up the gradients of time in float32: the second also reads what the first wrote."""
+    far, near = walked(0)
+    launch = Launch(name="query_gradient", far=far * 4, near=near * 4, **SMALL)
+    expected = 0
+    for query in range(3):
+        expected += 4 * 8 * (4 * 2 + 1)  # query, output, their gradients, and the residual
+        for tile in range(2):
+            expected += 4 * 2 * (4 + 2)  # scores of the tile's channels and their gradients
+            for key in range(query + 1):
+                expected += 2 * 8 * 2 * (2 if query == key else 1)  # value, and for near pairs key
+                expected += 4 * 4 + 4 * (4 if tile == 0 else 8)  # scores of time; gradients written, then read too
+    assert launch.l2_bytes == expected * 4
+
+
+def test_bytes_of_the_kernel_of_the_scores_are_those_of_a_walk() -> None:
+    """Four segments to a program: of three segments of two samples there are six, so two programs for each head."""
+    launch = Launch(name="score", far=0, near=0, **SMALL)
+    queries = 2 * 3 * 4 * 2 * 8 * 2
+    scores = 2 * 4 * 2 * sum(query + 1 + 8 for query in range(3)) * 4
+    tables = 2 * 2 * 8 * (2 + 8) * 8 * 2  # for each of eight channels the lags of a mean query, and the channels
+    assert launch.hbm_bytes == queries + scores
+    assert launch.l2_bytes == 2 * queries + scores + tables
+
+
 def test_scores_dominate_the_bytes_of_a_long_sample() -> None:
-    long = Launch(name="forward", far=0, near=0, **(SMALL | {"segments": 1000}))
     scores = 2 * 1000 * 4 * 2 * 1000 * 4 / 2  # float32, each query and head, each lag that exists
-    assert 2 * scores < long.hbm_bytes < 2.2 * scores  # written and read
-    assert long.milliseconds()["HBM"] == pytest.approx(long.hbm_bytes / 3.35e12 * 1e3)
+    for name in ("score", "forward"):
+        long = Launch(name=name, far=0, near=0, **(SMALL | {"segments": 1000}))
+        assert scores < long.hbm_bytes < 1.2 * scores  # written, and read
+        assert long.milliseconds()["HBM"] == pytest.approx(long.hbm_bytes / 3.35e12 * 1e3)
 
 
-def test_gradients_of_scores_are_written_and_read_once_where_their_sums_fit() -> None:
+def test_gradients_of_scores_are_read_once_where_their_sums_fit() -> None:
     sizes = SMALL | {"keys": 4, "query_tokens": 4}
     once, by_torch = (
-        Launch(name="query_gradient", far=0, near=0, read_once=(fits, fits), **sizes).hbm_bytes
+        Launch(name="score_gradient", far=0, near=0, read_once=(fits, fits), **sizes).hbm_bytes
         for fits in (True, False)
     )
     # Of each query and head, in 16 bits: the lags (3, 2 on average) are filled with zeros and read twice more, and so
@@ -78,8 +106,24 @@ def test_gradients_of_scores_are_written_and_read_once_where_their_sums_fit() ->
     assert by_torch - once == saved
 
 
-def test_the_committed_table_names_the_largest_bound() -> None:
-    for row in json.loads((RESULTS / "attention" / "attention_kernel_code.json").read_text())["calls"]:
+@pytest.fixture(scope="module")
+def calls() -> list[dict[str, Any]]:
+    """The committed bounds, one row for each kernel of each case."""
+    return json.loads((RESULTS / "attention" / "attention_kernel_code.json").read_text())["calls"]
+
+
+def test_the_committed_table_names_the_largest_bound(calls: list[dict[str, Any]]) -> None:
+    for row in calls:
         names = ("tensor cores", "exponentials", "issue", "L2", "HBM", "prologue", "barriers")
         bounds = {name: row[name] for name in names}
         assert bounds[row["largest"]] == max(bounds.values())
+
+
+@pytest.mark.parametrize(("size", "forward", "both"), [(50, 1.1, 3.6), (100, 10.0, 36.0)])
+def test_the_committed_bounds_of_the_attention_kernels(
+    calls: list[dict[str, Any]], size: int, forward: float, both: float
+) -> None:
+    largest = {row["kernel"]: row[row["largest"]] for row in calls if row["case"].startswith(f"T = C = {size},")}
+    assert set(largest) == {*KERNELS, *SCORE_KERNELS}
+    assert largest["forward"] <= forward
+    assert sum(largest[name] for name in KERNELS) <= both

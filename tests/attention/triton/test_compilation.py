@@ -13,6 +13,7 @@ import torch
 pytest.importorskip("triton")
 from attention_kernel_code import (
     KERNELS,
+    SCORE_KERNELS,
     SHARED_LIMIT,
     Compiled,
     Setting,
@@ -58,7 +59,9 @@ def check(kernel: Compiled) -> None:
         assert "mma.sync" not in kernel.ptx
         assert serialised(kernel) == []
         waits, products = waits_and_products(kernel)
-        assert waits < products, f"{kernel.name} waits {waits} times for {products} products"
+        # Narrow heads take one product for a tile of scores, and there is nothing else to run beside it.
+        single = kernel.name == "score" and kernel.arguments["BLOCK_D"] == 16
+        assert waits < products or single, f"{kernel.name} waits {waits} times for {products} products"
     assert instruction in kernel.ptx
 
 
@@ -84,6 +87,21 @@ def test_far_pairs_take_fewer_products_and_next_to_no_exponentials() -> None:
         )
         assert products_far <= products_near / 2
         assert exponentials_far < exponentials_near / 4
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("forward", {"BAR": 7, "STS": 3, "LDSM": 8}),
+        ("query_gradient", {"BAR": 8, "STS": 6, "LDSM": 4}),
+        ("far_gradient", {"BAR": 4, "STS": 6, "LDSM": 0}),
+        ("key_gradient", {"BAR": 9, "STS": 8, "LDSM": 0}),
+    ],
+)
+def test_barriers_and_traffic_of_shared_memory_in_a_step(name: str, most: dict[str, int]) -> None:
+    (kernel,) = compiled_kernels(SMALL, 90, (name,))
+    for loop in inner_loops(kernel):
+        assert {part: loop.count(part) for part in most} == {part: min(loop.count(part), most[part]) for part in most}
 
 
 @pytest.mark.parametrize(
@@ -117,15 +135,14 @@ def test_wide_heads(name: str) -> None:
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("setting", MORE.values(), ids=MORE)
 def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
-    for kernel in compiled_kernels(setting, capability):
+    for kernel in compiled_kernels(setting, capability, (*KERNELS, *SCORE_KERNELS)):
         if capability == 90:
             check(kernel)
         else:
             assert kernel.shared_bytes <= SHARED_LIMIT[capability] * 1024
 
 
-WITH_CANDIDATES = ("masked", "tiles", "tiles-masked", "bidirectional", "bidirectional-tiles", "wide-tiles")
-CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **{name: MORE[name] for name in WITH_CANDIDATES}}
+CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **MORE}
 
 
 @pytest.mark.slow
