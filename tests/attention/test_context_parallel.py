@@ -18,7 +18,7 @@ from mvpa_ts.attention.context_parallel import segments_read, segments_received
 
 
 @pytest.mark.skipif(not distributed.is_available(), reason="this torch is built without distributed training")
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("processes", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 4))])
 def test_outputs_and_gradients_are_those_of_one_process(processes: int, tmp_path: Path) -> None:
     mp.spawn(process, (processes, str(tmp_path)), nprocs=processes)
     parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(processes)]
