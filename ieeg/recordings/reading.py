@@ -158,7 +158,7 @@ def check_kind(path: Path) -> None:
     if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
         raise ValueError(
             f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
-            "load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+            "in Python load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
         )
 
 
