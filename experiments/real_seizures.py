@@ -12,14 +12,15 @@ simulated subjects too, but not blindly: scores of these files showed that "demo
 seizure, and so "demo" trains on power that drifts. The published model of brainmaze-eeg-models has its row where that
 package is installed.
 
-    python experiments/real_seizures.py          # results/detection/real_seizures.*; weights in real_seizures_output/
+    python experiments/real_seizures.py          # results/detection/real_seizures.*; weights and figures of the real
+                                                 # traces in real_seizures_output/, which is never committed
     python experiments/real_seizures.py --quick  # simulated stand-ins of the same layout, a few steps
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -50,7 +51,7 @@ from harness.detection.results import begin_study
 from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, write_page
 
-from mvpa_ts.ieeg import Detector, simulate_recording
+from mvpa_ts.ieeg import Detector, Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
 SEEDS = (0, 1, 2)
@@ -99,7 +100,15 @@ def main() -> None:
                 append_row(table, row | {"cpu_s": seconds[0], "wall_s": seconds[1], "hardware": hardware()})
                 print(f"{pairing} fold {fold.number}, {name}, seed {seed}: AUROC {measured['auroc']:.3f}", flush=True)
     write_page(table, report(read_rows(table)))
-    figure(table.with_suffix(".png"))
+    figure(
+        table.with_suffix(".png"),
+        simulate_recording("figure", seed=99, num_channels=6, duration=300.0, num_seizures=1),
+        step=400.0,
+        shaded="a simulated seizure",
+    )
+    folds = folds_of(data)
+    for path in real_figures(folds[:1] if arguments.quick else folds, output / "figures"):
+        print(f"drawn: {path}", flush=True)
 
 
 def models(
@@ -178,24 +187,41 @@ def report(rows: pd.DataFrame) -> str:
     )
 
 
-def figure(path: Path) -> None:
-    """Traces of a simulated seizure, the box model's probability and line length."""
+def real_figures(folds: Sequence[Fold], folder: Path) -> Iterator[Path]:
+    """The same figure of each file that a fold tests, in a folder that is never committed: these traces are real."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for fold in folds:
+        for file in (fold.seizure, *fold.stretches):
+            path = folder / f"fold{fold.number}_{file.stem}.png"
+            figure(path, read_recording(file), shaded="the seizure")
+            yield path
+
+
+def figure(path: Path, recording: Recording, *, step: float | None = None, shaded: str) -> None:
+    """Traces of a recording, the box model's probability and line length.
+
+    `step` is the distance (µV) of two channels, by default 1.5 times the largest common value; `shaded` says what the
+    seizures of the recording are.
+    """
     style.apply()
-    recording = simulate_recording("figure", seed=99, num_channels=6, duration=300.0, num_seizures=1)
     detection = Detector("demo", rules="none", channels="all").detect(recording)
     signal = recording.read(0, recording.num_samples)
+    step = step or 1.5 * float(np.nanpercentile(np.abs(signal), 99.5))
     shown, (traces, probability, length) = plt.subplots(3, 1, figsize=(10, 6), sharex=True, height_ratios=(3, 1, 1))
     times = np.arange(signal.shape[1]) / recording.sfreq
     for channel, values in enumerate(signal):
-        traces.plot(times[::4], values[::4] / 400 - channel, color="black", linewidth=0.3)
+        traces.plot(times[::4], values[::4] / step - channel, color="black", linewidth=0.3)
     traces.set_yticks(-np.arange(len(signal)), recording.channel_names)
-    traces.set_ylabel("channel (400 µV a step)")
-    probability.step(detection.starts, detection.probabilities, where="post")
+    traces.set_ylabel(f"channel ({step:.0f} µV a step)")
+    edges = [*detection.starts, detection.starts[-1] + 5.0]
+    probability.stairs(detection.probabilities, edges, baseline=None, linewidth=1.5)
     probability.set(ylabel="probability", ylim=(0, 1))
     steps = np.abs(np.diff(signal, axis=1)).mean(0)
-    count = len(steps) // 2560
-    length.step(5.0 * np.arange(count), steps[: count * 2560].reshape(count, -1).mean(1), where="post")
-    length.set(ylabel="line length (µV)", xlabel="seconds; shaded: a simulated seizure")
+    size = round(5 * recording.sfreq)
+    count = len(steps) // size
+    lengths = steps[: count * size].reshape(count, -1).mean(1)
+    length.stairs(lengths, 5.0 * np.arange(count + 1), baseline=None, linewidth=1.5)
+    length.set(ylabel="line length (µV)", xlabel=f"seconds; shaded: {shaded}" if recording.seizures else "seconds")
     for axes in (traces, probability, length):
         for onset, offset in recording.seizures:
             axes.axvspan(onset, offset, color=style.RED, alpha=0.15)

@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
     from mvpa_ts.ieeg.recordings.reading import check_kind, events_table, find_recordings, warn_of_shared_names
+    from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
     found: dict[Path, list[Path]] = {}
     for path in map(Path, options.recordings):
@@ -70,6 +71,7 @@ def main(arguments: list[str]) -> None:
     check_model(options.model)
     files = [file for listed in found.values() for file in listed]
     warn_of_shared_names(files)
+    warn_of_missing_subjects(found, files)
     if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
     if options.jobs < 1:

@@ -128,8 +128,8 @@ def check_model(name: str | None) -> None:
     if name in (None, DEMO, DEMO_BASE) or name.startswith(HUB_PREFIX) or Path(name).exists():
         return
     hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
-    if near := difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
-        hint = f"; the package has {near[0]}"
+    if difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
+        hint = f"; the package has {DEMO} and {DEMO_BASE}"
     raise CommandError(f"there is no folder {name}{hint}")
 
 

@@ -71,7 +71,6 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
-        from mvpa_ts.ieeg.datasets.swec import warn_of_swec_differences
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.model.pretrained import folder_of
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -83,7 +82,6 @@ class ScoringTask:
         recording = read_recording(
             file, unit=self.unit, rate=self.rate, truncated=self.truncated, seizure_words=self.seizure_words
         )
-        warn_of_swec_differences([recording])
         positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
         if self.noise is not None:
             recording = add_noise(recording, self.noise)

@@ -187,9 +187,11 @@ def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None
         ]
         for share in sorted(set(shares.tolist()))
     }
+    lowest = next(iter(rates)).removesuffix(" Hz")
     groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
     raise ValueError(
         f"{name}: its EEG channels are stored at {groups}, and MNE would read them at {raw.info['sfreq']:g} Hz: "
-        "read channels of one rate, as in Recording.from_raw(mne.io.read_raw(path, include=[...])), or of an EDF file "
-        f"read_recording(path, rate={next(iter(rates)).removesuffix(' Hz')}) (--rate)"
+        f"choose one, --rate {lowest} in a command; in Python read channels of one rate, as in "
+        "Recording.from_raw(mne.io.read_raw(path, include=[...])), or of an EDF file "
+        f"read_recording(path, rate={lowest}) (--rate)"
     )

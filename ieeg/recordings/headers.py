@@ -21,7 +21,7 @@ from mvpa_ts.ieeg.recordings.guards import (
     read_text_bytes,
 )
 
-READ_ALL_THE_SAME = 'To read what is there, pass truncated="read" (--truncated read)'
+READ_ALL_THE_SAME = 'To read what is there, add --truncated read in a command, or pass truncated="read" in Python'
 _BRAINVISION_BYTES = {"INT_16": 2, "IEEE_FLOAT_32": 4}
 # By the number of a GDF data type; 0 where there is none.
 _GDF_BYTES = (0, 1, 1, 2, 2, 4, 4, 8, 8, 0, 0, 0, 0, 0, 0, 0, 4, 8)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
 _BLOCK = 4096  # samples whose noise comes from one seed, so that any stretch can be made alone
 
 
-def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
+def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recording:
     """The recording with white Gaussian noise, as lazy as before.
 
     The noise of a channel is `snr` dB below the variance of that channel's finite samples over the whole recording,
@@ -18,7 +19,7 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
 
     Parameters
     ----------
-    recording : Recording
+    recording : Recording, Raw, path, or (samples, sfreq)
     snr : float
         Signal-to-noise ratio (dB).
     seed : int, default 0
@@ -38,6 +39,7 @@ def add_noise(recording: Recording, snr: float, *, seed: int = 0) -> Recording:
     """
     if not np.isfinite(snr):
         raise ValueError(f"snr must be a finite number of dB such as 40, got {snr:g} (--noise)")
+    recording = as_recording(recording)
     count, total, squares = np.zeros((3, len(recording.channel_names)))
     step = max(int(60 * recording.sfreq), 1)
     for start in range(0, recording.num_samples, step):

@@ -53,7 +53,8 @@ def read_recording(
     ----------
     path : path
         An EDF, BDF, GDF, BrainVision (.vhdr) or FIF file, alone or in a BIDS data set (then channels.tsv, events.tsv
-        and participants.tsv are used too); a SWEC file (.h5) or subject folder; a folder with one such file.
+        and participants.tsv are used too); a SWEC file (.h5) or subject folder, which is compared with the published
+        table; a folder with one such file.
     subject : str, optional
         By default the BIDS entity or SWEC folder, otherwise the file's name. Never taken from a header, which may hold
         names.
@@ -108,8 +109,10 @@ def read_recording(
         raise FileNotFoundError(f"no file or folder {path}")
     if _is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
+        from mvpa_ts.ieeg.recordings.swec_table import differences_from_table, swec_subjects, warn_of_differences
 
         recording = read_swec(path, subject=subject)
+        warn_of_differences(differences_from_table([recording], (), swec_subjects()), stacklevel=2)
         return recording if channels is None else _chosen(recording, channels)
     options: dict[str, Any] = {
         "subject": subject,
@@ -155,7 +158,7 @@ def check_kind(path: Path) -> None:
     if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
         raise ValueError(
             f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
-            "load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+            "in Python load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
         )
 
 

@@ -200,8 +200,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
         warnings.warn(f"{path} has no total file, so its seizures are unknown", stacklevel=2)
     if not parts or rate is None or channels is None:
         raise FileNotFoundError(f"{path} holds neither parts nor a total file with samples of its own")
-    stem = paths[0].name if paths else total.name if total else path.name
-    prefix = stem.partition("_part_")[0].removesuffix(".h5").removesuffix("_total")
+    prefix = _prefix(paths[0] if paths else total or path)
     recording = Recording(
         SwecSource(tuple(parts)),
         sfreq=rate,
@@ -216,6 +215,18 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     warn_if_implausible(recording)
     recording.close()  # a cohort that is only opened holds no chunks
     return recording
+
+
+def prefix_of(path: Path) -> str | None:
+    """The subject in the names of a recording's files, without opening them; None where there is no such file."""
+    if path.is_file():
+        return _prefix(path) if path.suffix == ".h5" else None
+    files = itertools.chain(path.glob("*_total.h5"), path.glob("*_part_*.h5"))
+    return next((_prefix(file) for file in files), None)
+
+
+def _prefix(file: Path) -> str:
+    return file.name.partition("_part_")[0].removesuffix(".h5").removesuffix("_total")
 
 
 def _files(path: Path) -> tuple[Path | None, list[Path]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.swec import RATES, SEIZURES, SIGNAL
 
 CHUNK_SECONDS = 180
@@ -20,7 +20,7 @@ Progress = Callable[[int], object]
 
 
 def write_swec(
-    recording: Recording,
+    recording: AnyRecording,
     folder: str | os.PathLike[str],
     *,
     part_hours: float = 24.0,
@@ -35,7 +35,7 @@ def write_swec(
 
     Parameters
     ----------
-    recording : Recording
+    recording : Recording, Raw, path, or (samples, sfreq)
     folder : path
         The subject's folder is made in it.
     part_hours : float
@@ -62,6 +62,7 @@ def write_swec(
 
     if not part_hours > 0:
         raise ValueError(f"part_hours must be positive, got {part_hours}")
+    recording = as_recording(recording)
     subject = recording.subject_name
     target = Path(folder) / subject
     if target.exists() and not overwrite:
@@ -137,14 +138,14 @@ def _describe(file: object, rate: float, subject: str, channels: int) -> None:
     file.attrs.update(sampling_rate=int(rate), patient=subject, channels=channels)  # type: ignore[attr-defined]
 
 
-def write_edf(recording: Recording, path: str | os.PathLike[str]) -> Path:
+def write_edf(recording: AnyRecording, path: str | os.PathLike[str]) -> Path:
     """Write a recording as an EDF+ file in µV, seizures as annotations.
 
     The library that writes EDF wants the whole signal, so it must fit into memory; for days write SWEC files.
 
     Parameters
     ----------
-    recording : Recording
+    recording : Recording, Raw, path, or (samples, sfreq)
         Not filtered or referenced. NaN is written as 0, which EDF cannot tell from it.
     path : path
         Ends in ``.edf``; an existing file is replaced.
@@ -159,6 +160,7 @@ def write_edf(recording: Recording, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.suffix.lower() != ".edf":
         raise ValueError(f"path must end in .edf, got {path.name}")
+    recording = as_recording(recording)
     if recording.sfreq != round(recording.sfreq):
         raise ValueError(f"sfreq must be a whole number of Hz to write EDF, {recording.name} has {recording.sfreq} Hz")
     per_second = round(recording.sfreq)

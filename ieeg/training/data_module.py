@@ -12,11 +12,12 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.datasets.swec import identity, warn_of_swec_differences
+from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
+from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 from mvpa_ts.ieeg.training.division import (
     check_channel_counts,
     check_lists,
@@ -197,7 +198,6 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.training is not None:
             return
         train, held_out = self._divided()
-        warn_of_swec_differences([*train, *held_out])
         if self.trainer is not None:
             config = self.trainer.lightning_module.config
             self.past = config.amplitude == "bands"
@@ -215,6 +215,11 @@ class RecordingDataModule(pl.LightningDataModule):
             return divided_by_subject(self.simulation.recordings(), self.validation_subjects, self.allow_duplicates)
         sources, held_out = found_recordings(self.sources or ()), found_recordings(self.validation_sources or ())
         check_lists(sources, held_out)
+        named = [*(self.sources or ()), *(self.validation_sources or ())]
+        warn_of_missing_subjects(
+            [item for item in named if isinstance(item, (str, Path))],
+            [item for item in (*sources, *held_out) if isinstance(item, Path)],
+        )
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
             return divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)

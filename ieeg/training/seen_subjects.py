@@ -94,8 +94,8 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
     message = f"validation_subjects {known} are among those that base was trained on, by their names"
     if not allow_duplicates:
         raise ValueError(
-            f"{message}: choose other subjects. Pass allow_duplicates=True to validate on them anyway, or if they are "
-            "other people of the same name"
+            f"{message}: choose other subjects. Set --data.allow_duplicates true in a command, or pass "
+            "allow_duplicates=True in Python, to validate on them anyway, or if they are other people of the same name"
         )
     warnings.warn(f"{message}: their scores are scores on training data", stacklevel=2)
 

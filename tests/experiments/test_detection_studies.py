@@ -19,6 +19,7 @@ pytest.importorskip("timescoring")
 
 import amplitude_centring
 import demo_detect
+import real_seizures
 import seizure_detection
 import treebank
 from harness.detection import interictal, paper_rows
@@ -26,6 +27,7 @@ from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
 from harness.detection.baselines import band_power_regression, line_length
 from harness.detection.pipeline import Study, best_threshold, with_channels
+from harness.detection.real import folds_of, simulated_animal
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import simulated_swec
 from harness.detection.training import Training, augmented, finetune_on_trials, scale_initialisation
@@ -491,3 +493,16 @@ def test_demo_table_shows_means_and_spread(tmp_path):
     text = demo_detect.write_table(rows, tmp_path / "t.md", (0.0, 0.0))
     assert "| A | szcore | 0.500 ± 0.141 |" in text
     assert "2 unseen subjects, 3 h, 4 seizures" in text
+
+
+def test_every_tested_file_of_the_animal_has_a_figure_where_nothing_is_committed(tmp_path):
+    (fold, *_) = folds_of(simulated_animal(tmp_path / "data", 0, num_channels=2, seconds=240.0))
+    drawn = list(real_seizures.real_figures([fold], tmp_path / "figures"))
+    assert [path.name for path in drawn] == [
+        "fold1_sub-dog_task-ictal_run-01_ieeg.png",
+        "fold1_sub-dog_task-interictal_run-06_ieeg.png",
+        "fold1_sub-dog_task-interictal_run-07_ieeg.png",
+    ]
+    assert all(path.stat().st_size > 10_000 for path in drawn)
+    ignored = (Path(__file__).parents[2] / ".gitignore").read_text().splitlines()
+    assert "*_output/" in ignored  # the script draws into real_seizures_output/figures

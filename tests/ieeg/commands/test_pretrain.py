@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +154,18 @@ def test_the_next_interrupt_is_not_ignored(folder, tmp_path, monkeypatch, capsys
 def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that came to its end."""
     output = tmp_path_factory.mktemp("run") / "run"
-    assert main(command(folder, output)) == 0
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(command(folder, output)) == 0
+    (output.parent / "printed.txt").write_text(printed.getvalue())
     return output
+
+
+def test_the_last_words_say_where_the_model_is_and_what_follows(finished):
+    words = (finished.parent / "printed.txt").read_text().splitlines()[-1]
+    model = finished / "model"
+    assert model.is_dir()
+    following = words.removeprefix(f"the model is in {model}; next: mvpformer ")
+    assert following == f"finetune --config tiny --model.base {model} --output runs/seizures"
 
 
 def test_files_of_a_run(finished):

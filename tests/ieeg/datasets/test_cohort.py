@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Recording, RecordingDataModule, read_recording, simulate_recording
+from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.datasets import cohort, swec
 from mvpa_ts.ieeg.datasets.cohort import (
     paper_split,
@@ -145,6 +149,59 @@ def test_training_names_a_short_download(tmp_path):
     data = RecordingDataModule([tmp_path], validation_subjects=["S01"], context=2, windows=1)
     with pytest.warns(UserWarning, match=r"ID19 has 0\.04167 h, too short"):
         data.setup()
+
+
+def test_reading_compares_with_the_table(tmp_path):
+    folder = write_swec(simulate_recording("ID05", num_channels=3, duration=60, num_seizures=0), tmp_path)
+    with pytest.warns(UserWarning, match="published table: ID05 has 3 channels") as caught:
+        read_recording(folder)
+    (warning,) = caught
+    assert "ID05 has 0.01667 h, too short" in str(warning.message)
+    # One part is always shorter and holds no seizures: what it must share are channels and rate.
+    with pytest.warns(UserWarning, match="ID05 has 3 channels") as caught:
+        read_recording(folder / "ID05_part_1.h5")
+    assert not any("short" in str(warning.message) or "events" in str(warning.message) for warning in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_recording(folder, subject="P07")  # of no subject of the table
+
+
+MISSING = r"66 of the 68 SWEC subjects are missing: ID01 to ID18, ID20 to ID49, ID51 to ID68\. Was the download"
+
+
+def of_missing(caught) -> list[str]:
+    return [str(warning.message) for warning in caught if "SWEC subjects are missing" in str(warning.message)]
+
+
+@pytest.fixture
+def two_subjects(tmp_path):
+    for name in ("ID19", "ID50"):
+        write_swec(simulate_recording(name, num_channels=4, duration=150, num_seizures=0), tmp_path / "swec")
+    return tmp_path / "swec"
+
+
+def test_detect_names_missing_subjects_once(two_subjects, tmp_path):
+    with pytest.warns(UserWarning, match=MISSING) as caught:
+        assert main(["detect", str(two_subjects), "-o", str(tmp_path / "out")]) == 0
+    assert len(of_missing(caught)) == 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        subjects = [str(two_subjects / name) for name in ("ID19", "ID50")]
+        assert main(["detect", *subjects, "-o", str(tmp_path / "single")]) == 0
+    assert of_missing(caught) == []
+
+
+def test_training_names_missing_subjects_once(two_subjects):
+    def setup(*sources):
+        data = RecordingDataModule(sources, validation_subjects=["ID50"], context=2, windows=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            data.setup()
+        return of_missing(caught)
+
+    (message,) = setup(str(two_subjects))
+    assert re.match(MISSING, message)
+    assert setup(two_subjects / "ID19", two_subjects / "ID50") == []
 
 
 def test_parts_of_recordings():

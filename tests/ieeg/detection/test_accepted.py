@@ -19,9 +19,12 @@ from mvpa_ts.ieeg import (
     Segments,
     StreamingDetector,
     mvpformer_tiny,
+    read_recording,
 )
 from mvpa_ts.ieeg.detection.plots import plot_channel_map
+from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import as_recording
+from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,19 @@ def test_what_stands_for_a_recording(model, made, kind, tmp_path):
     torch.testing.assert_close(
         rows.features, model.embed(made, preprocessing=preprocessing).features, atol=1e-3, rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("kind", ["raw", "path", "samples"])
+def test_noise_and_files_take_what_stands_for_a_recording(made, kind, tmp_path):
+    raw_of(made).save(tmp_path / "a_raw.fif", fmt="double", verbose="error")
+    samples = made.read(0, made.num_samples)
+    given = {"raw": raw_of(made), "path": str(tmp_path / "a_raw.fif"), "samples": (samples, 512.0)}[kind]
+    noisy = add_noise(given, 40.0).read(0, 5120)
+    np.testing.assert_allclose(noisy, add_noise(made, 40.0).read(0, 5120), atol=1e-2)
+    written = read_recording(write_edf(given, tmp_path / "written.edf"))
+    np.testing.assert_allclose(written.read(0, 5120), samples[:, :5120], atol=0.1)
+    folder = write_swec(given, tmp_path / "swec")
+    assert read_recording(folder).num_samples == made.num_samples
 
 
 def test_training_takes_a_raw(made):

@@ -382,7 +382,8 @@ def test_weights_under_braindecodes_names(tmp_path, monkeypatch):
         "torchaudio.functional",
         "torchaudio.transforms",
         "linear_attention_transformer",
-    ):  # of its other models
+        "wfdb",
+    ):  # of its other models and data sets
         monkeypatch.setitem(sys.modules, name, MagicMock())
     braindecode = pytest.importorskip("braindecode.models.mvpformer")
     with torch.random.fork_rng(devices=[]):

@@ -50,7 +50,10 @@ def test_refusal_names_the_subjects():
     seen = frozenset(map(subject_hash, ["ID01", "S02"]))
     refuse_seen(["ID02", "S1"], seen)
     refuse_seen(["ID01"], frozenset())
-    with pytest.raises(ValueError, match=r"validation_subjects \['ID20', 'S02'\] are among .* allow_duplicates=True"):
+    with pytest.raises(
+        ValueError,
+        match=r"validation_subjects \['ID20', 'S02'\] are among .* --data.allow_dup.* true .* allow_duplicates=True",
+    ):
         refuse_seen(["S02", "S3", "ID20", "S02"], seen)
     with pytest.warns(UserWarning, match=r"\['ID20'\] .* scores on training data"):
         refuse_seen(["ID20"], seen, allow_duplicates=True)

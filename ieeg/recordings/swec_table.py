@@ -1,0 +1,147 @@
+"""The published table of the SWEC iEEG data set, and how a download differs from it.
+
+``swec_subjects.csv`` is the table of the paper: channels, rate, hours and events of each folder (9328.1 h and 704
+events in all, duplicates counted twice). A further column names the folder with the same recording. The published
+loader of the authors lists the same numbers of channels (github.com/IBM/multi-variate-parallel-transformer,
+``eeg_datasets/longterm.py``). The 18 pairs agree in channels, rate, hours and events.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.swec import SwecSource, prefix_of
+
+HOURS_OFF = 0.01
+"""Share by which a recording's length may differ from the table, which rounds to a tenth of an hour."""
+
+
+@dataclass(frozen=True)
+class SwecSubject:
+    """A folder of the data set, as stated in the table of the paper.
+
+    Attributes
+    ----------
+    subject : str
+        Name of the folder, "ID01" to "ID68".
+    channels : int
+    sfreq : float
+        Hz.
+    hours : float
+    events : int
+        Seizures.
+    same_as : str or None
+        The folder that holds the same recording, if there is one.
+    """
+
+    subject: str
+    channels: int
+    sfreq: float
+    hours: float
+    events: int
+    same_as: str | None
+
+
+@lru_cache(maxsize=1)
+def swec_subjects() -> tuple[SwecSubject, ...]:
+    """Return the 68 subjects in order.
+
+    Examples
+    --------
+    >>> subjects = swec_subjects()
+    >>> len(subjects), sum(subject.events for subject in subjects)
+    (68, 704)
+    >>> subjects[0]
+    SwecSubject(subject='ID01', channels=88, sfreq=512.0, hours=293.4, events=2, same_as='ID20')
+    """
+    text = resources.files("mvpa_ts.ieeg.recordings").joinpath("swec_subjects.csv").read_text(encoding="utf-8")
+    return tuple(
+        SwecSubject(
+            subject=row["subject"],
+            channels=int(row["channels"]),
+            sfreq=float(row["sfreq"]),
+            hours=float(row["hours"]),
+            events=int(row["events"]),
+            same_as=row["same_as"] or None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def differences_from_table(
+    recordings: Iterable[Recording], subjects: Iterable[str], stated_subjects: Iterable[SwecSubject]
+) -> list[str]:
+    """See `mvpa_ts.ieeg.datasets.swec.swec_differences`; `stated_subjects` is the table."""
+    table = {subject.subject: subject for subject in stated_subjects}
+    differences: list[str] = []
+    present = set()
+    for recording in recordings:
+        present.add(recording.subject)
+        if not isinstance(recording.source, SwecSource) or recording.subject not in table:
+            continue
+        stated, hours = table[recording.subject], recording.duration / 3600
+        values = [
+            (len(recording.channel_names), stated.channels, "channels"),
+            (recording.sfreq, stated.sfreq, "Hz"),
+        ]
+        whole = recording.name == recording.subject  # one part of a recording has its number in the name
+        if whole and recording.annotated:
+            values.append((len(recording.seizures), stated.events, "events"))
+        for value, expected, unit in values:
+            if value != expected:
+                differences.append(f"{recording.subject} has {value:g} {unit}, the data set {expected:g}")
+        if whole and abs(hours / stated.hours - 1) > HOURS_OFF:
+            short = "short" if hours < stated.hours else "long"
+            differences.append(f"{recording.subject} has {hours:.4g} h, too {short}: the data set {stated.hours:g}")
+    for subject in subjects:
+        if subject not in present:
+            size = f": {table[subject].channels} channels, {table[subject].hours:g} h, {table[subject].events} events"
+            differences.append(f"{subject} is missing{size}" if subject in table else f"{subject} is missing")
+    return differences
+
+
+def warn_of_differences(differences: Sequence[str], stacklevel: int = 2) -> None:
+    """Warn once of all `differences`, if there are any."""
+    if differences:
+        warnings.warn(
+            f"SWEC recordings differ from the data set's published table: {'; '.join(differences)}. Was the download "
+            "complete?",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path]) -> None:
+    """Warn once of the subjects that a folder of the data set lacks.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        What the user named. Who names subjects' folders one by one wants only these, and is not warned.
+    files : iterable of Path
+        What `find_recordings` found in them.
+    """
+    found = {file: subject for file in files if (subject := prefix_of(file)) is not None}
+    whole = {Path(path) for path in paths}
+    names = [subject.subject for subject in swec_subjects()]
+    present = {subject for file, subject in found.items() if subject in names and whole & set(file.parents)}
+    if present and (missing := [name for name in names if name not in found.values()]):
+        warnings.warn(
+            f"{len(missing)} of the {len(names)} SWEC subjects are missing: {_ranges(missing, names)}. Was the "
+            "download complete? Naming subjects' folders one by one takes only these",
+            stacklevel=3,
+        )
+
+
+def _ranges(some: Sequence[str], names: Sequence[str]) -> str:
+    """Neighbours among `names` as "first to last"."""
+    runs = itertools.groupby(enumerate(some), key=lambda item: names.index(item[1]) - item[0])
+    ends = [[name for _, name in run] for _, run in runs]
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in ends)
