@@ -70,8 +70,8 @@ def microvolt_scales(
         )
     if unit is not None and not unknown and (other := [c for c in known if known[c] != microvolts(unit)]):
         raise ValueError(
-            f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: leave unit out (--unit in "
-            "a command); it is for channels without a known unit"
+            f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: "
+            "leave unit out (--unit in a command); it is for channels without a known unit"
         )
     return scale
 
