@@ -191,7 +191,7 @@ def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None
     groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
     raise ValueError(
         f"{name}: its EEG channels are stored at {groups}, and MNE would read them at {raw.info['sfreq']:g} Hz: "
-        f"read channels of one rate, with --rate {lowest} in a command, in Python as in "
-        f"read_recording(path, rate={lowest}) of an EDF file or "
-        "Recording.from_raw(mne.io.read_raw(path, include=[...]))"
+        f"read channels of one rate, with --rate {lowest} in a command; in Python as in "
+        "Recording.from_raw(mne.io.read_raw(path, include=[...])), or of an EDF file "
+        f"read_recording(path, rate={lowest}) (--rate)"
     )
