@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUIET = 0.05
-"""False detections an hour under which the paper calls a subject's detector usable."""
+"""Subjects with fewer false detections an hour than this are counted; of the paper's, 81 % have fewer."""
 
 MEASURES = (
     *("kappa", "kappa_stratified", "kappa_whole", "kappa_episodic", "kappa_episodic_whole"),

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+KINDS = {"kappa_episodic": "post-processed decisions", "kappa": "raw decisions"}
+"""Columns of the two kappas, the paper's first, and what they are of."""
+
 RAISED = 1.5
 """A subject is marked where seizures are more than so many times as frequent in stratified draws as in the recording.
 
@@ -74,41 +77,43 @@ def plot_false_positives(report: CohortReport) -> Figure:
 
 @styled
 def plot_regression(report: CohortReport) -> Figure:
-    """Plot kappa against length, number and rate of seizures: subjects of the first group, with a regression line."""
+    """Plot both kappas against length, number and rate of seizures: subjects of the first group, with a line each."""
     group = report.groups["group"].iloc[0]
-    rows = report.regression[(report.regression["group"] == group) & (report.regression["outcome"] == "kappa")]
-    lines = rows.set_index("regressor")
-    table = report.subjects[report.subjects["subject"].isin(report.members[group])].dropna(subset="kappa")
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
-    for axis, (column, label) in zip(axes, REGRESSORS.items(), strict=True):
-        x = table[column].to_numpy(float)
-        axis.scatter(x, table["kappa"], s=18)
-        line = lines.loc[column]
-        ends = np.array([x.min(), x.max()] if len(x) else [])
-        axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
-        axis.set(xlabel=label, title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
-    axes[0].set_ylabel("Cohen's kappa, raw decisions")
-    joint = lines.loc[JOINT]
-    figure.suptitle(
-        f"{literal(group)}: {len(table)} subjects with a kappa; all three at once: R² = {joint['r_squared']:.2f}",
-        fontsize="medium",
-    )
+    everybody = report.subjects[report.subjects["subject"].isin(report.members[group])]
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), sharex="col", sharey=True, layout="constrained")
+    for row, (outcome, name) in zip(axes, KINDS.items(), strict=True):
+        rows = report.regression[(report.regression["group"] == group) & (report.regression["outcome"] == outcome)]
+        lines = rows.set_index("regressor")
+        table = everybody.dropna(subset=outcome)
+        for axis, column in zip(row, REGRESSORS, strict=True):
+            x = table[column].to_numpy(float)
+            axis.scatter(x, table[outcome], s=18)
+            line = lines.loc[column]
+            ends = np.array([x.min(), x.max()] if len(x) else [])
+            axis.plot(ends, line["intercept"] + line["slope"] * ends, "k-")
+            axis.set(title=f"r² = {line['r_squared']:.2f}, p = {line['p']:.2g}")
+        joint = lines.loc[JOINT, "r_squared"]
+        row[0].set_ylabel(f"kappa, {name}\n{len(table)} subjects; all three at once: R² = {joint:.2f}")
+    for axis, label in zip(axes[-1], REGRESSORS.values(), strict=True):
+        axis.set_xlabel(label)
+    figure.suptitle(literal(group), fontsize="medium")
     return figure
 
 
 @styled
 def plot_convergence(report: CohortReport) -> Figure:
-    """Plot the running mean of kappa over the draws, one line for each subject, to see if 250 draws are enough."""
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    for estimate in report.kappas.values():
-        curve = convergence(estimate.values)
-        draws = np.arange(1, len(curve) + 1)
-        (line,) = axis.plot(draws, curve[:, 0], linewidth=1)
-        low, high = curve[:, 0] - curve[:, 1], curve[:, 0] + curve[:, 1]
-        axis.fill_between(draws, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axis.set(
-        xlabel="draws in which kappa is defined", ylabel="mean kappa of raw decisions, 95 % interval", ylim=(-0.3, 1.05)
-    )
+    """Plot the running mean of both kappas over the draws, one line a subject, to see if 250 draws are enough."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharex=True, sharey=True, layout="constrained")
+    estimates = {"kappa": report.kappas, "kappa_episodic": report.kappas_episodic}
+    for axis, (kind, name) in zip(axes, KINDS.items(), strict=True):
+        for estimate in estimates[kind].values():
+            curve = convergence(estimate.values)
+            draws = np.arange(1, len(curve) + 1)
+            (line,) = axis.plot(draws, curve[:, 0], linewidth=1)
+            low, high = curve[:, 0] - curve[:, 1], curve[:, 0] + curve[:, 1]
+            axis.fill_between(draws, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axis.set(title=name, xlabel="draws in which kappa is defined", ylim=(-0.3, 1.05))
+    axes[0].set_ylabel("mean kappa, 95 % interval")
     return figure
 
 

@@ -266,7 +266,7 @@ class FinetuningModule(TrainingModule):
 
     def _print_validation(self, name: str) -> None:
         """Print the metrics of the last validation, if there was one."""
-        names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa"}
+        names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa of raw decisions"}
         measured = self.trainer.callback_metrics
         values = [
             f"{label} {float(measured[f'validation/{key}']):.3f}"

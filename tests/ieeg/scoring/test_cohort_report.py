@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import matplotlib.pyplot as plt
@@ -286,19 +287,31 @@ def test_alarms_are_timed_and_counted():
 
 @pytest.mark.parametrize("members", [4, 7])
 def test_regression_is_drawn_for_the_first_group(cohort, members):
-    """Points, ends of the line and its height are those of the group's subjects that have a kappa."""
+    """For both kappas, points, ends of the line and its height are those of the group's subjects that have one."""
     everybody = [result.subject for result in cohort]
     report = cohort_report(cohort, {"first": everybody[:members], "rest": everybody}, draws=20, resamples=20)
-    table = report.subjects.iloc[:members].dropna(subset="kappa")
-    assert len(table) == min(members, 6)
     figure = COHORT_PLOTS["regression"](report)
-    for axis, regressor in zip(figure.axes, ("hours", "seizures", "seizures_per_hour"), strict=True):
+    panels = itertools.product(("kappa_episodic", "kappa"), ("hours", "seizures", "seizures_per_hour"))
+    for axis, (outcome, regressor) in zip(figure.axes, panels, strict=True):
+        table = report.subjects.iloc[:members].dropna(subset=outcome)
+        assert len(table) == min(members, 6)
         points = axis.collections[0].get_offsets()
-        np.testing.assert_allclose(points, table[[regressor, "kappa"]])
-        slope, intercept = np.polyfit(table[regressor], table["kappa"], 1)
+        np.testing.assert_allclose(points, table[[regressor, outcome]])
+        slope, intercept = np.polyfit(table[regressor], table[outcome], 1)
         ends = np.array([table[regressor].min(), table[regressor].max()])
         np.testing.assert_allclose(axis.lines[0].get_xdata(), ends)
         np.testing.assert_allclose(axis.lines[0].get_ydata(), intercept + slope * ends)
+    assert "kappa, post-processed decisions" in figure.axes[0].get_ylabel()
+    assert "kappa, raw decisions" in figure.axes[3].get_ylabel()
+
+
+def test_convergence_is_drawn_for_both_kappas():
+    result = SubjectResult("A", [made_up_subject()], "paper")
+    report = cohort_report([result], draws=40, resamples=5)
+    processed, raw = COHORT_PLOTS["convergence"](report).axes
+    assert (processed.get_title(), raw.get_title()) == ("post-processed decisions", "raw decisions")
+    for axis, estimates in ((processed, report.kappas_episodic), (raw, report.kappas)):
+        assert axis.lines[0].get_ydata()[-1] == pytest.approx(np.nanmean(estimates["A"].values))
 
 
 def test_bootstrap_interval_covers_the_mean():
