@@ -24,7 +24,7 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
   mvpformer finetune --config patient --data.recordings '[seizure1.edf, seizure2.edf, night1.edf]' \\
                      --data.validation_recordings '[seizure3.edf, night2.edf]' --output runs/patient
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures
-  mvpformer finetune --config s --model.base s/model --data.recordings '[/data/swec]' \\
+  mvpformer finetune --config s --model.base s/model --data.recordings /data/swec/ID0? /data/swec/ID1[0-8] \\
                      --data.validation_subjects '[ID05]' --output runs/s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last

@@ -10,7 +10,7 @@ HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
 Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
 
   mvpformer pretrain --config tiny --output runs/tiny                     simulated subjects, minutes on a CPU
-  mvpformer pretrain --config s --data.recordings '[/data/swec]' --output runs/s
+  mvpformer pretrain --config s --data.recordings /data/swec/ID0? /data/swec/ID1[0-8] --output runs/s
   mvpformer pretrain --config tiny --output runs/tiny --ckpt_path last    continue after a stop, exactly
   mvpformer pretrain validate --config tiny --output runs/tiny --ckpt_path last
 

@@ -241,19 +241,24 @@ def as_lists(arguments: Sequence[str]) -> list[str]:
 def without_simulation(arguments: Sequence[str]) -> list[str]:
     """Let recordings of the command line take the place of the simulated subjects of a configuration.
 
-    Validation recordings take the place of its validation subjects.
+    Validation recordings take the place of its validation subjects, and validation subjects that of its recordings.
 
     Examples
     --------
     >>> without_simulation(["--data.recordings", "[night.edf]"])
     ['--data.recordings', '[night.edf]', '--data.simulation=null']
+    >>> without_simulation(["--data.validation_subjects", "[S1]"])
+    ['--data.validation_subjects', '[S1]', '--data.validation_recordings=null']
     """
     options = {argument.partition("=")[0] for argument in arguments}
-    if "--data.recordings" not in options or any(option.startswith("--data.simulation") for option in options):
-        return [*arguments]
-    replaced = ["--data.simulation=null"]
-    if "--data.validation_recordings" in options and "--data.validation_subjects" not in options:
-        replaced.append("--data.validation_subjects=[]")
+    replaced = []
+    subjects, recordings = ("--data.validation_subjects" in options, "--data.validation_recordings" in options)
+    if "--data.recordings" in options and not any(option.startswith("--data.simulation") for option in options):
+        replaced.append("--data.simulation=null")
+        if recordings and not subjects:
+            replaced.append("--data.validation_subjects=[]")
+    if subjects and not recordings:
+        replaced.append("--data.validation_recordings=null")
     return [*arguments, *replaced]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -22,6 +23,7 @@ from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, m
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.commands.pretrain import CONFIGS
 from mvpa_ts.ieeg.commands.training import with_named_configs
+from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 CONFIG_FOLDER = Path(__file__).parents[3] / "ieeg" / "configs"
@@ -377,8 +379,24 @@ def test_training_is_as_the_paper_states_it(name):
     assert (model["gradient_checkpointing"], model["shared_negatives"]) == (False, 0)
     assert model["architecture"]["context"] == 100
     assert settings["data"]["balance"] == "none"
+    assert [Path(folder).name for folder in settings["data"]["recordings"]] == [*PAPER_TRAIN]
+    assert (settings["data"]["validation_subjects"], settings["data"]["validation_recordings"]) == ([], [])
     assert (trainer["precision"], trainer["max_steps"], trainer["num_nodes"]) == ("bf16-mixed", 1_200_000, 1)
     assert name == "s" or trainer["strategy"] == "fsdp"
+
+
+@pytest.mark.parametrize("name", ["finetune-s", "finetune-m"])
+def test_finetuning_has_the_papers_subjects(name):
+    data = yaml.safe_load((CONFIG_FOLDER / f"{name}.yaml").read_text())["data"]
+    assert [Path(folder).name for folder in data["recordings"]] == [*PAPER_TRAIN]
+    assert (data["validation_subjects"], data["validation_recordings"]) == ([], [])
+
+
+def test_all_subjects_train_where_none_validates(folder, tmp_path):
+    everybody = ("--data.validation_subjects", "[]", "--data.validation_recordings", "[]")
+    assert main(command(folder, tmp_path / "run", "--trainer.max_steps", "1", *everybody)) == 0
+    trained = json.loads((tmp_path / "run" / "model" / "training.json").read_text())
+    assert len(trained["subjects_sha256"]) == 3
 
 
 def test_our_settings_change_the_papers_and_nothing_else():
