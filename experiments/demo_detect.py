@@ -83,6 +83,7 @@ EFFORT = Effort(
     model={"dropout": 0.0},
     accelerator="cpu",
     precision="32-true",
+    devices=1,
     recipe="small",
 )
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)

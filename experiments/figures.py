@@ -18,9 +18,9 @@ import torch
 from harness.command_line import script_parser
 from harness.figures import drawings, style
 from harness.figures.detected import Detected
-from harness.figures.predicted import Predicted
+from harness.figures.predicted import Predicted, by_model
 from harness.quiet import silence
-from harness.tables import results_folder
+from harness.tables import RESULTS, results_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +44,7 @@ def main() -> None:
         "seizures": drawings.seizures,
         "similarity": predicted.similarity,
         "similarity_by_state": predicted.by_state,
+        "similarity_by_model": lambda: by_model(RESULTS / "pretraining" / "pretraining_comparison.json"),
         "components": predicted.components,
         "kappa_convergence": detected.convergence,
         "scores_by_subject": detected.scores,

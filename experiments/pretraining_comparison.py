@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,14 @@ from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similar
 from mvpa_ts.ieeg.training.similarity import REFERENCES, STATES, Rows, Similarity, compare_models
 
 TINY = "MVPFormer-tiny"
+tiny = partial(mvpformer_tiny, amplitude="none")  # the paper's encoder does not see the amplitude
 MODELS: dict[str, MVPFormerConfig] = {
-    TINY: mvpformer_tiny(),
-    "MVPFormer-small": mvpformer_tiny(dim=128, num_layers=4, num_heads=4, mlp_dim=288),
-    "MV-Llama-tiny": mvpformer_tiny(attention="llama"),
-    "content": mvpformer_tiny(components=("content",)),
-    "content and time": mvpformer_tiny(components=("content", "time")),
-    "time and channel": mvpformer_tiny(components=("time", "channel")),
+    TINY: tiny(),
+    "MVPFormer-small": tiny(dim=128, num_layers=4, num_heads=4, mlp_dim=288),
+    "MV-Llama-tiny": tiny(attention="llama"),
+    "content": tiny(components=("content",)),
+    "content and time": tiny(components=("content", "time")),
+    "time and channel": tiny(components=("time", "channel")),
 }
 COHORT = Simulation(subjects=18, channels=(4, 6, 8), hours=0.5, seizures=4, seed=0)
 VALIDATION = tuple(f"S{n:02d}" for n in range(9, 19))

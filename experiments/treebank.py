@@ -254,7 +254,8 @@ def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
         lead += (
             " The trials are made up: this shows that everything runs, and is nothing to compare with the paper's "
             "accuracies. The volume of a word shows as a slow deflection, its pitch as a burst of 80 Hz on other "
-            "electrodes. The two are independent. Only the trials of the pitch task have the bursts."
+            "electrodes. The two are independent. Only the trials of the pitch task have the bursts. Unlike the "
+            "paper's encoder, that of the tiny model reads the amplitude, too (amplitude='bands')."
         )
     shown = table[[*keys, "", *counts]]
     machines = ", ".join(frame["hardware"].unique())

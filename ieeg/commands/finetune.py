@@ -32,10 +32,10 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
 --members 3 (as in --config patient) trains three networks, one after the other; the detector takes the mean of their
 logits. The other two lie in DIR/networks. 'validate' measures the first.
 
---model.method is lora (adapters of rank 8 on query and value projections and the head, as in the paper, and the amplitude
-map of models that have one), head (nothing else is trained), amplitude (head and amplitude map), blocks (all but the
-encoder) or full. --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; any key of it can
-be given on the command line. 'mvpformer finetune fit --help' lists all keys.
+--model.method is lora (adapters of rank 8 on query and value projections and the head, as in the paper; and the
+amplitude map of models that have one), head (nothing else is trained), amplitude (head and amplitude map), blocks (all
+but the encoder) or full. --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML
+file; any key of it can be given on the command line. 'mvpformer finetune fit --help' lists all keys.
 
 DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder version_0, version_1, … for every start
 (losses; validation AUROC, average precision, F1 and kappa of raw decisions; in csv/ the settings too, config.yaml); and

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 pytest.importorskip("peft")
 pytest.importorskip("timescoring")
@@ -43,6 +44,7 @@ TINY = Effort(
     copies=2,
     accelerator="cpu",
     precision="32-true",
+    devices=1,
     recipe="small",
 )
 
@@ -198,11 +200,50 @@ class TestStudy:
         assert replace(training, recipe="small").schedule() == {"warmup_steps": 10}
         assert (Effort().pretraining_steps, Effort().precision, Effort().recipe) == (1_200_000, "bf16-mixed", "paper")
 
+    @pytest.mark.parametrize(("size", "batch"), [("s", 8), ("m", 2)])
+    def test_batches_and_devices_of_swec(self, cohort, size, batch, tmp_path):
+        """Batches are those of the package's configurations, on the paper's eight GPUs."""
+        configs = Path(__file__).parents[2] / "ieeg" / "configs"
+        for name in (f"{size}.yaml", f"finetune-{size}.yaml"):
+            assert yaml.safe_load((configs / name).read_text())["data"]["batch_size"] == batch
+        configuration = Configuration("a", "A", size=size)
+        training = Study(cohort, Effort(), tmp_path).training(configuration, "pretraining", tmp_path)
+        assert (training.batch_size, training.trainer["devices"], training.trainer["strategy"]) == (
+            batch,
+            8,
+            "ddp_spawn",
+        )
+        few = Study(cohort, TINY, tmp_path).training(configuration, "finetuning", tmp_path)
+        assert (few.batch_size, few.trainer["devices"], few.steps) == (2, 1, 2)
+        assert "strategy" not in few.trainer
+
+    @pytest.mark.slow
+    def test_two_processes_train_on_different_spans(self, cohort, tmp_path):
+        """The model that returns is neither that of one process nor the untrained one."""
+        configuration = Configuration("a", "A", size="tiny")
+        one, two = (
+            Study(cohort, replace(TINY, devices=devices), tmp_path).base(configuration).stack.state_dict()
+            for devices in (1, 2)
+        )
+        assert any((one[name] != two[name]).any() for name in one)
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    def test_each_process_has_spans_of_its_own(self, monkeypatch, cohort):
+        made = []
+        monkeypatch.setattr(detection_training, "_fit", lambda module, data, training: made.append(data))
+        segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
+        detection_training.pretrain(
+            mvpformer_tiny(context=3), segments, Training(1, 1e-4, 2, 2, Path(), 0, {}, "paper")
+        )
+        first, second = ({*made[0].sampler(rank, 2)} for rank in (0, 1))
+        assert not first & second
+        assert len(first | second) == len(made[0].dataset.subjects)
+
     @pytest.mark.parametrize(("recipe", "balance"), [("paper", "none"), ("small", "subject")])
     def test_windows_are_drawn_from_the_whole_set_as_in_the_paper(self, monkeypatch, cohort, recipe, balance):
         drawn = []
         monkeypatch.setattr(
-            detection_training, "_fit", lambda module, data, training: drawn.append(data.sampler.balance)
+            detection_training, "_fit", lambda module, data, training: drawn.append(data.sampler().balance)
         )
         segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
         training = Training(1, 1e-4, 2, 2, Path(), 0, {}, recipe)

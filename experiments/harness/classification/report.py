@@ -19,7 +19,8 @@ def markdown_report(rows: pd.DataFrame) -> str:
     order = {name: index for index, name in enumerate(MODELS)}
     datasets = [name for name in dict.fromkeys((*DATASETS, *rows["dataset"])) if name in set(rows["dataset"])]
     lines = [
-        "Accuracy % on the archive's test file, mean over seeds (± standard deviation where there are several). "
+        "Accuracy % on the archive's test file, mean over seeds (± standard deviation where there are several; without "
+        "it one seed). The last column counts the seeds of a set, from the set with fewest to that with most. "
         "Validation and all statistics out of TRAIN, test looked at once.",
         "",
         "| model | " + " | ".join(datasets) + " | seeds |",
@@ -29,7 +30,9 @@ def markdown_report(rows: pd.DataFrame) -> str:
     for model in models:
         own = rows[rows["model"] == model]
         cells = [accuracy_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
-        lines.append(f"| {model} | {' | '.join(cells)} | {own['seed'].nunique()} |")
+        seeds = own.groupby("dataset")["seed"].nunique()
+        count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+        lines.append(f"| {model} | {' | '.join(cells)} | {count} |")
     lines += [f"{row} |" for row in cited_rows(datasets)]
     lines += ["", "The parts of MVPA by themselves, and its accuracy with the step selected on the test file:", ""]
     lines += ["| model | column | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]

@@ -109,8 +109,7 @@ class Study:
             if configuration.continued is not None:
                 group, start = configuration.continued, self.base(replace(configuration, continued=None))
             segments = self._prepared(self.cohort.groups[group])
-            effort = self.effort
-            training = self._training(effort.pretraining_steps, effort.pretraining_rate, folder)
+            training = self.training(configuration, "pretraining", folder)
             pretrain(config, segments, training, start).save_pretrained(folder)
         return MVPFormer.from_pretrained(folder)
 
@@ -120,9 +119,7 @@ class Study:
         if not (folder / "config.json").is_file():
             base = self.base(configuration)
             chosen = [with_channels(r, _TRAINED_CHANNELS, self.cohort) for r in self.cohort.groups["finetuning"]]
-            effort = self.effort
-            rate = effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate
-            training = self._training(effort.finetuning_steps, rate, folder)
+            training = self.training(configuration, "finetuning", folder)
             model, share = finetune(base, self._prepared(chosen), configuration.finetuning, training)
             write_json(folder / "trained_share.json", share)
             model.save_pretrained(folder)
@@ -168,10 +165,25 @@ class Study:
                 self._memory[recording.name] = augmented(recording, self.effort.copies, self.seed)
         return [view for recording in recordings for view in self._memory[recording.name]]
 
-    def _training(self, steps: int, rate: float, folder: Path) -> Training:
+    def training(
+        self, configuration: Configuration, stage: Literal["pretraining", "finetuning"], folder: Path
+    ) -> Training:
+        """Settings of a stage's training in this folder."""
         effort = self.effort
-        options = {"accelerator": effort.accelerator, "precision": effort.precision, "devices": 1}
-        return Training(steps, rate, effort.batch_size, effort.windows, folder, self.seed, options, effort.recipe)
+        steps, rate = effort.pretraining_steps, effort.pretraining_rate
+        if stage == "finetuning":
+            steps = effort.finetuning_steps
+            rate = effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate
+        options: dict[str, Any] = {
+            "accelerator": effort.accelerator,
+            "precision": effort.precision,
+            "devices": effort.devices,
+        }
+        if effort.devices > 1:
+            # The processes end with the training, so that one process detects and writes what follows.
+            options["strategy"] = "ddp_spawn"
+        batch = effort.batch(configuration.size)
+        return Training(steps, rate, batch, effort.windows, folder, self.seed, options, effort.recipe)
 
     def _trained_share(self, configuration: Configuration) -> float:
         path = self._stage("finetuned", configuration, _FINETUNED, "finetuning") / "trained_share.json"

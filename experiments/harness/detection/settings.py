@@ -17,6 +17,8 @@ SIZES: dict[str, Callable[..., MVPFormerConfig]] = {
     "s": mvpformer_s,
     "m": mvpformer_m,
 }
+BATCH_SIZES = {"tiny": 8, "small": 8, "s": 8, "m": 2}
+"""Spans in a batch of one process, as in the package's configurations s and m; the paper does not state its own."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,10 @@ class Effort:
         The paper states 1.2 million steps of pretraining, for M, and none for finetuning.
     pretraining_rate, finetuning_rate, full_rate : float
         Learning rates; the last for finetuning all weights.
-    batch_size, windows : int
-        Spans in a batch, and windows in a span. The paper does not state its batch; 80 GB hold two of M.
+    batch_size : int, optional
+        Spans in a batch of one process; default: `BATCH_SIZES` of the model.
+    windows : int
+        Windows in a span.
     recipe : {"paper", "small"}
         Schedule, weight decay and initial weights, see `harness.detection.training.Recipe`.
     rules : {"szcore", "paper"}
@@ -87,6 +91,9 @@ class Effort:
         Changes of the model's configuration.
     accelerator, precision : str
         Lightning's.
+    devices : int
+        Processes of a training on recordings, one for each GPU. The paper states a node of eight. Each holds all
+        weights; M and its batch need 75 GB (docs/scaling.md).
     """
 
     context: int = 100
@@ -95,7 +102,7 @@ class Effort:
     pretraining_rate: float = 1e-4
     finetuning_rate: float = 1e-4
     full_rate: float = 1e-4
-    batch_size: int = 2
+    batch_size: int | None = None
     windows: int = 1
     recipe: Recipe = "paper"
     rules: Literal["szcore", "paper"] = "szcore"
@@ -103,6 +110,11 @@ class Effort:
     model: Mapping[str, Any] | None = None
     accelerator: str = "auto"
     precision: str = "bf16-mixed"
+    devices: int = 8
+
+    def batch(self, size: str) -> int:
+        """Spans in a batch of one process, for a model of this size."""
+        return self.batch_size or BATCH_SIZES[size]
 
 
 @dataclass(frozen=True)

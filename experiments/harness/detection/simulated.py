@@ -27,6 +27,7 @@ SIMULATED = Effort(
     model={"dropout": 0.0},
     accelerator="cpu",
     precision="32-true",
+    devices=1,
     rules="paper",
 )
 QUICK = replace(SIMULATED, pretraining_steps=2, finetuning_steps=2, batch_size=2, copies=1)

@@ -45,7 +45,7 @@ class Training:
     learning_rate : float
         At its highest.
     batch_size, windows : int
-        Spans in a batch and windows in a span.
+        Spans in a batch of one process, and windows in a span.
     folder : Path
         Of checkpoints and losses; a training that was stopped goes on from here.
     seed : int
@@ -205,14 +205,21 @@ class SpanData(pl.LightningDataModule):
     def __init__(self, dataset: SpanDataset, training: Training, balance: Balance) -> None:
         super().__init__()
         self.dataset = dataset
-        self.sampler = SpanSampler(dataset.subjects, dataset.ictal, balance=balance, seed=training.seed)
+        self.balance = balance
+        self.seed = training.seed
         self.batch_size = training.batch_size
+
+    def sampler(self, rank: int = 0, world_size: int = 1) -> SpanSampler:
+        """Order of the spans of one process; all processes share one order, and each takes its part."""
+        subjects, ictal = self.dataset.subjects, self.dataset.ictal
+        return SpanSampler(subjects, ictal, balance=self.balance, seed=self.seed, rank=rank, world_size=world_size)
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         """From the batch after those that the module has done."""
         trainer = self.trainer
         assert trainer is not None
-        batches = EndlessBatches(self.sampler, self.batch_size, lambda: trainer.lightning_module.batches_done)
+        sampler = self.sampler(trainer.global_rank, trainer.world_size)
+        batches = EndlessBatches(sampler, self.batch_size, lambda: trainer.lightning_module.batches_done)
         return DataLoader(self.dataset, batch_sampler=batches, collate_fn=collate)
 
 

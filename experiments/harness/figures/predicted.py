@@ -1,13 +1,16 @@
-"""Figures of a pretrained model: how near its predictions are to what came, and what its attention looks at."""
+"""Figures of pretrained models: how near their predictions are to what came, and what attention looks at."""
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lightning.pytorch as pl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from harness.figures.style import REFERENCE_COLOURS
 from matplotlib.ticker import MaxNLocator
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COMPARED = ("MVPFormer-small", "MVPFormer-tiny", "MV-Llama-tiny")
+"""Stand for the paper's M, S and MV-Llama."""
 LABELS = {"true": "next segment", "two_step": "the one after", "random": "random later one"}
 
 
@@ -99,12 +104,12 @@ class Predicted:
         return figure
 
     def by_state(self) -> Figure:
-        """Each subject's segments between seizures, at their edges and within them: mean, spread and maximum."""
+        """Each subject's segments: all, between seizures, at their edges and within them; mean, spread and maximum."""
         segments = self.similarities.segments
         names = sorted(segments["subject"].unique())
-        figure, axes = plt.subplots(3, 1, figsize=(10, 5.4), sharex=True, sharey=True, layout="constrained")
-        for axis, state in zip(axes, STATES, strict=True):
-            part = segments[segments["state"] == state]
+        parts = {"all": segments} | {state: segments[segments["state"] == state] for state in STATES}
+        figure, axes = plt.subplots(4, 1, figsize=(10, 7), sharex=True, sharey=True, layout="constrained")
+        for axis, (state, part) in zip(axes, parts.items(), strict=True):
             for shift, reference in zip((-0.22, 0.0, 0.22), REFERENCES, strict=True):
                 values = [part.loc[part["subject"] == name, reference].to_numpy() for name in names]
                 _boxes(axis, values, np.arange(len(names)) + shift, REFERENCE_COLOURS[reference], LABELS[reference])
@@ -142,6 +147,36 @@ class Predicted:
         for segments in list(recordings.values())[:4]:
             signals.append(torch.from_numpy(_first(segments, self.context))[None])
         return component_maps(model, signals)
+
+
+def by_model(results: Path) -> Figure:
+    """Similarities of models that were trained alike, over subjects and by state, from the file of the comparison.
+
+    Parameters
+    ----------
+    results : Path
+        What `experiments/pretraining_comparison.py` wrote.
+    """
+    compared = json.loads(results.read_text(encoding="utf-8"))
+    tables = {name: pd.DataFrame(compared[name]["subjects"]) for name in COMPARED}
+    figure, axes = plt.subplots(1, 4, figsize=(10, 3), sharey=True, layout="constrained")
+    for axis, state in zip(axes, ("all", *STATES), strict=True):
+        for shift, reference in zip((-0.22, 0.0, 0.22), REFERENCES, strict=True):
+            values = [_of_subjects(table, state, reference) for table in tables.values()]
+            places = np.arange(len(COMPARED)) + shift
+            _boxes(axis, values, places, REFERENCE_COLOURS[reference], LABELS[reference])
+        axis.set(title=state, ylim=(-0.2, 0.7))
+        axis.set_xticks(range(len(COMPARED)), [name.removeprefix("MVPFormer-") for name in COMPARED], fontsize=7)
+    axes[0].set_ylabel("cosine, means of subjects")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _of_subjects(table: pd.DataFrame, state: str, reference: str) -> np.ndarray:
+    """Mean of each subject in a state; "all" weighs states by their segments."""
+    part = table if state == "all" else table[table["state"] == state]
+    sums = (part[reference] * part["segments"]).groupby(part["subject"]).sum()
+    return (sums / part.groupby("subject")["segments"].sum()).to_numpy()
 
 
 def _first(segments: Segments, count: int) -> np.ndarray:
