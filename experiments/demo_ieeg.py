@@ -1,8 +1,9 @@
 """Pretrain the tiny MVPFormer on simulated subjects and show that it predicts the next segment of unseen ones.
 
-Runs ``mvpformer pretrain --config tiny``: 14 simulated subjects, 8 to train on and 6 that training never sees. Then the
-three-reference similarity before and after training: the prediction at segment t against the true segment t+1, against
-segment t+2 and against a random later one within two minutes.
+Runs ``mvpformer pretrain --config tiny`` on 14 simulated subjects, 8 to train on and 6 that training never sees. The
+encoder does not see the amplitude, as in the paper (``--model.architecture.amplitude none``). Then the three-reference
+similarity before and after training: the prediction at segment t against the true segment t+1, against segment t+2 and
+against a random later one within two minutes.
 
     python experiments/demo_ieeg.py              # minutes on two cores; results/pretraining/pretraining_demo.*
     python experiments/demo_ieeg.py --quick      # a few steps on short recordings, written to a temporary folder
@@ -60,7 +61,7 @@ def main() -> None:
         output = arguments.output or Path(temporary) / "run"
         results = Path(temporary) if arguments.quick else results_folder("pretraining")
         started, worked = time.perf_counter(), time.process_time()
-        configurations = ["--config", "tiny"]
+        configurations = ["--config", "tiny", "--model.architecture.amplitude", "none"]
         if arguments.quick:
             quick = Path(temporary) / "quick.yaml"
             quick.write_text(QUICK)

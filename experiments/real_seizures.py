@@ -35,6 +35,7 @@ import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.real import (
+    BASELINES,
     QUICK_FINETUNING,
     Fold,
     Scores,
@@ -44,8 +45,6 @@ from harness.detection.real import (
     evaluate,
     finetuned,
     folds_of,
-    line_length,
-    regression,
 )
 from harness.detection.results import begin_study
 from harness.figures import style
@@ -116,8 +115,7 @@ def models(
 ) -> list[tuple[str, int, Callable[[], tuple[Scores, float]]]]:
     """Name, seed and maker of each row; a maker gives scores and the threshold that the other files choose."""
     rows: list[tuple[str, int, Callable[[], tuple[Scores, float]]]] = [
-        ("line length", 0, lambda: baseline(fold, line_length)),
-        ("logistic regression, log band power", 0, lambda: (regression(*fold.others), 0.5)),
+        *((name, 0, partial(make, fold)) for name, make in BASELINES.items()),
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
@@ -135,14 +133,6 @@ def models(
             quiet = f"demo-base, {name}; no alarm on the other stretches"
             rows.append((quiet, seed, partial(without_alarms, fold, make)))
     return rows
-
-
-def baseline(fold: Fold, scores: Scores) -> tuple[Scores, float]:
-    """The scores with the threshold that is best on the other files."""
-    ictal, quiet = (np.concatenate([scores(file, 1.0) for file in files]) for files in fold.others)
-    candidates = np.unique([*ictal, *quiet])
-    balanced = [(ictal > value).mean() + (quiet <= value).mean() for value in candidates]
-    return scores, float(candidates[int(np.argmax(balanced))])
 
 
 def trained(fold: Fold, seed: int, folder: Path, options: Sequence[str], members: int) -> tuple[Scores, float]:

@@ -17,9 +17,8 @@ POWER_FLOOR = 0.01
 LEVEL_SEGMENTS = 24
 """Segments of the running level, the segment itself included: two minutes.
 
-Chosen on simulated subjects with random gains: average precision of segments, by boosted trees on four segments, .59
-without a level, .84 with one of 12 segments, .88 of 24, .90 of 60 and .92 of 120. A longer level makes a stretch of
-training read more of what lies before it.
+Chosen on simulated subjects with random gains: a longer level helps a little more, but makes a stretch of training read
+more of what lies before it. What this level is worth: experiments/results/detection/amplitude_centring.md.
 """
 _CENTER, _SCALE = 6.0, 2.0  # of log power in µV² over the bands of a background of 40 µV, so that inputs are near one
 

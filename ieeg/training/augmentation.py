@@ -54,8 +54,8 @@ class Augmentation:
 
     Notes
     -----
-    On one animal's three seizures, each held out with stretches whose gain and tilt drift, a logistic regression on log
-    band power went from an AUROC of .94 to .99 with a gain of 3 and a tilt of 1.5 in training.
+    The wide gain is what keeps a strong background from looking like a seizure: see "gain up to 1.5" in
+    experiments/results/detection/patient_choices.md.
     """
 
     gain: float = 1.0

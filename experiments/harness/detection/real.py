@@ -117,6 +117,21 @@ def regression(seizures: Sequence[Path], stretches: Sequence[Path]) -> Scores:
     return lambda file, gain: fitted.predict_proba(features(file, gain))[:, 1]
 
 
+def best_threshold(fold: Fold, scores: Scores) -> float:
+    """The threshold of the highest balanced accuracy on the files that are not tested."""
+    ictal, quiet = (np.concatenate([scores(file, 1.0) for file in files]) for files in fold.others)
+    candidates = np.unique([*ictal, *quiet])
+    balanced = [(ictal > value).mean() + (quiet <= value).mean() for value in candidates]
+    return float(candidates[int(np.argmax(balanced))])
+
+
+BASELINES: dict[str, Callable[[Fold], tuple[Scores, float]]] = {
+    "line length": lambda fold: (line_length, best_threshold(fold, line_length)),
+    "logistic regression, log band power": lambda fold: (regression(*fold.others), 0.5),
+}
+"""By name, scores and threshold from the files of a fold that are not tested; no seed, no settings."""
+
+
 def background_of(source: Path | Recording, gain: float) -> Recording:
     """A recording times a factor."""
     recording = source if isinstance(source, Recording) else read_recording(source)

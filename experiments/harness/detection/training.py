@@ -71,18 +71,23 @@ class Training:
 
 
 def pretrain(
-    config: MVPFormerConfig, segments: Sequence[Segments], training: Training, start: MVPFormer | None = None
+    config: MVPFormerConfig,
+    segments: Sequence[Segments],
+    training: Training,
+    start: MVPFormer | None = None,
+    *,
+    module: type[PretrainingModule] = PretrainingModule,
 ) -> MVPFormer:
     """Contrastive pretraining, from `start` where there is one."""
-    module = PretrainingModule(config, learning_rate=training.learning_rate, seed=training.seed, **training.schedule())
+    made = module(config, learning_rate=training.learning_rate, seed=training.seed, **training.schedule())
     if start is not None:
-        module.model.load_state_dict(start.state_dict())
+        made.model.load_state_dict(start.state_dict())
     elif training.recipe == "small":
-        scale_initialisation(module.model)
+        scale_initialisation(made.model)
     length = config.context + training.windows
     dataset = SpanDataset(segments, length, length, past=config.amplitude == "bands")
-    _fit(module, SpanData(dataset, training, "none" if training.recipe == "paper" else "subject"), training)
-    return module.model
+    _fit(made, SpanData(dataset, training, "none" if training.recipe == "paper" else "subject"), training)
+    return made.model
 
 
 def scale_initialisation(model: MVPFormer) -> None:
