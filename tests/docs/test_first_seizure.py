@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("edfio")
+import demo_model
+import first_seizure
+
 from mvpa_ts.ieeg.commands.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "first_seizure.md"
@@ -34,3 +37,23 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert (report.parent / "events.tsv").is_file()
     ((onset, offset),) = names["recording"].seizures
     assert any(first < offset and last > onset for first, last in names["detection"].events)
+
+
+def test_the_page_ends_at_the_picture_of_the_report():
+    """A script makes it of the page's own recording."""
+    last = PAGE.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    (picture,) = re.findall(r"^!\[[^]]+\]\((\S+\.png)\)$", last)
+    path = (PAGE.parent / picture).resolve()
+    assert path == Path(first_seizure.__file__).parent / "results" / "detection" / "first_seizure.png"
+    assert 10_000 < path.stat().st_size < 100_000
+
+
+def test_no_model_was_trained_on_the_pages_recordings():
+    text = PAGE.read_text(encoding="utf-8")
+    seeds = [int(seed) for seed in re.findall(r"(?:--seed |seed=)(\d+)", text)]
+    assert seeds == [first_seizure.PAGE_SEED] * 2 + [seeds[-1]]
+    assert seeds[-1] in first_seizure.SEEDS  # the weak one is from the table
+    assert demo_model.SEED not in {first_seizure.PAGE_SEED, *first_seizure.SEEDS}
+    assert first_seizure.PAGE_SEED not in first_seizure.SEEDS
+    assert "S101" in text
+    assert demo_model.SUBJECTS < 101
