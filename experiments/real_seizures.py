@@ -206,7 +206,7 @@ def figure(path: Path, recording: Recording, *, step: float | None = None, shade
     edges = [*detection.starts, detection.starts[-1] + 5.0]
     probability.stairs(detection.probabilities, edges, baseline=None, linewidth=1.5)
     probability.set(ylabel="probability", ylim=(0, 1))
-    steps = np.abs(np.diff(signal, axis=1)).mean(0)
+    steps = np.abs(np.diff(signal, axis=1, append=signal[:, -1:])).mean(0)
     size = round(5 * recording.sfreq)
     count = len(steps) // size
     lengths = steps[: count * size].reshape(count, -1).mean(1)
