@@ -159,7 +159,7 @@ def has(table: Path, name: str, seed: int | None = None) -> bool:
 
 def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     """The rows with the paper's below each."""
-    subjects, simulated = rows["subjects"], rows["row"].str.contains("tiny|small").any()
+    subjects, simulated = rows["subjects"], any("-tiny" in configuration.row for configuration in configurations)
     what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
     lead = (
         f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "
