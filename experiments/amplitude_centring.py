@@ -3,7 +3,7 @@
 Tiny models are trained on simulated subjects and tested on others. Every recording is multiplied by a gain of its own
 between 1/3 and 3, because nobody knows the gain of the next recording. Three tests: whole recordings of 20 minutes;
 clips that hold a seizure from their first to their last second, or nothing of it; and the same clips with two minutes
-of background before them. Half of the spans in training are made to begin a recording.
+of background before them. Half of the spans in training are made to begin a recording. Baselines stand beside them.
 
     python experiments/amplitude_centring.py           # results/detection/amplitude_centring.*, resumable
     python experiments/amplitude_centring.py --quick   # a few steps, written to a temporary folder
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection.baselines import BASELINES, Baseline
 from harness.detection.real import background_of
 from harness.detection.results import begin_study
 from harness.detection.training import scale_initialisation
@@ -28,6 +29,7 @@ from sklearn.metrics import roc_auc_score
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort
+from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
@@ -51,15 +53,16 @@ def main() -> None:
     table = begin_study(quick=quick) / "amplitude_centring.csv"
     subjects, tested, steps, seeds = (2, 2, 2, SEEDS[:1]) if quick else (SUBJECTS, TESTED, STEPS, SEEDS)
     settings: dict[str, Any] = {"num_channels": CHANNELS, "duration": SECONDS, "num_seizures": 3}
-    train = [HeldSegments(Segments(item)) for item in simulate_cohort(subjects, **settings)]
+    recordings = simulate_cohort(subjects, **settings)
+    train = [HeldSegments(Segments(item)) for item in recordings]
     test = [*pieces(simulate_cohort(tested, first_subject=61, **settings))]
     sizes = {"steps": steps, "subjects": tested, "tested clips": sum(name == TESTS[1] for name, *_ in test)}
-    for seed, known in itertools.product(seeds, KNOWN):
+    for known, seed in [*((name, SEEDS[0]) for name in RIVALS), *((k, s) for s, k in itertools.product(seeds, KNOWN))]:
         rows = read_rows(table)
         if not rows.empty and ((rows["known"] == known) & (rows["seed"] == seed)).any():
             continue
         started = time.process_time()
-        scores = areas(trained(train, known, seed, steps), test)
+        scores = areas(scorer(known, seed, steps, train, recordings), test)
         spent = {"cpu_s": time.process_time() - started, "hardware": hardware()}
         append_row(table, {"known": known, "seed": seed} | sizes | scores | spent)
         print(f"{known}, seed {seed}: {scores}", flush=True)
@@ -107,32 +110,58 @@ def trained(segments: Sequence[Segments], known: str, seed: int, steps: int) -> 
     return module.core.eval()
 
 
-def areas(model: MVPFormer, test: Sequence[tuple[str, Recording, float]]) -> dict[str, float]:
+def plain_line_length(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """Mean absolute step of each segment over channels, and where the segments begin (s)."""
+    segments = Segments(recording)
+    return np.array([np.abs(np.diff(signal, axis=1)).mean() for _, signal, _ in segments]), segments.starts
+
+
+RIVALS: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
+    "line length": lambda training: plain_line_length,
+    **{f"{name}, against the median": made for name, made in BASELINES.items()},
+}
+"""Baselines by name, from the training recordings."""
+
+
+def scorer(known: str, seed: int, steps: int, train: Sequence[Segments], recordings: Sequence[Recording]) -> Baseline:
+    """A baseline, or a trained model."""
+    if known in RIVALS:
+        return RIVALS[known](recordings)
+    detector = Detector(trained(train, known, seed, steps), channels="all", batch_size=16)
+
+    def probabilities(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+        detection = detector.detect_segments(detector.segments(recording))
+        return detection.probabilities, detection.starts
+
+    return probabilities
+
+
+def areas(score: Baseline, test: Sequence[tuple[str, Recording, float]]) -> dict[str, float]:
     """Area under the ROC curve over all segments of a test."""
-    detector = Detector(model, channels="all", batch_size=16)
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in TESTS}
     for name, recording, first in test:
-        segments = detector.segments(recording)
-        detection, counted = detector.detect_segments(segments), segments.starts >= first - 0.01
-        found[name].append((segments.labels()[counted], detection.probabilities[counted]))
+        scores, starts = score(recording)
+        counted = starts >= first - 0.01
+        found[name].append((segment_labels(starts, recording.seizures)[counted], scores[counted]))
     joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
     return {name: float(roc_auc_score(labels, scores)) for name, (labels, scores) in joined.items()}
 
 
 def report(rows: pd.DataFrame) -> str:
-    """Mean over seeds and standard deviation."""
+    """Mean over seeds and standard deviation, which baselines do not have."""
     groups = rows.groupby("known", sort=False)[[*TESTS]]
     mean, deviation = groups.mean(), groups.std().fillna(0.0)
-    lines = [
-        {"the embedding knows": known}
-        | {name: f"{mean.loc[known, name]:.3f} ± {deviation.loc[known, name]:.3f}" for name in TESTS}
-        for known in mean.index
-    ]
+    lines = []
+    for known in sorted(mean.index, key=[*KNOWN, *RIVALS].index):
+        spread = {name: "" if known in RIVALS else f" ± {deviation.loc[known, name]:.3f}" for name in TESTS}
+        cells = {name: f"{mean.loc[known, name]:.3f}{spread[name]}" for name in TESTS}
+        lines.append({"the embedding knows": f"– ({known})" if known in RIVALS else known} | cells)
     lead = (
         f"AUROC of segments on {rows['subjects'].max()} unseen simulated subjects, with {rows['tested clips'].max()} "
         f"clips, half of them a seizure; mean of {rows['seed'].nunique()} seed(s) ± standard deviation. Each file has "
         f"a random gain between 1/{GAIN:g} and {GAIN:g}. The running level is the median of its last two minutes. "
-        f"MVPFormer-tiny, all weights, {rows['steps'].max()} steps."
+        f"MVPFormer-tiny, all weights, {rows['steps'].max()} steps. The last rows are baselines. Those against "
+        "the median compare a channel with its own median over the whole file, which a running detector does not know."
     )
     spent = f"{rows['cpu_s'].sum():.0f} s of processor time: {rows['hardware'].iloc[0]}, 1 thread."
     return f"{lead}\n\n{markdown_table(pd.DataFrame(lines))}\n{spent}\n"

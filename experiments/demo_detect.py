@@ -26,7 +26,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES
+from harness.detection.baselines import BASELINES, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.tables import hardware, results_folder
@@ -169,7 +169,7 @@ def ablations(
     rows: list[dict[str, Any]] = pd.read_csv(path).to_dict("records") if path.is_file() else []
     done = {(row["configuration"], row["rules"], row["seed"]) for row in rows}
     for seed, chosen, rules in itertools.product(seeds, (*BASELINES, *ABLATIONS), RULES):
-        name = chosen.replace(" ", "-") if isinstance(chosen, str) else chosen.name
+        name = short_name(chosen) if isinstance(chosen, str) else chosen.name
         if (name, rules, seed) in done or (isinstance(chosen, str) and seed != SEEDS[0]):
             continue
         if minutes is not None and time.perf_counter() - started > 60 * minutes:
@@ -187,7 +187,7 @@ def ablations(
 
 def default_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of `rows` that a run without --ablations computes, in its order."""
-    names = [*(name.replace(" ", "-") for name in BASELINES), LORA.name, FULL.name]
+    names = [*map(short_name, BASELINES), LORA.name, FULL.name]
     wanted = {(name, rules, SEEDS[0]): place for place, (rules, name) in enumerate(itertools.product(RULES, names))}
     found = {wanted.get((row["configuration"], row["rules"], row["seed"]), -1): row for row in rows}
     return [row for place, row in sorted(found.items()) if place >= 0]

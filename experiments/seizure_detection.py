@@ -4,8 +4,9 @@ With recordings of the SWEC layout in ``MVPA_TS_DATA/swec`` (folders ID01 to ID6
 paper's split and with what it states of the training; every configuration also has the scores on the 32 subjects whose
 recordings nobody trained on. With ``--simulated``, or where there are none, the same configurations run on simulated
 subjects, MVPFormer-tiny in place of S and a model of twice the width in place of M, for some hundred steps: this shows
-that everything works and not how well. The paper's row stands below each of ours. MAYO and FNUSA are read from
-``MVPA_TS_DATA/DATASET_MAYO`` and ``DATASET_FNUSA``, or simulated in their layout.
+that everything works and not how well. The paper's row stands below each of ours, line length and a logistic regression
+on band power above them. MAYO and FNUSA are read from ``MVPA_TS_DATA/DATASET_MAYO`` and ``DATASET_FNUSA``, or simulated
+in their layout.
 
 Stopped, the study goes on: rows that the table holds are not run again, and models and detections lie in ``--output``.
 
@@ -30,6 +31,7 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.detection import interictal, paper_rows
+from harness.detection.baselines import BASELINES, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import QUICK, SIMULATED, simulated_swec, write_nejedly
@@ -78,15 +80,17 @@ CONFIGURATIONS = (
 NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
 """Configurations that are also run on MAYO and FNUSA."""
 
-QUICK_NAMES = ("mvpformer-s", "58-last10")
+BASELINE_NAMES = {short_name(name): name for name in BASELINES}
+"""Baselines, which have no seed, by what the command line calls them."""
+QUICK_NAMES = ("line-length", "mvpformer-s", "58-last10")
 
 
 def main() -> None:
     """Run what is asked for and write the tables."""
     arguments = parse_arguments()
     if arguments.list:
-        for configuration in CONFIGURATIONS:
-            print(f"{configuration.name:16} {configuration.row}")
+        for name, row in [*BASELINE_NAMES.items(), *((c.name, c.row) for c in CONFIGURATIONS)]:
+            print(f"{name:16} {row}")
         return
     torch.set_num_threads(arguments.threads)
     data = Path(os.environ.get("MVPA_TS_DATA", "data"))
@@ -102,21 +106,28 @@ def main() -> None:
     else:
         cohort, chosen = swec_cohort(data / "swec", arguments.manual), [*CONFIGURATIONS]
         effort = Effort(rules="paper", devices=arguments.devices)
-    names = arguments.names or (QUICK_NAMES if arguments.quick else [c.name for c in CONFIGURATIONS])
+    names = arguments.names or (
+        QUICK_NAMES if arguments.quick else [*BASELINE_NAMES, *(c.name for c in CONFIGURATIONS)]
+    )
     table = results / f"seizure_detection_{cohort.name}.csv"
     others = results / f"interictal_{cohort.name}.csv"
     for seed in [] if arguments.report else arguments.seeds:
         study = Study(cohort, effort, folder, seed)
+        for short, name in BASELINE_NAMES.items():
+            skip = short not in names or seed != arguments.seeds[0] or has(table, short)
+            if not skip and {"finetuning", "unseen"} <= set(cohort.groups):
+                row, _ = study.baseline(name)
+                append_row(table, {**row, "hardware": hardware()})
         for configuration in [c for c in chosen if c.name in names]:
             if reason := missing(configuration, cohort):
                 print(f"{configuration.row}: {reason}", flush=True)
                 continue
-            if not has(table, configuration, seed):
+            if not has(table, configuration.name, seed):
                 row, _ = study.run(configuration)
                 append_row(table, {**row, "hardware": hardware()})
                 kappas = f"kappa {row['kappa_episodic']:.3f} post-processed, {row['kappa']:.3f} raw"
                 print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, {kappas}", flush=True)
-            if configuration.name in NEJEDLY and not has(others, configuration, seed):
+            if configuration.name in NEJEDLY and not has(others, configuration.name, seed):
                 scores = interictal.run(study, configuration, [data / name for name in DATA_SETS])
                 if scores:
                     append_row(others, {**scores, "hardware": hardware()})
@@ -137,15 +148,18 @@ def missing(configuration: Configuration, cohort: Cohort) -> str:
     return ""
 
 
-def has(table: Path, configuration: Configuration, seed: int) -> bool:
-    """Whether the table holds this run."""
+def has(table: Path, name: str, seed: int | None = None) -> bool:
+    """Whether the table holds this run; without a seed, one of any seed."""
     rows = read_rows(table)
-    return not rows.empty and bool(((rows["configuration"] == configuration.name) & (rows["seed"] == seed)).any())
+    if rows.empty:
+        return False
+    found = rows["configuration"] == name
+    return bool((found if seed is None else found & (rows["seed"] == seed)).any())
 
 
 def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     """The rows with the paper's below each."""
-    subjects, simulated = rows["subjects"], rows["row"].str.contains("tiny|small").any()
+    subjects, simulated = rows["subjects"], any("-tiny" in configuration.row for configuration in configurations)
     what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
     lead = (
         f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "
@@ -220,7 +234,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - {configuration.name for configuration in CONFIGURATIONS}:
+    if unknown := set(arguments.names) - {*BASELINE_NAMES, *(configuration.name for configuration in CONFIGURATIONS)}:
         parser.error(f"unknown configurations {', '.join(sorted(unknown))}: see --list")
     return arguments
 

@@ -10,6 +10,8 @@ import amplitude_centring
 import attention_benchmark
 import classification_choices
 import first_seizure
+import patient_choices
+import pretraining_target
 import pytest
 import streaming_benchmark
 import treebank
@@ -28,6 +30,8 @@ FROM_ROWS: dict[str, Callable] = {
     "classification/classification_choices": classification_choices.markdown,
     "detection/amplitude_centring": amplitude_centring.report,
     "detection/first_seizure": first_seizure.report,
+    "detection/patient_choices": patient_choices.report,
+    "detection/pretraining_target": pretraining_target.report,
     "forecasting/zero_shot": zero_shot.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
@@ -69,7 +73,9 @@ def test_table_of_a_record(name: str) -> None:
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/amplitude_centring", ["known", "seed"]),
-        ("detection/first_seizure", ["seed"]),
+        ("detection/first_seizure", ["detector", "seed"]),
+        ("detection/patient_choices", ["setting", "animal", "fold"]),
+        ("detection/pretraining_target", ["target", "finetuned", "seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),

@@ -67,6 +67,11 @@ BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
 """By name, from the training recordings; nothing about them depends on a seed."""
 
 
+def short_name(name: str) -> str:
+    """What command lines and columns call a baseline."""
+    return name.replace(" ", "-")
+
+
 def _band_powers(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Features [n, 18] and where the segments begin."""
     segments = Segments(recording)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from harness.detection.baselines import BASELINES
+from harness.detection.baselines import BASELINES, short_name
 from harness.detection.settings import SIZES, Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
@@ -62,18 +62,22 @@ class Study:
         return row, report
 
     def baseline(self, name: str, test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
-        """A baseline's row: the threshold that is best on the calibration recordings, applied to the test."""
+        """A baseline's row: the threshold that is best on the calibration recordings, applied to the test.
+
+        Where there are none, those that it learns from choose the threshold.
+        """
         started = time.perf_counter()
         score = BASELINES[name](self.cohort.groups["finetuning"])
+        calibration = "calibration" if "calibration" in self.cohort.groups else "finetuning"
         results: dict[str, list[Any]] = {}
-        for group in ("calibration", test):
+        for group in (calibration, test):
             for recording in self.cohort.groups[group]:
                 results.setdefault(group, []).append((recording, *score(recording)))
-        threshold = best_threshold(results["calibration"], self.effort.rules)
+        threshold = best_threshold(results[calibration], self.effort.rules)
         report = self.report([_result(*each, threshold, self.effort.rules) for each in results[test]])
         row = summary_row(name, report, self.seed)
         return row | {
-            "configuration": name.replace(" ", "-"),
+            "configuration": short_name(name),
             "threshold": threshold,
             "trained_share": 0.0,
             "seconds": time.perf_counter() - started,
