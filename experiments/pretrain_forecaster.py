@@ -1,12 +1,13 @@
 """Pretrain the base forecaster on made-up series alone, in pieces: start the same command again and it goes on.
 
-The rate falls as a cosine over `--steps`; a killed run goes on from its last checkpoint. Every
-1000 steps the network forecasts made-up panels of another seed. No real series is read.
+The rate falls as a cosine over `--steps`. A killed run goes on from its last checkpoint and gives the weights that it
+would have given without the kill. Every 1000 steps the network forecasts made-up panels of another seed. No real series
+is read.
 
 Examples
 --------
     python experiments/pretrain_forecaster.py --minutes 30          # half an hour of the run, then stop
-    python experiments/pretrain_forecaster.py --export              # the weights as the package ships them
+    python experiments/pretrain_forecaster.py --export my_forecaster    # a folder like that of the package
     python experiments/pretrain_forecaster.py --quick               # a few steps, in a temporary folder
 """
 
@@ -28,7 +29,8 @@ from harness.forecasting.synthetic import made_up_panels
 from torch import Tensor
 
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, Reading
+from mvpa_ts.forecasting.base import LEVELS, BaseForecaster, Reading
+from mvpa_ts.forecasting.configuration import BaseConfig, mvpa_forecaster_base
 from mvpa_ts.forecasting.pretrained import load_base, save_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
@@ -36,8 +38,8 @@ CALENDARS = (4, 7, 12, 24, 48, 52, 96, 144, 168, 288, 288)
 """Seasons in steps that a calendar may tell; of half-hours, weeks, minutes."""
 CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
 """Series of a panel; each batch has one of these numbers."""
-SIZES = BaseConfig(dim=128, num_heads=8, mlp_dim=256, num_layers=4)
-"""Twice as wide as the default and a block deeper: 1.1 million weights. A step takes half as long again."""
+SIZES = mvpa_forecaster_base()
+"""Twice as wide as the default of `BaseConfig` and a block deeper. A step takes half as long again."""
 WARM_UP = 200
 REUSE, POOL = 3, 24
 """Reading a batch costs as much as two steps on it: one step in three reads another, two take any of the last."""
@@ -48,8 +50,8 @@ paths. About 1.1 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
   walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.
-- **Made by**: `python experiments/pretrain_forecaster.py`, {steps} steps of {series} series, an hour and a half of
-  one core, a batch read for three steps{start}.
+- **Made by**: `python experiments/pretrain_forecaster.py --seed {seed}`, {steps} steps of {series} series, an hour and
+  forty minutes of one core, a batch read for three steps{start}.
 - **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
 - **Not for**: histories below 16 steps, seasons that the history does not hold once, decisions without a check on
   your data.
@@ -75,6 +77,8 @@ def main() -> None:
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
+        if "random" in state:  # older checkpoints lack it: they go on with other draws
+            random.setstate(state["random"])
     elif arguments.start is not None:
         taken = take_what_fits(network, load_base(arguments.start))
         print(f"{arguments.start}: {taken} weights taken, the others begin anew", flush=True)
@@ -90,12 +94,18 @@ def main() -> None:
     begun, mean_loss = time.perf_counter(), math.nan
     pool: deque[Panels] = deque(maxlen=POOL)
     readings: deque[Reading] = deque(maxlen=POOL)
+
+    def take(step: int) -> None:
+        pool.append(panels := batch(arguments.seed, step, arguments.series, config))
+        readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2]), panels.season))
+
+    for earlier in list(range(0, step, REUSE))[-POOL:]:
+        take(earlier)
     while step < arguments.steps and time.perf_counter() - begun < 60 * arguments.minutes:
         for group in optimizer.param_groups:
             group["lr"] = arguments.learning_rate * rate(step, arguments.steps)
-        if step % REUSE == 0 or not pool:
-            pool.append(panels := batch(arguments.seed, step, arguments.series, config))
-            readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2]), panels.season))
+        if step % REUSE == 0:
+            take(step)
         place = len(pool) - 1 if step % REUSE == 0 else random.randrange(len(pool))
         loss = loss_of(network, pool[place], readings[place])
         if not torch.isfinite(loss):
@@ -230,6 +240,7 @@ def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, 
         "network": network.state_dict(),
         "optimizer": optimizer.state_dict(),
         "step": step,
+        "random": random.getstate(),
     }
     with replaced(path) as temporary:
         torch.save(state, temporary)

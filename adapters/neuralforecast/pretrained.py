@@ -26,8 +26,11 @@ _OF_THE_NETWORK = (
     "cycle_strength", "reversion_strength", "use_norm",
 )  # fmt: skip
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
-               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_positions",
-               "channel_vectors")  # fmt: skip
+               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_vectors")  # fmt: skip
+_POSITIONS = (
+    "channel_positions must be left out: of positions a pretrained forecaster uses only an order of the series, which "
+    "channel_order with ordered=True gives; to use distances, train MVPA"
+)
 
 
 class PretrainedMVPA(MVPA):
@@ -93,6 +96,8 @@ class PretrainedMVPA(MVPA):
         start_padding_enabled: bool = True,
         **options: Any,
     ) -> None:
+        if options.get("channel_positions") is not None:
+            raise ValueError(_POSITIONS)
         wanted = {name: options.get(name) for name in _NOT_FOR_IT}
         if refused := [
             name
@@ -157,6 +162,12 @@ class PretrainedMVPA(MVPA):
         panel.check_dates(dataset)
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
+
+    def finetune(self, **changes: Any) -> Any:
+        """As that of `MVPA`; raises ValueError for `channel_positions`, which the network does not read."""
+        if changes.get("channel_positions") is not None:
+            raise ValueError(_POSITIONS)
+        return super().finetune(**changes)
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Forecast a panel; called by `NeuralForecast.predict`.

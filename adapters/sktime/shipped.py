@@ -109,6 +109,12 @@ def side_by_side(series: Sequence[Series]) -> Series:
 
 def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Raise ValueError where a parameter is set that the shipped network does not use."""
+    if parameters["channel_positions"] is not None:  # perhaps a table, which compares with nothing
+        raise ValueError(
+            f"channel_positions must be left out with pretrained={str(parameters['pretrained'])!r}: of positions the "
+            "network uses only an order of the columns, which channel_order gives; to use distances, leave pretrained "
+            "out and train"
+        )
     for name, value in parameters.items():
         if name not in USED and value != defaults[name]:
             raise ValueError(
@@ -117,5 +123,6 @@ def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any])
             )
     if parameters["device"] != "cpu":
         raise ValueError(
-            f"device must be 'cpu' with pretrained, whose network has half a megabyte, got {parameters['device']!r}"
+            f"device must be 'cpu' with pretrained, whose network is small (2.2 megabytes as shipped), got "
+            f"{parameters['device']!r}"
         )

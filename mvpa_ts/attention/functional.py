@@ -168,7 +168,7 @@ def mvpa_attention(
         dropout_masks=dropout_masks,
     )
     output, lse = _implementation(impl, problem)(problem)
-    if len(terms) < len(COMPONENTS):
+    if len(terms) < len(COMPONENTS) and torch.is_grad_enabled():
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse

@@ -308,9 +308,10 @@ class BaseForecaster(nn.Module):
         """As `_simple`, of both families of forecasts; errors by how far ahead, [N, K, chunks of the horizon]."""
         config, origins = self.config, self.origins
         observed = mask.to(x.dtype).mean(1, keepdim=True)
-        # Short histories: what lies before all of them costs time and says nothing.
-        begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(origins)))
-        x, mask = x[:, begin:], mask[:, begin:]
+        if not torch.compiler.is_compiling():  # a compiled graph has fixed sizes
+            # Short histories: what lies before all of them costs time and says nothing.
+            begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(origins)))
+            x, mask = x[:, begin:], mask[:, begin:]
         L, h = x.shape[1], config.horizon
         values, first = filled(x, mask)
         periods, strength = seasons_of_panel(values, first, channels, hint)

@@ -274,3 +274,16 @@ class BaseConfig:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps from before there was a second generation."""
         self.__dict__.update({"generation": 1, **state})
+
+
+def mvpa_forecaster_base(**changes: Any) -> BaseConfig:
+    """The forecaster that the package ships as "base", 1.1 million weights; `changes` replace fields.
+
+    Examples
+    --------
+    >>> from mvpa_ts.forecasting.configuration import mvpa_forecaster_base
+    >>> mvpa_forecaster_base().lookback, mvpa_forecaster_base(num_layers=2).num_layers
+    (512, 2)
+    """
+    sizes: dict[str, Any] = {"dim": 128, "num_heads": 8, "mlp_dim": 256, "num_layers": 4}
+    return BaseConfig(**(sizes | changes))

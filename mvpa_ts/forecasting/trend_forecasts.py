@@ -124,8 +124,10 @@ def _regressions(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> lis
     lag = torch.cat([F.pad(lags, (0, most - lags.shape[1]), value=1) for lags, _, _ in models])
     weight = torch.cat([F.pad(weight, (0, most - weight.shape[1])) for _, weight, _ in models])
     constant = torch.cat([constant for _, _, constant in models])
-    start = min(L, max(int(lag.max()), 1))
-    known = F.pad(x[:, L - start :], (max(0, int(lag.max()) - L), horizon)).repeat(len(models), 1)
+    # Only what the longest lag reaches is copied; a compiled graph has fixed sizes and copies all that a lag may reach.
+    reach = max(12, L + 1) if torch.compiler.is_compiling() else int(lag.max())
+    start = min(L, reach)
+    known = F.pad(x[:, L - start :], (reach - start, horizon)).repeat(len(models), 1)
     end = known.shape[1] - horizon
     place = end - lag
     for ahead in range(horizon):
@@ -148,7 +150,7 @@ def _fitted(
     rows[:, m], rows[:, m + 1] = x * usable, usable
     for place, lag in enumerate(lags.unbind(1)):
         shifted = (torch.arange(L, device=x.device) - lag[:, None]).clamp(min=0)
-        torch.mul(x.gather(1, shifted), usable, out=rows[:, place])
+        rows[:, place] = x.gather(1, shifted).mul_(usable)
     products = rows @ rows.mT
     count = products[:, m + 1, m + 1, None].clamp(min=1.0)
     means = products[:, m + 1, : m + 1] / count

@@ -18,6 +18,7 @@ import treebank
 import zero_shot
 from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
+from harness.forecasting import zero_shot_report
 from harness.forecasting.models import MODELS, build
 from harness.scaling import report as scaling_report
 from harness.tables import RESULTS, read_rows
@@ -32,6 +33,9 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/first_seizure": first_seizure.report,
     "detection/patient_choices": patient_choices.report,
     "detection/pretraining_target": pretraining_target.report,
+    "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
+        rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
+    ),
     "forecasting/zero_shot": zero_shot.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }

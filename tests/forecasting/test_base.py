@@ -10,6 +10,7 @@ import torch
 
 from mvpa_ts.forecasting import base
 from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, widening
+from mvpa_ts.forecasting.configuration import mvpa_forecaster_base
 from mvpa_ts.forecasting.pretrained import finetuned, forecast_quantiles, load_base, save_base
 from mvpa_ts.forecasting.seasons import season_of
 from mvpa_ts.forecasting.simple_forecasts import seasons_of_panel
@@ -140,6 +141,17 @@ def test_what_is_missing_before_all_series_does_not_matter():
     torch.testing.assert_close(both[:2], network(x))
 
 
+@torch.no_grad()
+def test_one_compiled_graph_gives_the_same():
+    """Of a short history, too, whose beginning is cut off only where nothing is compiled."""
+    torch.manual_seed(0)
+    network = BaseForecaster(replace(SMALL, horizon=8, num_layers=1)).double().eval()
+    x, mask = panel(), torch.ones(2, 64, 3, dtype=torch.bool)
+    mask[:, :20], mask[0, 30:33, 1] = False, False
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, mask, season=12), network(x, mask, season=12))
+
+
 def test_the_first_generation_reads_fewer_forecasts_and_old_pickles_are_of_it(network):
     first = BaseForecaster(replace(SMALL, generation=1))
     assert (first.num_simple, network.num_simple) == (22, 44)
@@ -211,6 +223,13 @@ def test_files(network, tmp_path):
     with pytest.raises(ValueError, match=r"correction\.weight holds weights that are not finite"):
         save_base(network, tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
+
+
+def test_the_shipped_network_has_the_sizes_of_its_name():
+    network = load_base("base")
+    assert network.config == mvpa_forecaster_base()
+    assert sum(parameter.numel() for parameter in network.parameters()) == 1_119_057
+    assert mvpa_forecaster_base(num_layers=1) == replace(network.config, num_layers=1)
 
 
 @pytest.mark.parametrize(

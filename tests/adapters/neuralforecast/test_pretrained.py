@@ -118,6 +118,17 @@ def test_what_does_not_fit():
             MVPA.from_pretrained("base", h=3, **{name: value})
 
 
+def test_positions_are_refused_in_every_form():
+    table = pd.DataFrame({"depth": [1.0, 2.0]}, index=["s000", "s001"])
+    for positions in (table, table["depth"], {"s000": [0.0, 1.0], "s001": [1.0, 1.0]}):
+        for refuse in (
+            lambda given: MVPA.from_pretrained("base", h=3, channel_positions=given),
+            lambda given: MVPA.from_pretrained("base", h=3).finetune(channel_positions=given),
+        ):
+            with pytest.raises(ValueError, match=r"channel_positions must be left out: .* channel_order with ordered"):
+                refuse(positions)
+
+
 def test_the_look_back_is_honoured_up_to_what_the_network_reads():
     df = panel(2, steps=80)
     whole = fitted(df, h=4)
