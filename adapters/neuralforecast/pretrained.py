@@ -28,7 +28,7 @@ _OF_THE_NETWORK = (
 _NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
                "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_vectors")  # fmt: skip
 _POSITIONS = (
-    "channel_positions must be left out: of positions a pretrained forecaster uses only an order of the series, which "
+    "channel_positions must be left out: a pretrained forecaster uses only an order of the series, which "
     "channel_order with ordered=True gives; to use distances, train MVPA"
 )
 

@@ -245,11 +245,11 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
             raise ValueError(f"y must hold a value in each column, got none in {empty}")
         self._cur_y, self._cur_X = y, X
         self._features = None if X is None else list(X.columns)
+        steps = self._finetune_steps
         shipped = None if self.pretrained is None else self._shipped(start, horizon, y.index)
         self._columns = arranged(y, self.get_params(), start if shipped is None else None)
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
-        steps = self._finetune_steps
         if shipped is not None:
             self.fitted_: Any = self._finetuned(shipped, series)
         elif start is None:

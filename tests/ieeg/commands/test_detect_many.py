@@ -241,7 +241,7 @@ class TestAnnotations:
         edfio.Edf(signals).write(tmp_path / "x.edf")
         options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, "--channels", "all"]
         assert run(*options) == 1
-        assert re.search(r"choose one, --rate 256 in a command; in Python .*from_raw", capsys.readouterr().err)
+        assert re.search(r"of one rate, with --rate 256 in a command; in Python .*from_raw", capsys.readouterr().err)
         assert run(*options, "--rate", 512) == 1
         assert "no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)" in capsys.readouterr().err
         assert run(*options, "--rate", 1024) == 0
