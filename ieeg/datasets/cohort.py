@@ -71,9 +71,9 @@ def split_subjects(
 
     Examples
     --------
-    >>> split_subjects(["ID01", "ID02"], ["ID19", "ID20"])
+    >>> split_subjects(["ID01", "ID02"], ["ID19", "ID20"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway
+    ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway (...)
     """
     parts = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
     for name in ("train", "test"):
@@ -91,7 +91,7 @@ def split_subjects(
             if not allow_duplicates:
                 raise ValueError(
                     f"{subject} ({part}) is the same recording as {other} ({where}); pass allow_duplicates=True to "
-                    "split anyway"
+                    "split anyway (--data.allow_duplicates true)"
                 )
             leaked.append((other, subject))
     if leaked:

@@ -185,8 +185,8 @@ class Detector:
         segments = with_channels(Segments(recording, preprocessing), self.channels, most=min(MOST_CHANNELS, limit))
         if self.model.config.attention == "mvpa" and (count := len(segments.channel_names)) > limit:
             raise ValueError(
-                f"select channels, by --channels auto in a command: {recording.name} has {count} channels, the model "
-                f"knows at most {limit}: use channels='auto' in Python"
+                f"{recording.name} has {count} channels, the model knows at most {limit}: use channels='auto', "
+                "--channels auto in a command"
             )
         return segments
 

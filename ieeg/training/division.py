@@ -74,12 +74,11 @@ def divided_by_subject(
             f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects, "
             "or files in validation_recordings"
         )
-    names = [sorted({item.subject_name for item in part}) for part in (train, held_out)]
-    try:
-        split_subjects(*names, allow_duplicates=allow_duplicates)
-    except ValueError as error:
-        what, _, in_python = str(error).partition("; ")
-        raise ValueError(f"{what}; set --data.allow_duplicates true in a command, in Python {in_python}") from error
+    split_subjects(
+        sorted({item.subject_name for item in train}),
+        sorted({item.subject_name for item in held_out}),
+        allow_duplicates=allow_duplicates,
+    )
     return train, held_out
 
 
