@@ -26,13 +26,13 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.real import Fold, Scores, animal_folder, brainmaze, folds_of, line_length, regression
 from harness.detection.results import begin_study
+from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 from harness.tables import append_row, hardware, read_rows, write_page
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_recording, simulate_cohort
+from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_recording
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
-from mvpa_ts.ieeg.training.spans import HeldSegments
 
 MODELS = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
 PUBLISHED = "brainmaze-eeg-models"
@@ -85,7 +85,6 @@ class FewSeizures:
         self.folds = {fold.number: fold for fold in folds}
         self.output, self.quick = output, quick
         self._views: dict[tuple[Path, int], list[Segments]] = {}
-        self._subjects: list[Segments] = []
 
     def choices(self) -> Iterator[tuple[int, ...]]:
         """Which seizures train: each alone, and each pair."""
@@ -129,21 +128,14 @@ class FewSeizures:
             return model
         key = "simulated" if pretraining.startswith("simulated") else str(used)
         training = self._training(PRETRAINING_STEPS, 5e-4, seed, "base", name, key)
+        if key == "simulated":
+            return pretrained_on_simulated(config, training, quick=self.quick)
         folder = training.folder / "model"
         if not (folder / "config.json").is_file():
-            segments = self._simulated()
-            if key != "simulated":
-                files = [file for number in used for file in self.folds[number].stretches]
-                segments = [view for file in files for view in self._augmented(file, seed)]
+            files = [file for number in used for file in self.folds[number].stretches]
+            segments = [view for file in files for view in self._augmented(file, seed)]
             pretrain(config, segments, training).save_pretrained(folder)
         return MVPFormer.from_pretrained(folder)
-
-    def _simulated(self) -> list[Segments]:
-        if not self._subjects:
-            number, seconds = (2, 120.0) if self.quick else (12, 600.0)
-            cohort = simulate_cohort(number, seed=8, num_channels=(8, 16), duration=seconds, num_seizures=1)
-            self._subjects = [HeldSegments(Segments(recording)) for recording in cohort]
-        return self._subjects
 
     def _augmented(self, file: Path, seed: int) -> list[Segments]:
         if (file, seed) not in self._views:

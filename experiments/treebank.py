@@ -12,7 +12,8 @@ training windows; the blocked split does not leak.
 
     python experiments/treebank.py --model runs/s/model                      # LoRA at 10 to 50 channels, as the paper
     python experiments/treebank.py --model runs/s/model --finetuning probe   # a linear probe on frozen features
-    python experiments/treebank.py --simulated --protocols popt --steps 60   # made-up trials, minutes on one core
+    python experiments/treebank.py --simulated --steps 60         # made-up trials, half an hour on one core
+    python experiments/treebank.py --simulated --steps 60 --model MV-Llama-tiny   # pretrained on simulated recordings
     python experiments/treebank.py --simulated --quick            # a smoke run, written elsewhere
 """
 
@@ -32,6 +33,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, finetune_on_trials
 from harness.paper import tables as paper
 from harness.tables import hardware, read_rows, results_folder
@@ -53,6 +55,8 @@ from mvpa_ts.ieeg.datasets.treebank_tasks import (
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.scoring.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 
+PRETRAINED = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
+"""Models that this script pretrains itself, by prediction on simulated recordings: there is no SWEC to do it on."""
 SPLITS = ("random", "blocked")
 SIMULATED = ((1, 1), (1, 2), (2, 1))
 """Subject and trial of the made-up ones."""
@@ -78,7 +82,7 @@ def main() -> None:
     subjects: dict[str, list[Path]] = {}
     for path in trials:
         subjects.setdefault(path.stem.split("_trial")[0], []).append(path)
-    name, model = load_model(arguments.model)
+    name, model = load_model(arguments.model, output, quick=arguments.quick)
     protocols, splits = (arguments.protocols[:1], SPLITS[1:]) if arguments.quick else (arguments.protocols, SPLITS)
     table = results / f"treebank{'_simulated' if simulated else ''}.csv"
     rows: list[dict[str, Any]] = read_rows(table).to_dict("records")
@@ -144,9 +148,15 @@ def split_trials(trials: Sequence[Examples], how: Any) -> ExampleSplit:
     return ExampleSplit(**joined)
 
 
-def load_model(folder: Path | None) -> tuple[str, MVPFormer]:
+def load_model(which: str | None, output: Path, *, quick: bool) -> tuple[str, MVPFormer]:
     """A pretrained model, or random weights, which are a baseline of their own."""
-    if folder is not None:
+    if which in PRETRAINED:
+        steps, trainer = 2 if quick else 100, {"accelerator": "cpu", "devices": 1}
+        training = Training(steps, 5e-4, 8, 1, output / "pretrained" / which, 0, trainer)
+        config = mvpformer_tiny(attention=PRETRAINED[which])
+        return f"{which}, pretrained", pretrained_on_simulated(config, training, quick=quick)
+    if which is not None:
+        folder = Path(which)
         return folder.parent.name if folder.name == "model" else folder.name, MVPFormer.from_pretrained(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -323,7 +333,10 @@ def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contact
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = script_parser(__doc__, "a smoke run, written to a temporary folder")
-    parser.add_argument("--model", type=Path, help="folder of a pretrained model; random weights by default")
+    named = " or ".join(PRETRAINED)
+    parser.add_argument(
+        "--model", help=f"folder of a pretrained model, or {named}, pretrained here first; random weights by default"
+    )
     parser.add_argument(
         "--finetuning", choices=("lora", "full", "head", "probe"), default="lora", help="probe: on frozen features"
     )
