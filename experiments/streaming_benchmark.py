@@ -5,19 +5,23 @@ dear as it gets; then steps are timed. The decoder's full pass over the encoded 
 
     python experiments/streaming_benchmark.py            # S, 32 channels: results/detection/streaming.json and .md
     python experiments/streaming_benchmark.py --quick    # the tiny model, written nowhere
-    python experiments/streaming_benchmark.py --before FOLDER  # FOLDER/mvpa_ts is older: streaming_before.json
+    python experiments/streaming_benchmark.py --before 42ca720  # with an older revision: streaming_before.json
 
 With --before, two processes with one thread each step in turn, so that load falls on both alike.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 from harness.command_line import script_parser
@@ -106,6 +110,17 @@ for _ in sys.stdin:
 """
 
 
+def install(revision: str, folder: Path) -> str:
+    """Install an older revision of the package into a folder; the folder to import it from."""
+    archive = subprocess.run(["git", "archive", revision], check=True, stdout=subprocess.PIPE).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder / "source", filter="data")
+    target = str(folder / "installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", target, str(folder / "source")], check=True)
+    return target
+
+
 def compare(before: str, steps: int = 20) -> dict:
     """Seconds of steps in turn, with the code in the folder `before` and with today's."""
     workers = {}
@@ -142,10 +157,13 @@ def compare(before: str, steps: int = 20) -> dict:
 def main() -> None:
     """Measure, print, and write unless --quick."""
     parser = script_parser(__doc__, "the tiny model and few steps; write nothing")
-    parser.add_argument("--before", metavar="FOLDER", help="compare with the older mvpa_ts in this folder")
+    parser.add_argument("--before", metavar="REVISION", help="compare with an older revision of this repository")
     arguments = parser.parse_args()
     if arguments.before:
-        comparison = compare(arguments.before)
+        with tempfile.TemporaryDirectory() as folder:
+            comparison = compare(install(arguments.before, Path(folder)))
+        today = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True, stdout=subprocess.PIPE, text=True)
+        comparison = {"revisions": {"before": arguments.before, "now": today.stdout.strip()}} | comparison
         print(json.dumps(comparison, indent=1))
         write_text(results_folder("detection") / "streaming_before.json", json.dumps(comparison, indent=1) + "\n")
         return
