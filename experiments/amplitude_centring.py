@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES, Baseline
+from harness.detection.baselines import Baseline, band_power_regression, line_length
 from harness.detection.real import background_of
 from harness.detection.results import begin_study
 from harness.detection.training import scale_initialisation
@@ -118,7 +118,8 @@ def plain_line_length(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
 
 RIVALS: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
     "line length": lambda training: plain_line_length,
-    **{f"{name}, against the median": made for name, made in BASELINES.items()},
+    "line length, against the median": lambda training: line_length,
+    "logistic regression on band power, against the median": band_power_regression,
 }
 """Baselines by name, from the training recordings."""
 

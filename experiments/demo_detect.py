@@ -26,7 +26,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES, short_name
+from harness.detection.baselines import BASELINES, INSTALLED, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.tables import hardware, results_folder
@@ -122,7 +122,7 @@ def main() -> None:
     rows = []
     for rules in RULES[: 1 if arguments.quick else None]:
         study = Study(cohort, replace(effort, rules=rules), output, seed=0)
-        rows += [study.baseline(name)[0] | {"rules": rules} for name in BASELINES]
+        rows += [study.baseline(name)[0] | {"rules": rules} for name in INSTALLED]
         for configuration in (FULL,) if arguments.quick else (LORA, FULL):
             row, report = study.run(configuration)
             rows.append(row | {"rules": rules})
@@ -168,7 +168,7 @@ def ablations(
     started = time.perf_counter()
     rows: list[dict[str, Any]] = pd.read_csv(path).to_dict("records") if path.is_file() else []
     done = {(row["configuration"], row["rules"], row["seed"]) for row in rows}
-    for seed, chosen, rules in itertools.product(seeds, (*BASELINES, *ABLATIONS), RULES):
+    for seed, chosen, rules in itertools.product(seeds, (*INSTALLED, *ABLATIONS), RULES):
         name = short_name(chosen) if isinstance(chosen, str) else chosen.name
         if (name, rules, seed) in done or (isinstance(chosen, str) and seed != SEEDS[0]):
             continue

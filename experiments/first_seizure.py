@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES
+from harness.detection.baselines import BASELINES, INSTALLED
 from harness.detection.pipeline import best_threshold
 from harness.detection.results import begin_study
 from harness.tables import append_row, hardware, read_rows, write_page
@@ -50,7 +50,7 @@ def main() -> None:
     quick = script_parser(__doc__).parse_args().quick
     table = begin_study(quick=quick) / "first_seizure.csv"
     seeds, others = (SEEDS[:1], OTHERS[:2]) if quick else (SEEDS, OTHERS)
-    for name in (DEMO, *BASELINES):
+    for name in (DEMO, *INSTALLED):
         rows = read_rows(table)
         done = set() if rows.empty else set(rows.loc[rows["detector"] == name, "seed"])
         if missing := [seed for seed in seeds if seed not in done]:

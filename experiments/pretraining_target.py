@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from einops import rearrange
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES
+from harness.detection.baselines import BASELINES, INSTALLED
 from harness.detection.results import begin_study
 from harness.detection.simulated import held
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
@@ -79,7 +79,7 @@ def main() -> None:
         output,
         quick=arguments.quick,
     )
-    runs = [(name, "–", SEEDS[0]) for name in BASELINES]
+    runs = [(name, "–", SEEDS[0]) for name in INSTALLED]
     runs += [(target, method, seed) for method, seed, target in itertools.product(METHODS, seeds, TARGETS)]
     for name, method, seed in runs:
         known = {"target": name, "finetuned": method, "seed": seed}

@@ -31,7 +31,7 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.detection import interictal, paper_rows
-from harness.detection.baselines import BASELINES, short_name
+from harness.detection.baselines import INSTALLED, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import QUICK, SIMULATED, simulated_swec, write_nejedly
@@ -80,7 +80,7 @@ CONFIGURATIONS = (
 NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
 """Configurations that are also run on MAYO and FNUSA."""
 
-BASELINE_NAMES = {short_name(name): name for name in BASELINES}
+BASELINE_NAMES = {short_name(name): name for name in INSTALLED}
 """Baselines, which have no seed, by what the command line calls them."""
 QUICK_NAMES = ("line-length", "mvpformer-s", "58-last10")
 

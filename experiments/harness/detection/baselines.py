@@ -1,11 +1,13 @@
-"""Baselines: line length, the oldest feature in seizure detection (Esteller 2001), and regression on band power.
+"""Baselines: line length (Esteller 2001), regression on band power, and a published network where it is installed.
 
-Both compare a channel with its own median over the recording, which a running detector does not know.
+The first two compare a channel with its own median over the recording, which a running detector does not know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import numpy.typing as npt
@@ -60,11 +62,31 @@ def band_power_regression(training: Sequence[Recording]) -> Baseline:
     return probabilities
 
 
+@cache
+def brainmaze(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Probability of the published model of brainmaze-eeg-models (Sladky 2022), mean over channels and each segment.
+
+    Nothing of it is trained here. A segment of which the model says nothing has 0. Kept, for its minutes.
+    """
+    from brainmaze_eeg_models.seizure import predict_channel_seizure_probability
+
+    signal = recording.read(0, recording.num_samples).astype(float)
+    traces = [predict_channel_seizure_probability(row, recording.sfreq, model="modelA") for row in signal]
+    # At 0 s no channel has a value.
+    seconds, trace = traces[0][0][1:], np.nanmean([found[1:] for _, found in traces], axis=0)
+    starts = Segments(recording).starts
+    means = [np.nanmean(trace[(seconds >= start) & (seconds < start + 5.0)]) for start in starts]
+    return np.nan_to_num(np.array(means)), starts
+
+
 BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
     "line length": lambda training: line_length,
     "logistic regression on band power": band_power_regression,
+    "brainmaze-eeg-models": lambda training: brainmaze,
 }
 """By name, from the training recordings; nothing about them depends on a seed."""
+INSTALLED = [name for name in BASELINES if name != "brainmaze-eeg-models" or find_spec("brainmaze_eeg_models")]
+"""Those that can be run here."""
 
 
 def short_name(name: str) -> str:
