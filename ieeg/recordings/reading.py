@@ -230,8 +230,10 @@ def as_recording(recording: AnyRecording) -> Recording:
     if isinstance(recording, tuple) and len(recording) == 2:
         samples, sfreq = recording
         values = np.asarray(samples)
-        names = [str(number + 1) for number in range(len(values))] if values.ndim == 2 else []
-        return Recording.from_array(values, sfreq, names, "µV")
+        if values.ndim != 2 or len(values) > values.shape[1] > 0:
+            turned = ", more channels than samples: pass samples.T" * (values.ndim == 2)
+            raise ValueError(f"samples must be [C, n], got shape {values.shape}{turned}")
+        return Recording.from_array(values, sfreq, [str(number + 1) for number in range(len(values))], "µV")
     if hasattr(recording, "get_data") and hasattr(recording, "info"):
         import mne
 
