@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.recordings.recording import Recording
 
 STORE = "probabilities.store"
 _LOADED: dict[str, Detector] = {}
@@ -57,36 +55,6 @@ class ScoringTask:
         )
         return detector
 
-    def _read(self, file: Path) -> Recording:
-        """The file with all its EEG channels, and those of --channels that are left out unless they are named."""
-        from mvpa_ts.ieeg.commands.main import channel_choice
-        from mvpa_ts.ieeg.recordings.channels import in_recording_order
-        from mvpa_ts.ieeg.recordings.reading import read_recording
-
-        named = channel_choice(self.channels)
-        read = partial(
-            read_recording,
-            file,
-            unit=self.unit,
-            rate=self.rate,
-            truncated=self.truncated,
-            seizure_words=self.seizure_words,
-        )
-        try:
-            recording = read()
-        except ValueError as error:  # such as no channel that is EEG by its name, or rates that differ
-            if isinstance(named, str):
-                raise
-            try:
-                return read(channels=named)
-            except ValueError:
-                raise error from None
-        if isinstance(named, str):
-            return recording
-        names = in_recording_order(named, [*recording.channel_names, *recording.dropped])
-        left_out = [name for name in names if name in recording.dropped]
-        return read(channels=[*recording.channel_names, *left_out]) if left_out else recording
-
     def score(self, file: Path, output: Path, *, progress: bool = False) -> str:
         """Detect in one file and write its results; returns a line about it.
 
@@ -103,6 +71,7 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
+        from mvpa_ts.ieeg.commands.main import read_named
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.model.pretrained import folder_of
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -110,7 +79,14 @@ class ScoringTask:
         from mvpa_ts.ieeg.training.seen_subjects import trained_on
 
         detector = self.detector()
-        recording = self._read(file)
+        recording = read_named(
+            file,
+            self.channels,
+            unit=self.unit,
+            rate=self.rate,
+            truncated=self.truncated,
+            seizure_words=self.seizure_words,
+        )
         positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
         if self.noise is not None:
             recording = add_noise(recording, self.noise)

@@ -282,6 +282,8 @@ class TestAnnotations:
         assert run(*options, "--channels", named) == 0, capsys.readouterr().err
         used = json.loads((tmp_path / "out" / "x" / RUN).read_text())["channels"]["used"]
         assert used == [label for label in labels if label.removeprefix("EEG ") in named.split(",")]
+        drawn = ["plot", "traces", tmp_path / "x.edf", "-o", tmp_path / "x.svg", "--channels", named, "--offset", 5]
+        assert run(*drawn) == 0, capsys.readouterr().err
 
     def test_a_short_file_is_read_when_asked(self, recordings, model_folder, tmp_path, capsys):
         options = ["-o", tmp_path, "--model", model_folder]
