@@ -156,9 +156,14 @@ def read_recording(
 def check_kind(path: Path) -> None:
     """Raise a ValueError where a file's ending is none that `read_recording` knows."""
     if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
+        header = path.with_suffix(".vhdr")  # of a BrainVision recording, whose samples are in .eeg and marks in .vmrk
+        say = (
+            "Export it to EDF, or in Python load it yourself and use Recording.from_array (samples) or "
+            "Recording.from_raw (MNE)"
+        )
         raise ValueError(
-            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
-            "in Python load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. "
+            + (f"Did you mean {header.name}?" if header.is_file() else say)
         )
 
 

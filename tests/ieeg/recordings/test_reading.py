@@ -271,6 +271,10 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no recording"):
         read_recording(tmp_path)
     (tmp_path / "a.txt").write_text("x")
+    for name in ("b.vhdr", "b.eeg"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(ValueError, match=r"b\.eeg: unknown kind of file, known are .* Did you mean b\.vhdr\?"):
+        read_recording(tmp_path / "b.eeg")
     with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf.*Recording.from_array"):
         read_recording(tmp_path / "a.txt")
 
