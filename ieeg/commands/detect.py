@@ -77,6 +77,8 @@ def main(arguments: list[str]) -> None:
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(found, Path(options.output))
+    if outputs[0][1].suffix == ".tsv" and outputs[0][1].is_dir():
+        raise CommandError(f"--output {options.output} is a folder: name a file.tsv, or a folder of another name")
     for file, output in outputs:
         if output.resolve() == events_table(file).resolve():
             raise CommandError(
@@ -221,7 +223,12 @@ def _in_processes(task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int
     # A fresh process each: after a fork torch's threads hang.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_attempt_elsewhere, task, file, output, threads): file for file, output in outputs}
-        yield from (future.result() for future in as_completed(futures))
+        for future in as_completed(futures):
+            if future.exception() is None:
+                yield future.result()
+            else:  # one dead process ends the pool, and what was stored stays
+                why = "a process was killed, perhaps for want of memory: start again to go on, with fewer --jobs"
+                yield Outcome(futures[future], error=OSError(why))
 
 
 def _on_cluster(task: ScoringTask, outputs: list[tuple[Path, Path]], scheduler: str) -> Iterator[Outcome]:

@@ -46,12 +46,14 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"there is no folder {root}")
     if options.reference is not None and not Path(options.reference).is_dir():
         raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
+    if Path(options.output).is_file():
+        raise CommandError(f"--output {options.output} is a file: name a folder")
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     by_subject: dict[str, list[RecordingResult]] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
-        result = _result(folder, options.reference, options.unannotated)
+        result = _result(folder, options.reference, options.unannotated, root)
         by_subject.setdefault(result.subject, []).append(result)
     _warn_of_training_subjects(folders)
     similar = _similarities(options.similarities) if options.similarities else {}
@@ -148,13 +150,13 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult:
+def _result(folder: Path, root: str | None, unannotated: str, detections: Path) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
     from mvpa_ts.ieeg.detection.saved import REFERENCE
     from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    table = folder / REFERENCE if root is None else _reference(Path(root), folder.name)
+    table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections)
     if table is None:
         names = " or ".join(dict.fromkeys(_patterns(folder.name)))
         missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
@@ -172,11 +174,20 @@ def _result(folder: Path, root: str | None, unannotated: str) -> RecordingResult
     return read_result(folder, [])
 
 
-def _reference(root: Path, name: str) -> Path | None:
-    """The one file of reference events below `root` for a recording, or None."""
+def _reference(root: Path, folder: Path, detections: Path) -> Path | None:
+    """The one file of reference events below `root` for a recording, or None; of several, that in the same subfolder.
+
+    Recordings of one name may lie in folders of their own, as p1/night and p2/night.
+    """
+    name, same = folder.name, root / folder.relative_to(detections).parent
     found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
     if len(found) > 1:
-        raise CommandError(f"{name} has several references: {', '.join(map(str, found))}")
+        found = [path for path in found if path in {same / pattern for pattern in _patterns(name)}] or found
+    if len(found) > 1:
+        raise CommandError(
+            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders as the "
+            f"detections in {detections} are"
+        )
     return found[0] if found else None
 
 

@@ -6,14 +6,18 @@ import argparse
 import difflib
 import importlib
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from mvpa_ts import __version__
 from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, RESEARCH_USE
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.recordings.recording import Recording
 
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
@@ -226,6 +230,37 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of `read_recording` from these options."""
     words = tuple(word.strip() for word in options.seizure_words.split(",") if word.strip())
     return {"unit": options.unit, "rate": options.rate, "truncated": options.truncated, "seizure_words": words}
+
+
+def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> Recording:
+    """A recording with all its EEG channels, and those of --channels that are left out unless they are named.
+
+    Parameters
+    ----------
+    path : path
+    channels : str
+        Value of --channels.
+    **options
+        As `reading_options` gives them.
+    """
+    from mvpa_ts.ieeg.recordings.channels import in_recording_order
+    from mvpa_ts.ieeg.recordings.reading import read_recording
+
+    named = channel_choice(channels)
+    try:
+        recording = read_recording(path, **options)
+    except ValueError as error:  # such as no channel that is EEG by its name, or rates that differ
+        if isinstance(named, str):
+            raise
+        try:
+            return read_recording(path, channels=named, **options)
+        except ValueError:
+            raise error from None
+    if isinstance(named, str):
+        return recording
+    names = in_recording_order(named, [*recording.channel_names, *recording.dropped])
+    left_out = [name for name in names if name in recording.dropped]
+    return read_recording(path, channels=[*recording.channel_names, *left_out], **options) if left_out else recording
 
 
 def _show_warning(

@@ -12,6 +12,7 @@ from mvpa_ts.ieeg.commands.main import (
     add_reading_options,
     channel_choice,
     check_model,
+    read_named,
     reading_options,
 )
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
@@ -140,9 +141,8 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
 def _segments(options: Any) -> Segments:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.preprocessing.selection import with_channels
-    from mvpa_ts.ieeg.recordings.reading import read_recording
 
-    recording = read_recording(options.source, **reading_options(options))
+    recording = read_named(options.source, options.channels, **reading_options(options))
     return with_channels(Segments(recording), channel_choice(options.channels))
 
 

@@ -71,16 +71,21 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
+        from mvpa_ts.ieeg.commands.main import read_named
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.model.pretrained import folder_of
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
         from mvpa_ts.ieeg.recordings.noise import add_noise
-        from mvpa_ts.ieeg.recordings.reading import read_recording
         from mvpa_ts.ieeg.training.seen_subjects import trained_on
 
         detector = self.detector()
-        recording = read_recording(
-            file, unit=self.unit, rate=self.rate, truncated=self.truncated, seizure_words=self.seizure_words
+        recording = read_named(
+            file,
+            self.channels,
+            unit=self.unit,
+            rate=self.rate,
+            truncated=self.truncated,
+            seizure_words=self.seizure_words,
         )
         positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
         if self.noise is not None:

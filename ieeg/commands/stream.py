@@ -221,10 +221,13 @@ def decisions(
             continue
         heard = time.monotonic()
         chunk: NDArray[np.float32] = np.asarray(samples, np.float32)[:, source.rows].T
-        if expected is not None and times[0] - expected > _GAP_SECONDS:
-            lost = round((times[0] - expected) * source.sfreq)
+        due = np.concatenate(([times[0] if expected is None else expected], times[:-1] + 1 / source.sfreq))
+        # A chunk may hold signal from both sides of a gap. The last one first, so that places before it stay.
+        for place in np.flatnonzero(times - due > _GAP_SECONDS)[::-1]:
+            lost = round((times[place] - due[place]) * source.sfreq)
             print(f"mvpformer stream: {lost / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
-            chunk = np.concatenate([np.full((len(chunk), lost), np.nan, np.float32), chunk], axis=1)
+            unknown = np.full((len(chunk), lost), np.nan, np.float32)
+            chunk = np.concatenate([chunk[:, :place], unknown, chunk[:, place:]], axis=1)
         expected = times[-1] + 1 / source.sfreq
         fed += chunk.shape[1]
         yield from detector.feed(chunk)

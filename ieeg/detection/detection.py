@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -275,9 +275,10 @@ class Detection:
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
-        start = None
-        if clock and self.segments is not None and "start" in self.segments.recording.metadata:
-            start = datetime.fromisoformat(self.segments.recording.metadata["start"])
+        start, recording = None, None if self.segments is None else self.segments.recording
+        if clock and recording is not None and "start" in recording.metadata:
+            later = timedelta(seconds=recording.first_sample / recording.sfreq)  # of a part, by `Recording.crop`
+            start = datetime.fromisoformat(recording.metadata["start"]) + later
         write_events(
             path,
             self.events,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -87,7 +87,10 @@ class Detector:
         device: str | torch.device = "cpu",
     ) -> None:
         # What can be wrong without the model is said before it is loaded.
-        if isinstance(channels, str) and channels not in ("auto", "all"):
+        if not isinstance(channels, str) and isinstance(channels, Iterable):
+            channels = [*channels]  # an array of names, too
+        names = isinstance(channels, list) and channels and all(isinstance(name, str) for name in channels)
+        if not names and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
         try:
             whole = operator.index(batch_size)

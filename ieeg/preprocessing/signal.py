@@ -205,10 +205,10 @@ class PreprocessedSignal:
 
 
 def _median(signal: NDArray[np.float32], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Median over channels [1, n] of the good samples; 0 without any."""
+    """Median over channels [1, n] of the good samples; 0 where one or none is good, which leaves that one as it is."""
     median = np.median(signal, axis=0, keepdims=True)
     if bad is not None:
         columns = np.flatnonzero(bad.any(0))
         good = np.ma.array(signal[:, columns], mask=bad[:, columns])
-        median[0, columns] = np.ma.median(good, axis=0).filled(0.0)
+        median[0, columns] = np.where(good.count(axis=0) > 1, np.ma.median(good, axis=0).filled(0.0), 0.0)
     return median

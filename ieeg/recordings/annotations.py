@@ -20,6 +20,8 @@ Event = tuple[float, float, str]  # onset and duration in seconds, text
 
 OPEN_SECONDS = 60.0
 """Length given to a seizure whose end is not marked: about what a focal seizure lasts."""
+TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
+"""Columns of an events.tsv that may say what an event is, the first one first."""
 
 # English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis).
 _SEIZURE = re.compile(
@@ -51,8 +53,8 @@ _START = re.compile(
     re.IGNORECASE,
 )
 _END = re.compile(
-    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|termination|terminated|ende|fin)(?:[^a-z]|$)"
-    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
+    r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|finish(?:es|ed)?|ceases?|ceased|cessation|termination"
+    r"|terminated|ende|fin)(?:[^a-z]|$)|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
     re.IGNORECASE,
 )
 
@@ -234,7 +236,13 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         raise ValueError(
             f"{path} has no column onset; its columns are {', '.join(names) or 'none'} (tabs must separate them)"
         )
-    columns = [name for name in ("eventType", "trial_type", "event_type", "type", "value") if name in names]
+    columns = [name for name in TEXT_COLUMNS if name in names]
+    if not columns:
+        warnings.warn(
+            f"{path} says nothing of seizures: it needs a column {' or '.join(TEXT_COLUMNS)}, its columns are "
+            f"{', '.join(names)}",
+            stacklevel=2,
+        )
     events = []
     for row in rows:
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]

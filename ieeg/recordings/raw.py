@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,10 @@ def recording_from_raw(
     if not kept:
         reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])
         more = "; …" if len(dropped) > 8 else ""
-        raise ValueError(f"{name} has no EEG channel ({reasons}{more}): name those that are EEG (--channels)")
+        say = "name those that are EEG (--channels)"
+        if all(reason.startswith(OTHER_TYPE) for reason in dropped.values()):
+            say = f"give those that are EEG the type {', '.join(EEG_TYPES)}, by raw.set_channel_types or channels.tsv"
+        raise ValueError(f"{name} has no EEG channel ({reasons}{more}): {say}")
     check_rates(raw, kept, name)
     scale = microvolt_scales(raw, kept, unit, units, name)
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
@@ -133,8 +136,8 @@ def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
         metadata["sex"] = sex
     if hand := {1: "right", 2: "left", 3: "ambidextrous"}.get(info.get("hand")):
         metadata["hand"] = hand
-    if isinstance(start, datetime):
-        metadata["start"] = start.isoformat()
+    if isinstance(start, datetime):  # of the measurement, of which the file may hold a later part only
+        metadata["start"] = (start + timedelta(seconds=raw.first_time)).isoformat()
     if raw.info["line_freq"] in (50, 60):
         metadata["line_frequency"] = float(raw.info["line_freq"])
     return metadata

@@ -156,9 +156,14 @@ def read_recording(
 def check_kind(path: Path) -> None:
     """Raise a ValueError where a file's ending is none that `read_recording` knows."""
     if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
+        header = path.with_suffix(".vhdr")  # of a BrainVision recording, whose samples are in .eeg and marks in .vmrk
+        say = (
+            "Export it to EDF, or in Python load it yourself and use Recording.from_array (samples) or "
+            "Recording.from_raw (MNE)"
+        )
         raise ValueError(
-            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. Export it to EDF, or "
-            "in Python load it yourself and use Recording.from_array (samples) or Recording.from_raw (MNE)"
+            f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. "
+            + (f"Did you mean {header.name}?" if header.is_file() else say)
         )
 
 
@@ -230,8 +235,10 @@ def as_recording(recording: AnyRecording) -> Recording:
     if isinstance(recording, tuple) and len(recording) == 2:
         samples, sfreq = recording
         values = np.asarray(samples)
-        names = [str(number + 1) for number in range(len(values))] if values.ndim == 2 else []
-        return Recording.from_array(values, sfreq, names, "µV")
+        if values.ndim != 2 or len(values) > values.shape[1] > 0:
+            turned = ", more channels than samples: pass samples.T" * (values.ndim == 2)
+            raise ValueError(f"samples must be [C, n], got shape {values.shape}{turned}")
+        return Recording.from_array(values, sfreq, [str(number + 1) for number in range(len(values))], "µV")
     if hasattr(recording, "get_data") and hasattr(recording, "info"):
         import mne
 

@@ -136,7 +136,7 @@ class Recording:
         if len(self._indices) != len(self.channel_names):
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
         self.annotated = seizures is not None
-        self.seizures = _cut(seizures or (), self.duration, name)
+        self.seizures = _cut(() if seizures is None else seizures, self.duration, name)
 
     @property
     def duration(self) -> float:
@@ -343,6 +343,8 @@ def warn_if_implausible(recording: Recording) -> None:
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:
     """Sorted intervals as plain floats, cut to the recording; those outside it are left out."""
+    if any(np.shape(seizure) != (2,) for seizure in seizures):
+        raise ValueError(f"{name}: seizures must be pairs (onset, offset) in seconds, got {seizures!r:.100}")
     for onset, offset in seizures:
         if not onset <= offset:
             raise ValueError(f"{name}: a seizure must end after it begins, got [{onset}, {offset}) s")

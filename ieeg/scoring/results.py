@@ -110,7 +110,8 @@ class RecordingResult:
         An alarm in the last `n` segments of a seizure may go on after it; it still belongs to that seizure.
         """
         on = rule.alarms(self.probabilities, self.threshold)
-        delays = rule.delays(self.probabilities, self.starts, self.reference, self.threshold)
+        seizures = clip_events(self.reference, self.duration)  # as `num_seizures` counts them
+        delays = rule.delays(self.probabilities, self.starts, seizures, self.threshold)
         begins = np.flatnonzero(on & ~np.concatenate(([False], on[:-1])))
         ends = np.flatnonzero(on & ~np.concatenate((on[1:], [False]))) + 1
         ictal = self.labels

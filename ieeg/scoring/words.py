@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
 
@@ -43,6 +44,18 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         sentences.append(
             f"Detections cover {seconds.true_positives:,} of {seconds.reference:,} s of seizures. A seizure counts as "
             "found with any overlap from 30 s before it to 60 s after it, as in SzCORE."
+        )
+    if (annotated := sum(result.num_seizures for result in results)) != events.reference:
+        rules = {
+            "szcore": "seizures less than 90 s apart count as one, and those of more than 5 min as several",
+            "paper": f"seizures less than {PAPER_REFERENCE_GAP:.0f} s apart count as one",
+        }[results[0].mode]
+        verb = "is" if annotated == 1 else "are"
+        sentences.append(f"{counted(annotated, 'seizure')} {verb} annotated; in the scores of events {rules}.")
+    if skipped := sum(result.seizures_skipped for result in results):
+        verbs = ("lies", "counts") if skipped == 1 else ("lie", "count")
+        sentences.append(
+            f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed."
         )
     if known := [result.subject for result in results if result.in_training == "yes"]:
         names = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")

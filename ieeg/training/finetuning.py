@@ -267,14 +267,18 @@ class FinetuningModule(TrainingModule):
     def _print_validation(self, name: str) -> None:
         """Print the metrics of the last validation, if there was one."""
         names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa of raw decisions"}
-        measured = self.trainer.callback_metrics
+        measured, data, note = self.trainer.callback_metrics, self.trainer.datamodule, ""
+        if isinstance(data, RecordingDataModule) and data.validation is not None:
+            labels = [label for segments in data.validation.segments for label in segments.labels()]
+            if len({*labels}) == 1:  # torchmetrics would say 0
+                names, note = {"loss": "loss"}, "; all else needs segments with and without seizure"
         values = [
             f"{label} {float(measured[f'validation/{key}']):.3f}"
             for key, label in names.items()
             if f"validation/{key}" in measured
         ]
         if values:
-            _print(f"{name}: {', '.join(values)}")
+            _print(f"{name}: {', '.join(values)}{note}")
 
     def validate_detector(self, model: MVPFormer) -> None:
         """Validate a detector of several networks on the data of this training, and print how good it is."""

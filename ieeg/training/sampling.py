@@ -74,10 +74,16 @@ class SpanSampler(Sampler[int]):
         if balance == "ictal":
             if ictal is None:
                 raise ValueError("balance='ictal' needs ictal, a flag for each span, got None")
-            if not np.any(ictal) or np.all(ictal):
+            if not np.any(ictal):
                 raise ValueError(
-                    f"the recordings that train hold {'only seizures' if np.any(ictal) else 'no seizure'}, and "
-                    "balance='ictal' needs stretches of both kinds: add recordings, or annotate their seizures"
+                    "the recordings that train hold no seizure, and balance='ictal' needs stretches of both kinds: add "
+                    "recordings, or annotate their seizures"
+                )
+            if np.all(ictal):
+                raise ValueError(
+                    "the recordings that train hold only seizures, or less than a span beside them, and "
+                    "balance='ictal' needs stretches of both kinds: add recordings without a seizure, or make spans "
+                    "shorter (--data.windows)"
                 )
         if num_samples is not None and num_samples < 1:
             raise ValueError(f"num_samples must be positive, got {num_samples}")

@@ -19,6 +19,7 @@ import torch
 from support.made_up_recordings import recording
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.detect import _in_processes
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, RUN
 from mvpa_ts.ieeg.simulation.writing import write_edf
@@ -194,12 +195,28 @@ class TestSeveralPaths:
         assert not (tmp_path / "out").exists()
 
 
+class Killer:
+    """What takes the process with it that receives it."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+def test_a_process_that_is_killed_is_named(tmp_path):
+    outcomes = [*_in_processes(Killer(), [(tmp_path / name, tmp_path) for name in ("a.edf", "b.edf")], 2)]
+    assert sorted(outcome.file.name for outcome in outcomes) == ["a.edf", "b.edf"]
+    assert all("killed, perhaps for want of memory" in str(outcome.error) for outcome in outcomes)
+
+
 class TestOneTable:
     def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
         output = tmp_path / "deep" / "S1.tsv"
         assert run("detect", recordings / "S1.edf", "-o", output, "--model", model_folder) == 0
         assert output.read_text() == (expected / "S1" / EVENTS).read_text()
         assert [path.name for path in output.parent.iterdir()] == ["S1.tsv"]
+        (tmp_path / "of_old.tsv").mkdir()
+        assert run("detect", recordings / "S1.edf", "-o", tmp_path / "of_old.tsv", "--model", model_folder) == 1
+        assert "of_old.tsv is a folder: name a file.tsv" in capsys.readouterr().err
         assert run("detect", recordings, "-o", output, "--model", model_folder) == 1
         assert "is a file for the events of one recording" in capsys.readouterr().err
 
@@ -248,6 +265,25 @@ class TestAnnotations:
         stated = json.loads((tmp_path / "out" / "x" / RUN).read_text())
         assert stated["channels"]["used"] == ["B1", "B2", "B3"]
         assert {"A1": "stored at 256 Hz", "A2": "stored at 256 Hz"} in stated["channels"].values()
+        assert run(*options[:3], tmp_path / "named", *options[4:-1], "A1,A2") == 0
+        assert json.loads((tmp_path / "named" / "x" / RUN).read_text())["channels"]["used"] == ["A1", "A2"]
+        assert run(*options[:3], tmp_path / "pair", *options[4:-1], "A1,B1") == 1
+        assert "with --rate 256 in a command" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(("labels", "named"), [(("A1", "A2", "EEG DC1"), "A1,DC1"), (("DC1", "DC2"), "DC2")])
+    def test_a_channel_that_is_named_is_read_whatever_its_name(self, model_folder, tmp_path, capsys, labels, named):
+        noise = np.random.default_rng(0).normal(0, 50, (3, 20 * 512))
+        signals = [
+            edfio.EdfSignal(row, 512.0, label=label, physical_dimension="uV")
+            for row, label in zip(noise, labels, strict=False)
+        ]
+        edfio.Edf(signals).write(tmp_path / "x.edf")
+        options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
+        assert run(*options, "--channels", named) == 0, capsys.readouterr().err
+        used = json.loads((tmp_path / "out" / "x" / RUN).read_text())["channels"]["used"]
+        assert used == [label for label in labels if label.removeprefix("EEG ") in named.split(",")]
+        drawn = ["plot", "traces", tmp_path / "x.edf", "-o", tmp_path / "x.svg", "--channels", named, "--offset", 5]
+        assert run(*drawn) == 0, capsys.readouterr().err
 
     def test_a_short_file_is_read_when_asked(self, recordings, model_folder, tmp_path, capsys):
         options = ["-o", tmp_path, "--model", model_folder]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -113,6 +114,8 @@ def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
     assert row["segment_specificity"] == 0.0
     assert row["segment_precision"] == pytest.approx(1 / 24)
     assert "hours_skipped" in (tmp_path / "scores" / "groups.csv").read_text()
+    page = (tmp_path / "scores" / "cohort.md").read_text()
+    assert "1 annotated seizure lies where nothing was scored and counts as missed." in page
 
 
 def test_reference_from_elsewhere(results, tmp_path, capsys):
@@ -135,6 +138,21 @@ def test_reference_from_elsewhere(results, tmp_path, capsys):
     options = ["-o", tmp_path / "scores", "--reference", tmp_path / "late"]
     with pytest.warns(UserWarning, match=r"S02_session0_events\.tsv: seizures outside .* lasts 180 s, .* at 9000 s"):
         assert main([str(option) for option in ["evaluate", root / "S02_session0", *options]]) == 0
+
+
+def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, capsys):
+    for patient, seizures in (("p1", [(30.0, 60.0)]), ("p2", [(20.0, 40.0), (100.0, 120.0)])):
+        shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / patient / "night")
+        write_events(tmp_path / "truth" / patient / "night_events.tsv", seizures, 180.0)
+    options = ["-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
+    assert run("evaluate", tmp_path / "out", *options) == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [3]
+    told = "3 seizures are annotated; in the scores of events seizures less than 90 s apart count as one"
+    assert told in capsys.readouterr().out
+    assert run("evaluate", tmp_path / "out" / "p1", *options) == 1
+    assert "night has several references" in capsys.readouterr().err
+    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
+    assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
 
 
 WAYS = {

@@ -132,6 +132,16 @@ def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys
     assert [table["validation/auroc"].count() for table in tables] == [1, 1]
 
 
+def test_a_quiet_validation_measures_the_loss_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, _ = map(str, patient(tmp_path))
+    (tmp_path / "run2_events.tsv").write_text("onset\tduration\ttrial_type\n0\t60\tbckg\n")
+    with pytest.warns(UserWarning, match="no validation recording holds a seizure"):
+        assert finetune(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", second) == 0
+    error = capsys.readouterr().err
+    assert "all else needs segments with and without seizure" in error
+    assert "AUROC 0.000" not in error
+
+
 def test_recordings_are_read_ahead_with_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", first, second, "--data.validation_recordings", third]

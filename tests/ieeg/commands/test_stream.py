@@ -127,6 +127,24 @@ def test_lost_signal_is_replaced_by_nothing_known(capsys):
     assert "3.0 s of signal were lost" in capsys.readouterr().err
 
 
+def test_a_gap_inside_of_a_chunk(capsys):
+    """While a decision was computed, signal came, was lost and came again: one chunk holds both sides."""
+    detector, source = Detector(), Source(RATE, ("A1",), [0], "µV")
+    inlet = Inlet((np.ones((512, 1)), 0.0))
+    times = np.concatenate([1.0 + np.arange(100) / RATE, 6.0 + np.arange(200) / RATE, 9.0 + np.arange(212) / RATE])
+    later = iter([(np.full((512, 1), 2.0), times)])
+    first = inlet.pull_chunk
+    inlet.pull_chunk = lambda timeout, max_samples: (  # type: ignore[method-assign]
+        first(timeout, max_samples) if inlet.chunks else next(later, (np.empty((0, 1)), np.empty(0)))
+    )
+    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
+    fed = np.concatenate(detector.fed, axis=1)[0]
+    assert len(fed) == round((9.0 + 212 / RATE) * RATE)
+    known = np.flatnonzero(~np.isnan(fed))
+    np.testing.assert_array_equal(known, [*range(612), *range(6 * 512, 6 * 512 + 200), *range(9 * 512, 9 * 512 + 212)])
+    assert capsys.readouterr().err.count("of signal were lost") == 2
+
+
 def test_jitter_is_no_gap():
     detector = Detector()
     inlet = Inlet((np.ones((512, 2)), 0.0), (np.ones((512, 2)), 1.4))

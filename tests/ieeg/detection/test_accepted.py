@@ -15,6 +15,7 @@ from mvpa_ts.ieeg import (
     Detector,
     MVPFormer,
     Preprocessing,
+    Recording,
     RecordingDataModule,
     Segments,
     StreamingDetector,
@@ -91,6 +92,10 @@ def test_samples_without_a_rate_are_refused(model, made):
     with pytest.raises(TypeError, match=r"\(samples, sfreq\) with samples \[C, n\] in µV, got ndarray"):
         Detector(model).detect(made.read(0, 5120))
     assert as_recording((np.ones((2, 5120)) * np.arange(5120) % 50, 512.0)).channel_names == ("1", "2")
+    with pytest.raises(ValueError, match=r"got shape \(5120, 2\), more channels than samples: pass samples\.T"):
+        as_recording((np.ones((5120, 2)), 512.0))
+    with pytest.raises(ValueError, match=r"samples must be \[C, n\], got shape \(5120,\)$"):
+        as_recording((np.ones(5120), 512.0))
 
 
 @pytest.mark.parametrize("first_samp", [0, 1024])
@@ -103,6 +108,16 @@ def test_annotations_are_added_to_those_of_a_raw(model, made, first_samp):
     np.testing.assert_allclose(onsets, [onset for onset, _ in detection.events], atol=1e-6)
     assert set(raw.annotations.description) == {"detected seizure"}
     assert detector.detect(raw).reference is None  # what was detected before is no reference
+
+
+@pytest.mark.parametrize("first_samp", [0, 1024])
+def test_the_clock_of_a_part_is_its_own(model, made, first_samp, tmp_path):
+    raw = raw_of(made, first_samp, datetime.datetime(2024, 5, 6, 23, 59, 50, tzinfo=datetime.UTC))
+    detector = Detector(model, Preprocessing(notch=50.0), channels="all")
+    for part, seconds in ((Recording.from_raw(raw), 0), (Recording.from_raw(raw).crop(9.0, 20.0), 9)):
+        detector.detect(part).save_events(tmp_path / "events.tsv", clock=True)
+        begin = datetime.datetime(2024, 5, 6, 23, 59, 50) + datetime.timedelta(seconds=seconds + first_samp // 512)
+        assert f"\t{begin:%Y-%m-%d %H:%M:%S}\t" in (tmp_path / "events.tsv").read_text()
 
 
 def test_epochs_are_refused_as_arrays_are(model):

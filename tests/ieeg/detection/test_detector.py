@@ -176,7 +176,7 @@ class TestChannels:
     def test_a_list_in_any_order_is_used_in_the_recordings(self, model, recording):
         a, b, c, *_ = recording.channel_names
         expected = Detector(model, channels=[a, b, c]).detect(recording)
-        for names in ([c, a, b], [b, c, a, b]):
+        for names in ([c, a, b], [b, c, a, b], np.array([c, a, b])):
             detection = Detector(model, channels=names).detect(recording)
             assert detection.channel_names == (a, b, c)
             np.testing.assert_array_equal(detection.probabilities, expected.probabilities)
@@ -200,6 +200,9 @@ def test_errors(model, recording):
         headless = MVPFormer(mvpformer_tiny())
     with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
         Detector(headless)
+    for wrong in ([], [0, 1], None):
+        with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):
+            Detector(model, channels=wrong)
     with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got 'some'"):
         Detector(model, channels="some")
     with pytest.raises(ValueError, match="shorter than one segment"):

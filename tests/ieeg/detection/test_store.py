@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import math
 import os
 import resource
@@ -125,6 +127,20 @@ def test_second_writer_is_refused(tmp_path):
         pytest.raises(OSError, match="being written by another process"),
     ):
         ProbabilityStore(tmp_path / "run", SETTINGS, STARTS)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EACCES])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    if number == errno.EACCES:
+        with pytest.raises(OSError, match="Permission denied"):
+            full(tmp_path / "run")
+    else:
+        full(tmp_path / "run")
+        assert ProbabilityStore(tmp_path / "run", SETTINGS, STARTS).complete
 
 
 def test_too_many_rows(tmp_path):

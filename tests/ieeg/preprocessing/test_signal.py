@@ -154,6 +154,17 @@ def test_median_leaves_out_bad_channels():
     np.testing.assert_allclose(referenced, plain - np.nanmedian(values, axis=0), atol=1e-4)
 
 
+def test_a_channel_that_is_left_alone_is_not_subtracted_from_itself():
+    x = signal(512.0, 20, gaps=False)
+    x[1:, 5 * 512 :] = 7.0
+    plain, bad = PreprocessedSignal(recording(x, 512.0), Preprocessing(reference=None, notch=None)).read(0, 10_240)
+    referenced, _ = PreprocessedSignal(recording(x, 512.0), Preprocessing(notch=None)).read(0, 10_240)
+    assert bad is not None
+    assert bad[1:, 5 * 512 :].all()
+    np.testing.assert_array_equal(referenced[0, 5 * 512 :], plain[0, 5 * 512 :])
+    assert referenced[0, 5 * 512 :].std() > 10
+
+
 def test_channels_do_not_change_the_median():
     data = recording(signal(512.0, 30, gaps=False), 512.0)
     every, _ = PreprocessedSignal(data, Preprocessing()).read(0, 5000)

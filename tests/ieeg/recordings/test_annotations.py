@@ -110,6 +110,8 @@ def test_markers_with_and_without_durations():
         ([(100, 0, "SZ 2 on"), (160, 0, "SZ off 2")], [(100.0, 160.0)]),
         ([(100, 0, "seizure"), (160, 0, "seizure over, patient answers")], [(100.0, 160.0)]),
         ([(100, 0, "seizure"), (160, 0, "seizure stopped on the left")], [(100.0, 160.0)]),
+        ([(100, 0, "sz began"), (160, 0, "sz finished")], [(100.0, 160.0)]),
+        ([(100, 0, "seizure"), (160, 0, "cessation of seizure")], [(100.0, 160.0)]),
         ([(100, 1, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
         ([(100, 0, "sz start"), (160, 1, "sz end")], [(100.0, 160.0)]),
         ([(100, 1, "sz start"), (160, 0, "sz end")], [(100.0, 160.0)]),
@@ -295,3 +297,6 @@ def test_the_table_beside_a_file_comes_before_its_annotations(tmp_path):
     assert read_recording(path).seizures == ((2.0, 7.0),)
     table.write_text("onset\tduration\ttrial_type\n2\t5\tlights off\n")
     assert read_recording(path).annotated
+    table.write_text("onset\tduration\tlabel\n2\t5\tseizure\n")
+    with pytest.warns(UserWarning, match="needs a column eventType or .* its columns are onset, duration, label"):
+        assert read_recording(path).seizures == ()

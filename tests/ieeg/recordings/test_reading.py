@@ -125,6 +125,8 @@ class TestEDF:
     def test_no_eeg_channel(self, tmp_path):
         with pytest.raises(ValueError, match=r"no EEG channel \(EKG: EKG is no EEG by its name.*--channels"):
             read_recording(self.write(tmp_path / "e.edf", label="EKG"))
+        with pytest.raises(ValueError, match=r"\(A1: type misc\): give those .* raw\.set_channel_types"):
+            Recording.from_raw(raw_of(volts(1), ["A1"], "misc"))
 
     def test_write_refuses(self, tmp_path):
         with pytest.raises(ValueError, match=r"must end in \.edf"):
@@ -168,8 +170,11 @@ class TestRaw:
     def test_annotations_of_a_file_that_begins_later(self, tmp_path):
         raw = raw_of(volts(2), ["A1", "A2"]).crop(5.0, None)
         raw.set_annotations(mne.Annotations([3.0], [2.0], ["seizure"]))
+        raw.set_meas_date(datetime(2020, 1, 1, 23, 59, 58, tzinfo=UTC))
         raw.save(tmp_path / "late_raw.fif", verbose="error")
-        assert read_recording(tmp_path / "late_raw.fif").seizures == ((3.0, 5.0),)
+        recording = read_recording(tmp_path / "late_raw.fif")
+        assert recording.seizures == ((3.0, 5.0),)
+        assert recording.metadata["start"] == "2020-01-02T00:00:03+00:00"
 
     def test_wrong_unit_warns_and_can_be_said(self):
         raw = raw_of(volts(2) * 1e6, ["A1", "A2"])  # microvolts taken for volts
@@ -266,6 +271,10 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no recording"):
         read_recording(tmp_path)
     (tmp_path / "a.txt").write_text("x")
+    for name in ("b.vhdr", "b.eeg"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(ValueError, match=r"b\.eeg: unknown kind of file, known are .* Did you mean b\.vhdr\?"):
+        read_recording(tmp_path / "b.eeg")
     with pytest.raises(ValueError, match=r"a\.txt: unknown kind of file, known are \.edf.*Recording.from_array"):
         read_recording(tmp_path / "a.txt")
 

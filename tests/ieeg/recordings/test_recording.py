@@ -74,6 +74,7 @@ def test_seizures_are_sorted_and_cut():
         noise(), 1000.0, ["a", "b", "c"], "µV", seizures=[(5, 9), (-1, 0.5), (2, 3), (7, 7.5), (8, 9)]
     )
     assert recording.seizures == ((0.0, 0.5), (2.0, 3.0), (5.0, 6.0))
+    assert recording.with_seizures(np.array([[5, 9], [2, 3]])).seizures == ((2.0, 3.0), (5.0, 6.0))
     with pytest.raises(ValueError, match="end after it begins"):
         recording.with_seizures([(3, 2)])
 
@@ -96,6 +97,7 @@ def test_crop_counts_from_its_own_start():
         ({"sfreq": 1e300}, "sfreq must lie between"),
         ({"names": ["a", "b", "a"]}, r"\['a'\] appear twice"),
         ({"names": ["a", "b"]}, "2 channels"),
+        ({"seizures": (5.0, 9.0)}, r"seizures must be pairs \(onset, offset\) in seconds, got \(5\.0, 9\.0\)"),
         ({"x": np.zeros((3, 0))}, "must have at least one sample"),
         ({"x": np.zeros((0, 9)), "names": []}, "no channel"),
     ],

@@ -281,6 +281,9 @@ def test_alarms_are_timed_and_counted():
     assert online.false_alarms_per_hour == pytest.approx(2 / (400 / 3600))
     row = cohort_report([SubjectResult("A", [result], alarm=OnlineRule(2, 2))], resamples=5).subjects.iloc[0]
     assert (row["alarm_sensitivity"], row["alarm_delay"], row["false_alarms_per_hour"]) == (0.5, 12.0, 0.0)
+    marked_twice = [(-9.0, 0.0), (23.0, 41.0), (30.0, 35.0), (100.0, 110.0), (110.0, 120.0), (190.0, 500.0)]
+    twice = SubjectResult("A", [RecordingResult("1", "A", 200.0, starts, probabilities, marked_twice, [])])
+    assert len(twice.online.delays) == twice.num_seizures == 3
     silent = RecordingResult("1", "B", 200.0, starts, np.full(40, math.nan), [], [])
     assert math.isnan(silent.online(OnlineRule()).false_alarms_per_hour)
 

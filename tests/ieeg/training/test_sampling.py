@@ -91,7 +91,7 @@ def test_a_state_of_another_order_is_refused(change):
         ({"num_samples": 0}, "num_samples"),
         ({"balance": "ictal"}, "needs ictal, a flag for each span"),
         ({"balance": "ictal", "ictal": np.zeros(53, bool)}, "recordings that train hold no seizure"),
-        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "recordings that train hold only seizures"),
+        ({"balance": "ictal", "ictal": np.ones(53, bool)}, "train hold only seizures, or less than a span"),
     ],
 )
 def test_settings_out_of_range(settings, message):
