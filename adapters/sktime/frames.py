@@ -175,8 +175,9 @@ def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
 
 def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.ndarray:
     """Steps from the cutoff to each moment of a horizon; raises ValueError for dates off the grid."""
-    if fh.is_relative:
+    if fh.is_relative and not isinstance(fh.to_pandas(), pd.TimedeltaIndex):
         return np.asarray(fh).astype(int)
+    fh = fh.to_absolute(cutoff)
     dates = fh.to_pandas()
     if not isinstance(dates, pd.DatetimeIndex) or frequency is None:
         return np.asarray(fh.to_relative(cutoff)).astype(int)

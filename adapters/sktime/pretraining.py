@@ -174,7 +174,7 @@ class Pretraining:
 
 
 def _last_step(fh: ForecastingHorizon) -> int:
-    if not fh.is_relative:
+    if not fh.is_relative or isinstance(fh.to_pandas(), pd.TimedeltaIndex):
         raise ValueError(f"fh must be relative in pretrain, steps ahead of each series' end, got {fh.to_pandas()}")
     return int(np.max(np.asarray(fh)))
 

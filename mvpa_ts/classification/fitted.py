@@ -113,7 +113,7 @@ class FittedClassifier(FittedNetworks):
 
     def predict_proba(self, series: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities [n, K] of series [C, L_i], NaN = missing; raises ValueError as `checked_series` does."""
-        return self._read(series, lambda network, x, mask: network(x, mask).softmax(-1), mean=True)
+        return self._read(series, lambda network, x, mask: network(x, mask).cpu().double().softmax(-1), mean=True)
 
 
 @dataclass

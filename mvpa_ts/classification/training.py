@@ -191,8 +191,8 @@ def fit_regressor(
     if training is None:
         training = ClassificationTraining(augmentation=UNCHANGED, kernel_copies=0)
     training = training.for_panel(len(arrays))
-    location, scale = float(values.mean()), float(values.std()) or 1.0
-    standard = torch.as_tensor((values - location) / scale, dtype=torch.float32)
+    location, scale = float(values.mean()), float(values.std())
+    standard = torch.as_tensor((values - location) / (scale or 1.0), dtype=torch.float32)
     strata = max(1, min(_STRATA, len(values) // _STRATUM))
     strata_of = values.argsort().argsort() * strata // len(values)
     scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress or _silent, device)

@@ -172,6 +172,16 @@ def test_steps_in_between_change_nothing():
     )
 
 
+@pytest.mark.parametrize("pretrained", [None, "base"])
+def test_steps_as_distances_in_time(pretrained):
+    y = waves().set_axis(pd.date_range("2024-01-01", periods=60, freq="12h"))
+    options = SMALL if pretrained is None else {"pretrained": pretrained}
+    by_number, by_time = (
+        MVPAForecaster(**options).fit(y, fh=fh).predict() for fh in ([2, 4], pd.timedelta_range("1D", periods=2))
+    )
+    pd.testing.assert_frame_equal(by_time, by_number)
+
+
 class TestMissing:
     @pytest.mark.parametrize("kind", ["period", "integer"])
     def test_absent_rows_are_missing_rows(self, kind):

@@ -75,8 +75,9 @@ class TestPretraining:
             forecaster.clone().fit(y, X=y[["c0"]], fh=[1])
         with pytest.raises(ValueError, match="X must be left out of pretrain"):
             forecaster.clone().pretrain(panel(), X=panel(), fh=[1])
-        with pytest.raises(ValueError, match="fh must be relative in pretrain"):
-            forecaster.clone().pretrain(panel(), fh=pd.period_range("2024-01", periods=2, freq="M"))
+        for fh in (pd.period_range("2024-01", periods=2, freq="M"), pd.timedelta_range("1D", periods=2)):
+            with pytest.raises(ValueError, match="fh must be relative in pretrain"):
+                forecaster.clone().pretrain(panel(), fh=fh)
         for option in ("individual", "bounded"):
             tied = MVPAForecaster(**SMALL, **{option: True}).pretrain(panel(), fh=[1, 2, 3])
             with pytest.raises(ValueError, match=rf"y must have the 1 columns of pretrain \({option}=True\), got 2"):
