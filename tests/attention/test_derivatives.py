@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
 from typing import Any
 
 import pytest
@@ -126,6 +127,15 @@ def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: i
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
     assert_one_graph_for_all_channels("eager", masked)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
+def test_the_default_backend_gives_the_same_numbers() -> None:
+    torch._dynamo.reset()
+    attention = MVPAttention(8, 1, causal=False, window=1, impl="separable")
+    codebooks = torch.randn(5, 8), torch.randn(5, 8)
+    with torch._inductor.config.patch(compile_threads=1):
+        compare(attention, torch.compile(attention, fullgraph=True), torch.randn(1, 3, 5, 8), *codebooks)
 
 
 @pytest.mark.slow  # tracing the backward pass for any size takes half a minute
