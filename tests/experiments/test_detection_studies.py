@@ -27,7 +27,7 @@ import treebank
 from harness.detection import interictal, paper_rows, real
 from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
-from harness.detection.baselines import band_power_regression, line_length
+from harness.detection.baselines import band_power_regression, brainmaze, line_length
 from harness.detection.pipeline import Study, best_threshold, with_channels
 from harness.detection.real import folds_of, simulated_animal
 from harness.detection.settings import Cohort, Configuration, Effort
@@ -161,6 +161,23 @@ class TestStudy:
         score = band_power_regression([loud(0, 100), loud(1, 200)])
         probabilities, starts = score(loud(2, 150))
         assert starts[probabilities > 0.5].tolist() == [150.0, 155.0, 160.0, 165.0]
+
+    def test_the_published_model_is_averaged_over_channels_and_segments(self, monkeypatch):
+        """Its traces have a value each half second but the first; where a channel has none, the others count."""
+
+        def traces(signal, sfreq, model):
+            seconds = np.arange(0.0, len(signal) / sfreq, 0.5)
+            found = np.where(seconds < 10, 0.2, 0.6) * signal[0]
+            return seconds, np.where((seconds == 0) | ((seconds >= 5) & (signal[0] == 2)), np.nan, found)
+
+        published = SimpleNamespace(predict_channel_seizure_probability=traces)
+        monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", SimpleNamespace(seizure=published))
+        monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", published)
+        channels = np.outer([1.0, 2.0], np.ones(15 * 512))
+        recording = Recording.from_array(channels, 512.0, ["A1", "A2"], "µV", preprocessed=True)
+        probabilities, starts = brainmaze(recording)
+        assert starts.tolist() == [0.0, 5.0, 10.0]
+        np.testing.assert_allclose(probabilities, [0.3, 0.2, 0.6])
 
     def test_baseline_rows(self, cohort, tmp_path):
         row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression on band power")
