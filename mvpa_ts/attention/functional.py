@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.triton import why_unavailable
@@ -168,7 +169,7 @@ def mvpa_attention(
         dropout_masks=dropout_masks,
     )
     output, lse = _implementation(impl, problem)(problem)
-    if len(terms) < len(COMPONENTS) and torch.is_grad_enabled():
+    if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not _is_transformed():
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
@@ -270,10 +271,22 @@ def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Te
     name = _pick(problem) if impl == "auto" else impl
     if name == "triton" and impl != "auto" and (reason := _why_not_triton(problem)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason}")
+    if name == "separable" and _is_transformed():
+        raise RuntimeError(f"impl='separable' cannot run here: {_NEEDS_REFERENCE}")
     return _load(name)
 
 
+_NEEDS_REFERENCE = "torch.func and forward-mode derivatives need impl='reference', which 'auto' takes there"
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation has to follow every operator."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def _why_not_triton(problem: Problem) -> str | None:
+    if forward_ad._current_level >= 0:  # torch would lose the tangents without a word
+        return _NEEDS_REFERENCE
     if problem.channel_window is not None:
         return f"the kernels have no channel_window, got {problem.channel_window}; use impl='separable'"
     return why_unavailable(problem.query)
@@ -291,6 +304,8 @@ def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
 
 
 def _pick(problem: Problem) -> str:
+    if _is_transformed():
+        return "reference"
     if problem.query.device.type == "cuda" and _why_not_triton(problem) is None:
         return "triton"
     if problem.query.is_meta or torch.compiler.is_exporting():
@@ -354,9 +369,10 @@ def _check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 class _WithZeroGradients(torch.autograd.Function):
-    """Pass `output` on and give every other input a zero gradient where the graph would give it None."""
+    """Pass `output` on and give every other input a zero gradient where the graph would give it None.
 
-    generate_vmap_rule = True
+    torch.func gives zeros by itself. torch.compile takes no function with a derivative in forward mode.
+    """
 
     @staticmethod
     def forward(output: Tensor, *inputs: Tensor) -> Tensor:

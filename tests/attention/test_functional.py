@@ -1,11 +1,13 @@
 """The public function: what it refuses, how it drops, which implementation it picks."""
 
+import functools
 from typing import Any
 
 import pytest
 import torch
 from support.attention_checks import INPUTS, Case
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import separable
@@ -161,6 +163,62 @@ def test_transforms_of_functions_where_a_term_is_off() -> None:
     by_sample = torch.func.vmap(torch.func.grad(of_sample))(inputs[0])
     one_by_one = torch.stack([torch.func.grad(of_sample)(query) for query in inputs[0]])
     torch.testing.assert_close(by_sample, one_by_one)
+
+
+def test_forward_mode_where_a_term_is_off() -> None:
+    inputs = [tensor.detach() for tensor in Case().inputs()]
+    directions = [torch.randn_like(tensor) for tensor in inputs]
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return mvpa_attention(*tensors, components=("content", "channel"), window=1)
+
+    output, tangent = torch.func.jvp(attend, tuple(inputs), tuple(directions))
+    step = 1e-6
+    after, before = (
+        attend(*(tensor + sign * step * direction for tensor, direction in zip(inputs, directions, strict=True)))
+        for sign in (1, -1)
+    )
+    torch.testing.assert_close(output, attend(*inputs))
+    torch.testing.assert_close(tangent, (after - before) / (2 * step), atol=1e-7, rtol=1e-7)
+
+
+def test_a_term_that_is_off_compiles_into_one_graph_and_has_zero_gradients() -> None:
+    torch._dynamo.reset()
+    inputs = Case().inputs(torch.float32)
+    attend = functools.partial(mvpa_attention, components=("content", "channel"))
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    found = [torch.autograd.grad(call(*inputs).square().sum(), inputs) for call in (compiled, attend)]
+    torch.testing.assert_close(*found)
+    assert (found[0][3] == 0).all()
+
+
+LARGE = Case((25, 16), batch=1)  # "auto" takes the separable path
+
+
+@pytest.mark.parametrize("transform", ["jvp", "dual", "vjp", "vmap"])
+def test_transforms_take_the_reference_at_large_sizes(transform: str) -> None:
+    query, *others = (tensor.detach() for tensor in LARGE.inputs())
+    mask = torch.rand(1, 16) > 0.2
+
+    def transformed(impl: str) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return mvpa_attention(x, *others, impl=impl, channel_mask=mask)
+
+        if transform == "jvp":
+            return torch.func.jvp(attend, (query,), (query,))[1]
+        if transform == "vjp":
+            return torch.func.vjp(attend, query)[1](query)[0]
+        if transform == "vmap":
+            return torch.vmap(attend)(torch.stack([query, -query]))
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(attend(forward_ad.make_dual(query, query))).tangent
+
+    torch.testing.assert_close(transformed("auto"), transformed("reference"))
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda: transformed("auto"), backend="eager")
+    torch.testing.assert_close(compiled(), transformed("reference"))
+    with pytest.raises(RuntimeError, match=r"impl='separable' cannot run here: torch.func.* need impl='reference'"):
+        transformed("separable")
 
 
 def test_low_precision_stays_low_precision() -> None:

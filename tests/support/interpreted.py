@@ -273,6 +273,13 @@ def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
         gradients[1].sum().backward()
 
 
+def test_forward_mode_is_refused() -> None:
+    """Torch would give a tangent of zero."""
+    inputs = [x.detach() for x in Case((2, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)]
+    with pytest.raises(RuntimeError, match=r"impl='triton' cannot run here: torch.func.* need impl='reference'"):
+        torch.func.jvp(lambda query: mvpa_attention(query, *inputs[1:], impl="triton"), (inputs[0],), (inputs[0],))
+
+
 def test_the_backward_pass_may_run_twice() -> None:
     inputs = Case((3, 2), window=0, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
     loss = mvpa_attention(*inputs, impl="triton", window=0).square().sum()
