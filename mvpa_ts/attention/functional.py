@@ -169,6 +169,9 @@ def mvpa_attention(
         dropout_masks=dropout_masks,
     )
     output, lse = _implementation(impl, problem)(problem)
+    device_type = query.device.type
+    if output.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
+        output = output.to(torch.get_autocast_dtype(device_type))
     if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not _is_transformed():
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)

@@ -221,6 +221,17 @@ def test_transforms_take_the_reference_at_large_sizes(transform: str) -> None:
         transformed("separable")
 
 
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_gives_its_precision_whatever_the_implementation(dtype: torch.dtype, impl: str) -> None:
+    """Queries and keys may be in float32 even so, after a normalisation for example."""
+    inputs = Case().inputs(torch.float32)
+    with torch.autocast("cpu", dtype):
+        output, lse = mvpa_attention(*inputs, impl=impl, return_lse=True)
+    assert (output.dtype, lse.dtype) == (dtype, torch.float32)
+    assert all(x.dtype == torch.float32 for x in torch.autograd.grad(output.float().sum(), inputs))
+
+
 def test_low_precision_stays_low_precision() -> None:
     inputs = Case().inputs(torch.bfloat16)
     inputs[3:] = Case().inputs(torch.float32)[3:]
