@@ -6,6 +6,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from mvpa_ts.attention.functional import check_mask
+
 
 class KeyValueCache:
     """Room for the newest `context` segments of one stream; `MVPAttention.make_cache` makes it.
@@ -57,7 +59,14 @@ class KeyValueCache:
         return slice(max(0, self._stop - self.context), self._stop)
 
     def advance(self, channel_mask: Tensor | None = None) -> None:
-        """Make room for a new segment, of which `channel_mask` [C] says which channels are real."""
+        """Make room for a new segment, of which `channel_mask` [C] says which channels are real.
+
+        A segment for which no `step` follows counts as missing.
+        """
+        if channel_mask is not None:
+            check_mask("channel_mask", channel_mask, (self._real.shape[1],))
+        if self.has_room:
+            self._real[self._stop - 1] = False
         if self._stop == len(self._real):  # the buffers are full: their newer half moves to the front
             kept = slice(self._stop - self.context + 1, self._stop)
             self._real[: self.context - 1] = self._real[kept].clone()
@@ -73,3 +82,4 @@ class KeyValueCache:
         """Put keys and values [C, H_kv, d] in the place of the newest segment."""
         self.keys[:, self._stop - 1] = rearrange(key, "c h d -> h c d")
         self.values[:, self._stop - 1] = rearrange(value, "c h d -> h c d")
+        self.has_room = False

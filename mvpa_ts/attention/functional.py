@@ -142,8 +142,8 @@ def mvpa_attention(
         query, key, value = (tensor.masked_fill(unreal, 0.0) for tensor in (query, key, value))
 
     if dropout_masks is not None:
-        _check_mask("dropout_masks[0]", dropout_masks[0], (B, T))
-        _check_mask("dropout_masks[1]", dropout_masks[1], (B, C))
+        check_mask("dropout_masks[0]", dropout_masks[0], (B, T))
+        check_mask("dropout_masks[1]", dropout_masks[1], (B, C))
     elif dropout > 0.0:
         dropout_masks = draw_dropout_masks(B, T, C, dropout, query.device, generator)
 
@@ -251,7 +251,7 @@ def merged_mask(
         ("token_mask", token_mask, (B, T, C), ()),
     ):
         if mask is not None:
-            _check_mask(name, mask, expected)
+            check_mask(name, mask, expected)
             spread_mask = mask[spread].expand(shape)
             real = spread_mask if real is None else real & spread_mask
     return real
@@ -366,7 +366,10 @@ def _check_table(name: str, table: Tensor, key: Tensor, *, needed: int, two_side
         raise ValueError(f"{name} must have R ≥ {needed} rows, one for each distance, got R = {rows}")
 
 
-def _check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
+def check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError for a mask of another type or shape."""
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"{name} must be a bool tensor of shape {shape}, got {type(mask).__name__}")
     if mask.dtype != torch.bool or mask.shape != shape:
         raise ValueError(f"{name} must be a bool tensor of shape {shape}, got {mask.dtype} of {tuple(mask.shape)}")
 

@@ -176,6 +176,7 @@ class MVPAttention(nn.Module):
             output = output.to(part.dtype).index_copy(0, samples, part)
         return output
 
+    @torch.no_grad()
     def make_cache(
         self, time_codebook: Tensor | None, channel_codebook: Tensor | None, *, num_channels: int, context: int
     ) -> KeyValueCache:
@@ -216,8 +217,9 @@ class MVPAttention(nn.Module):
             rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim),
         )
 
+    @torch.no_grad()
     def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
-        """Attend from a stream's newest segment to those in the cache and to itself; for inference.
+        """Attend from a stream's newest segment to those in the cache and to itself; for inference, without gradients.
 
         Call ``cache.advance()`` before each step; `make_cache` has an example. A cache serves one stream.
 
@@ -269,7 +271,6 @@ class MVPAttention(nn.Module):
                 components=self.components,
                 real=cache.real,
             )
-        cache.has_room = False
         return self.output(rearrange(attended, "s c h d -> s c (h d)"))
 
     def _attend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -68,6 +69,52 @@ def test_a_step_without_room_is_refused() -> None:
     cache.reset()
     with pytest.raises(RuntimeError, match=r"call cache.advance\(\) before each step"):
         attention.step(x, cache)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("skipped", [4, 5])
+def test_a_segment_without_a_step_is_missing(skipped: int) -> None:
+    """Its place holds the keys of an older segment. The buffers move after segment 5."""
+    attention, x = MVPAttention(D, 2).double().eval(), torch.randn(SEGMENTS, C, D, dtype=torch.float64)
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    for t in range(SEGMENTS):
+        cache.advance()
+        if t != skipped:
+            newest = attention.step(x[None, t], cache)
+    real = (torch.arange(SEGMENTS) != skipped)[None, -3:]
+    whole = attention(x[None, -3:], codebook(3), codebook(C), segment_mask=real)
+    torch.testing.assert_close(newest[0], whole[0, -1], atol=1e-12, rtol=1e-10)
+
+
+def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied() -> None:
+    """With gradients the graph of the whole stream would stay in memory."""
+    attention = MVPAttention(D, 2).double()
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    x = torch.randn(2, 1, C, D, dtype=torch.float64)
+    cache.advance()
+    assert not attention.step(x[0], cache).requires_grad
+    branch = copy.deepcopy(cache)
+    found = []
+    for one in (cache, branch):
+        one.advance()
+        found.append(attention.step(x[1], one))
+    torch.testing.assert_close(*found, atol=0, rtol=0)
+    assert branch.keys.data_ptr() != cache.keys.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("mask", "came"),
+    [
+        (torch.ones(1, dtype=torch.bool), r"torch.bool of \(1,\)"),
+        (torch.ones(C), r"torch.float32 of \(4,\)"),
+        ([True] * C, "list"),
+    ],
+    ids=str,
+)
+def test_a_mask_that_does_not_fit_the_stream_is_refused(mask: Any, came: str) -> None:
+    cache = MVPAttention(D, 2).double().make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    with pytest.raises(ValueError, match=rf"channel_mask must be a bool tensor of shape \(4,\), got {came}"):
+        cache.advance(mask)
 
 
 @pytest.mark.parametrize("shape", [(C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)], ids=str)
