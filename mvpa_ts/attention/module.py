@@ -123,6 +123,14 @@ class MVPAttention(nn.Module):
         self.time_bias = nn.Parameter(zeros.clone())
         self.channel_bias = nn.Parameter(zeros.clone())
 
+    def reset_parameters(self) -> None:
+        """Draw new projections and set the biases to zero, as after ``to_empty`` of a module on the meta device."""
+        for layer in self.children():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        for bias in (self.content_bias, self.time_bias, self.channel_bias):
+            nn.init.zeros_(bias)
+
     def extra_repr(self) -> str:
         """Sizes, and the options that differ from their defaults, for print(module)."""
         shown = {"num_kv_heads": len(self.content_bias)} | {
@@ -322,8 +330,10 @@ class MVPAttention(nn.Module):
 
     def _codebook(self, name: str, codebook: Tensor | None, rows: int, like: Tensor) -> Tensor:
         """The codebook; zeros where it is None because its term is off."""
-        if codebook is not None:
+        if isinstance(codebook, Tensor):
             return codebook
+        if codebook is not None:
+            raise ValueError(f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got {type(codebook).__name__}")
         term = name.removesuffix("_codebook")
         if term in self.components:
             raise ValueError(
@@ -353,7 +363,7 @@ class MVPAttention(nn.Module):
         if self.row_order == "released":
             # Distances beyond the real extent occur only between padding tokens: any row will do.
             return (extent - 1 - torch.arange(size, device=codebook.device)).clamp(0, available - 1)
-        if name == "channel_codebook":
+        if name == "channel_codebook" and self.beyond == "clamp":
             size = min(size, reach)  # `mvpa_attention` reads the end rows for what lies beyond
         first = -(size - 1) if two_sided else 0
         distances = torch.arange(first, size, device=codebook.device)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvpa_ts import MVPAttention, mvpa_attention
 
@@ -124,6 +124,7 @@ def test_a_short_codebook_is_refused(options: dict, time_rows: int, channel_rows
         ({"x": torch.zeros(2, T, C, 12)}, r"x must be .*got shape \(2, 5, 4, 12\)"),
         ({"time_codebook": torch.zeros(T, 12)}, r"time_codebook must be \[R, D\] with D = dim = 24, .*\(5, 12\)"),
         ({"channel_codebook": torch.zeros(24)}, r"channel_codebook must be .*got shape \(24,\)"),
+        ({"time_codebook": nn.Embedding(T, 24)}, r"time_codebook must be a tensor \[R, D\] .*24, got Embedding"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -309,3 +310,38 @@ def test_device_and_dtype_are_those_of_all_parameters() -> None:
     made = MVPAttention(24, 4, device="meta", dtype=torch.bfloat16)
     assert {(parameter.device.type, parameter.dtype) for parameter in made.parameters()} == {("meta", torch.bfloat16)}
     assert list(made.state_dict()) == list(MVPAttention(24, 4).state_dict())
+
+
+@pytest.mark.parametrize("by_layer", [False, True], ids=["module", "each layer that has them"])
+def test_parameters_of_the_meta_device_can_be_drawn(by_layer: bool) -> None:
+    made = MVPAttention(24, 4, 2, device="meta").to_empty(device="cpu")
+    for parameter in made.parameters():
+        nn.init.constant_(parameter, float("nan"))
+    torch.manual_seed(0)
+    for layer in made.modules() if by_layer else [made]:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    assert all((bias == 0).all() for bias in (made.content_bias, made.time_bias, made.channel_bias))
+    if not by_layer:
+        torch.manual_seed(0)
+        drawn = MVPAttention(24, 4, 2).state_dict()
+        assert all(torch.equal(parameter, drawn[name]) for name, parameter in made.state_dict().items())
+    assert made(sample(), *codebooks()).isfinite().all()
+
+
+def test_exported_for_named_numbers_of_samples_segments_and_channels() -> None:
+    """A codebook longer than the input must not tie the graph to a number of channels."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.tables = MVPAttention(D, HEADS), codebooks(20, 20)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.attention(x, *self.tables)
+
+    network = Network()
+    sizes = {axis: torch.export.Dim(name, max=20) for axis, name in enumerate("BTC")}
+    exported = torch.export.export(network, (sample(),), dynamic_shapes=(sizes,)).module()
+    for size in ((T, C, B), (T + 4, C + 5, B + 2)):
+        torch.testing.assert_close(exported(sample(*size)), network(sample(*size)))
