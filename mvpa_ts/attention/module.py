@@ -247,7 +247,7 @@ class MVPAttention(nn.Module):
         Raises
         ------
         ValueError
-            `x` has another shape.
+            `x` has another shape, or the module another precision than the cache.
         RuntimeError
             `advance` was not called for this segment.
         """
@@ -263,6 +263,11 @@ class MVPAttention(nn.Module):
             rearrange(projection(x), "s c (h d) -> s c h d", d=self.head_dim)
             for projection in (self.query, self.key, self.value)
         )
+        if query.dtype != cache.keys.dtype and not torch.is_autocast_enabled(query.device.type):
+            raise ValueError(
+                f"the cache holds {cache.keys.dtype} and the newest segment is {query.dtype}: make a new cache after "
+                "a change of precision"
+            )
         attended = torch.empty_like(query)
         for row in range(len(x)):
             cache.write(key[row], value[row])

@@ -126,6 +126,27 @@ def test_a_step_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         attention.step(torch.zeros(shape, dtype=torch.float64), cache)
 
 
+def test_a_cache_of_another_precision_is_refused() -> None:
+    attention = MVPAttention(D, 2).double()
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    cache.advance()
+    with pytest.raises(ValueError, match=r"the cache holds torch.float64 and the newest segment is torch.float32"):
+        attention.float().step(torch.zeros(1, C, D), cache)
+
+
+@torch.no_grad()
+def test_autocast_steps_with_a_cache_made_before() -> None:
+    attention, x = MVPAttention(D, 2), torch.randn(3, C, D)
+    books = codebook(3).float(), codebook(C).float()
+    cache = attention.make_cache(*books, num_channels=C, context=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        for segment in x:
+            cache.advance()
+            newest = attention.step(segment[None], cache)
+    assert newest.dtype == torch.bfloat16
+    torch.testing.assert_close(newest[0].float(), attention(x[None], *books)[0, -1], atol=0.05, rtol=0.05)
+
+
 @pytest.mark.parametrize("name", ["context", "num_channels"])
 def test_a_cache_without_room_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
