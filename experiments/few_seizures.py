@@ -16,7 +16,6 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection.baselines import INSTALLED, PUBLISHED
 from harness.detection.real import Fold, Scores, animal_folder, brainmaze, folds_of, line_length, regression
 from harness.detection.results import begin_study
 from harness.detection.simulated import pretrained_on_simulated
@@ -35,7 +35,6 @@ from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_rec
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
 MODELS = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
-PUBLISHED = "brainmaze-eeg-models"
 # A baseline is made of the seizures and of the stretches that train; nothing about it depends on a seed.
 BASELINES: dict[str, Callable[[Sequence[Path], Sequence[Path]], Scores]] = {
     "line length": lambda seizures, stretches: line_length,
@@ -63,7 +62,7 @@ def main() -> None:
     # The stand-ins are shorter than a window of pretraining.
     seeds, bases = (SEEDS[:1], PRETRAINING[:2]) if arguments.quick else (SEEDS, PRETRAINING)
     runs = [*itertools.product(seeds, study.choices(), MODELS, bases)]
-    baselines = [name for name in BASELINES if name != PUBLISHED or find_spec(PUBLISHED.replace("-", "_"))]
+    baselines = [name for name in BASELINES if name != PUBLISHED or PUBLISHED in INSTALLED]
     runs += itertools.product(SEEDS[:1], study.choices(), baselines, ["–"])
     for seed, used, name, base in runs:
         known = {"model": name, "pretraining": base, "seizures": len(used), "used": str(used), "seed": seed}

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
+from harness.detection.baselines import INSTALLED, PUBLISHED
 from harness.detection.real import (
     BASELINES,
     QUICK_FINETUNING,
@@ -119,8 +119,8 @@ def models(
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
-    if find_spec("brainmaze_eeg_models"):
-        rows.append(("brainmaze-eeg-models", 0, lambda: (brainmaze, 0.5)))
+    if PUBLISHED in INSTALLED:
+        rows.append((PUBLISHED, 0, lambda: (brainmaze, 0.5)))
     for name, changes in WAYS.items():
         for seed in seeds:
             folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"

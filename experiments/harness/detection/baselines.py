@@ -21,6 +21,7 @@ from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 
+PUBLISHED = "brainmaze-eeg-models"
 Baseline = Callable[[Recording], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 """From a recording to a score in (0, 1) of each segment, and where the segments begin (s)."""
 
@@ -82,10 +83,10 @@ def brainmaze(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArra
 BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
     "line length": lambda training: line_length,
     "logistic regression on band power": band_power_regression,
-    "brainmaze-eeg-models": lambda training: brainmaze,
+    PUBLISHED: lambda training: brainmaze,
 }
 """By name, from the training recordings; nothing about them depends on a seed."""
-INSTALLED = [name for name in BASELINES if name != "brainmaze-eeg-models" or find_spec("brainmaze_eeg_models")]
+INSTALLED = [name for name in BASELINES if name != PUBLISHED or find_spec(PUBLISHED.replace("-", "_"))]
 """Those that can be run here."""
 
 
