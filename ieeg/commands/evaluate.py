@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,9 +52,11 @@ def main(arguments: list[str]) -> None:
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
+    names = Counter(folder.name for folder in folders)
     by_subject: dict[str, list[RecordingResult]] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
-        result = _result(folder, options.reference, options.unannotated, root)
+        namesakes = names[folder.name] > 1
+        result = _result(folder, options.reference, options.unannotated, root, namesakes=namesakes)
         by_subject.setdefault(result.subject, []).append(result)
     _warn_of_training_subjects(folders)
     similar = _similarities(options.similarities) if options.similarities else {}
@@ -150,13 +153,13 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def _result(folder: Path, root: str | None, unannotated: str, detections: Path) -> RecordingResult:
+def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
     from mvpa_ts.ieeg.detection.saved import REFERENCE
     from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections)
+    table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections, namesakes=namesakes)
     if table is None:
         names = " or ".join(dict.fromkeys(_patterns(folder.name)))
         missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
@@ -174,15 +177,21 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path) 
     return read_result(folder, [])
 
 
-def _reference(root: Path, folder: Path, detections: Path) -> Path | None:
+def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -> Path | None:
     """The one file of reference events below `root` for a recording, or None; of several, that in the same subfolder.
 
-    Recordings of one name may lie in folders of their own, as p1/night and p2/night.
+    Recordings of one name may lie in folders of their own, as p1/night and p2/night. Such `namesakes` need references
+    in the same subfolders.
     """
     name, same = folder.name, root / folder.relative_to(detections).parent
     found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
-    if len(found) > 1:
+    if len(found) > 1 or namesakes:
         found = [path for path in found if path in {same / pattern for pattern in _patterns(name)}] or found
+    if namesakes and found and not found[0].is_relative_to(same):
+        raise CommandError(
+            f"{detections} holds several recordings called {name}, and {found[0]} does not say whose seizures it "
+            "states: put the references in subfolders as the detections are"
+        )
     if len(found) > 1:
         raise CommandError(
             f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders as the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,6 +49,9 @@ class EventRules:
     max_duration: float = math.inf
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, numbers.Real):
+                raise ValueError(f"{name} must be a number, got {value!r}")
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
         for name in ("merge_gap", "min_duration", "min_positives"):

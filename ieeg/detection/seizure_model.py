@@ -15,6 +15,8 @@ def seizure_model(model: MVPFormer | str | os.PathLike[str]) -> MVPFormer:
         from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
         model = MVPFormer.from_pretrained(os.fspath(model))
+    if not hasattr(model, "config"):
+        raise TypeError(f"model must be an MVPFormer, or the folder or name of one, got {type(model).__name__}")
     if model.config.num_classes != 2:
         raise ValueError(
             f"model must have a classification head of two classes, it has {model.config.num_classes} classes: "

@@ -141,6 +141,7 @@ class FinetuningModule(TrainingModule):
         self.model = prepared(pretrained, method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
         self.train()
+        self._both_classes = True
         self.metrics = MetricCollection(
             {
                 "auroc": BinaryAUROC(),
@@ -212,6 +213,14 @@ class FinetuningModule(TrainingModule):
         self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(labels))
         return self.checked(loss)
 
+    def on_validation_start(self) -> None:
+        """See whether validation holds both classes: with one alone torchmetrics would log an AUROC of 0."""
+        super().on_validation_start()
+        data = self.trainer.datamodule
+        if isinstance(data, RecordingDataModule) and data.validation is not None:
+            labels = [label for segments in data.validation.segments for label in segments.labels()]
+            self._both_classes = len({*labels}) == 2
+
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Compute the loss, and metrics over the windows of all validation subjects."""
         logits, labels = self.logits_and_labels(batch)
@@ -219,8 +228,9 @@ class FinetuningModule(TrainingModule):
             return
         loss = F.cross_entropy(logits, labels)
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=len(labels))
-        self.metrics.update(logits.float().softmax(1)[:, 1], labels)
-        self.log_dict(self.metrics)
+        if self._both_classes:
+            self.metrics.update(logits.float().softmax(1)[:, 1], labels)
+            self.log_dict(self.metrics)
 
     def on_validation_end(self) -> None:
         """Keep the weights with the lowest validation loss."""
@@ -267,11 +277,8 @@ class FinetuningModule(TrainingModule):
     def _print_validation(self, name: str) -> None:
         """Print the metrics of the last validation, if there was one."""
         names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa of raw decisions"}
-        measured, data, note = self.trainer.callback_metrics, self.trainer.datamodule, ""
-        if isinstance(data, RecordingDataModule) and data.validation is not None:
-            labels = [label for segments in data.validation.segments for label in segments.labels()]
-            if len({*labels}) == 1:  # torchmetrics would say 0
-                names, note = {"loss": "loss"}, "; all else needs segments with and without seizure"
+        measured = self.trainer.callback_metrics
+        note = "" if self._both_classes else "; all else needs segments with and without seizure"
         values = [
             f"{label} {float(measured[f'validation/{key}']):.3f}"
             for key, label in names.items()

@@ -151,6 +151,10 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert told in capsys.readouterr().out
     assert run("evaluate", tmp_path / "out" / "p1", *options) == 1
     assert "night has several references" in capsys.readouterr().err
+    (tmp_path / "truth" / "p2" / "night_events.tsv").unlink()
+    assert run("evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free") == 1
+    told = f"{tmp_path / 'truth' / 'p1' / 'night_events.tsv'} does not say whose seizures it states"
+    assert told in capsys.readouterr().err
     assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
     assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
 

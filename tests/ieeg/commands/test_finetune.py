@@ -139,6 +139,9 @@ def test_a_quiet_validation_measures_the_loss_alone(tmp_path: Path, capsys: pyte
         assert finetune(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", second) == 0
     error = capsys.readouterr().err
     assert "all else needs segments with and without seizure" in error
+    table = pd.read_csv(tmp_path / "run" / "csv" / "version_0" / "metrics.csv")
+    assert "validation/loss" in table
+    assert "validation/auroc" not in table
     assert "AUROC 0.000" not in error
 
 

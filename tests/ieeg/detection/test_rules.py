@@ -116,6 +116,7 @@ def test_splitting_and_clipping():
     [
         (lambda: event_rules("strict"), "rules must be an EventRules or one of szcore, paper, none, got 'strict'"),
         (lambda: EventRules(threshold=1.5), "threshold must be between 0 and 1, got 1.5"),
+        (lambda: EventRules(threshold="0.5"), "threshold must be a number, got '0.5'"),
         (lambda: EventRules(merge_gap=-1), "merge_gap must not be negative"),
         (lambda: EventRules(merge_gap=math.nan), "merge_gap must not be negative, and must be finite, got nan"),
         (lambda: EventRules(min_duration=math.inf), "min_duration must not be negative, and must be finite, got inf"),

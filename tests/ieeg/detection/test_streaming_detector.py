@@ -234,6 +234,12 @@ def test_a_rate_too_low_for_the_band_is_said_once(model):
     assert len(shown) == 1
 
 
+@pytest.mark.parametrize("kind", [Detector, lambda model: StreamingDetector(model, 512.0, ["A1", "A2"])])
+def test_no_model_is_named(kind):
+    with pytest.raises(TypeError, match="model must be an MVPFormer, or the folder or name of one, got NoneType"):
+        kind(None)
+
+
 def test_the_demo_is_known_by_its_name():
     recording = recording_at(512.0, channels=4, duration=31.0)
     expected = Detector("demo", {"notch": None}, channels="all").detect(recording)

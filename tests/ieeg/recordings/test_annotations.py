@@ -24,7 +24,7 @@ from mvpa_ts.ieeg.simulation.writing import write_edf
 @pytest.mark.parametrize(
     "text",
     ["sz", "SZ", "eeg sz start", "Seizure", "seizure onset", "sz_foc_ia_nm", "SZ-1", "Seizure over left temporal",
-     "seizure - medication given", "seizure 3 off"],
+     "seizure - medication given", "seizure 3 off", "fnsz", "gnsz", "TCSZ", "CPSZ start"],
 )  # fmt: skip
 def test_a_seizure(text):
     assert is_seizure(text)
@@ -76,7 +76,7 @@ def test_words_of_the_callers_own(tmp_path):
      "after seizure", "pre sz", "seizure free", "no clear seizure", "Anti-seizure medication given",
      "anti seizure drug", "antiseizure", "seizure prediction horizon", "sz_prediction", "seizure medication",
      "detected seizure", "Detected sz", "detected focal seizure",
-     "sz meds", "seizure risk", "seizure onset zone", "Seizure precautions", "seizure forecast 0.3"],
+     "sz meds", "seizure risk", "seizure onset zone", "Seizure precautions", "seizure forecast 0.3", "nesz"],
 )  # fmt: skip
 def test_no_seizure(text):
     assert not is_seizure(text)
@@ -222,6 +222,15 @@ def test_a_seizure_without_numbers_is_named(tmp_path, row, message):
         read_events(table)
 
 
+def test_an_offset_before_its_onset_is_named(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\toffset\ttrial_type\n100\t60\tsz\n")
+    with pytest.raises(ValueError, match="line 2, a seizure: its offset lies before its onset"):
+        read_events(table)
+    table.write_text("onset\tduration\toffset\ttrial_type\n100\t60\t3\tsz\n")  # an offset of samples, say
+    assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
     table = tmp_path / "x_events.tsv"
@@ -249,8 +258,9 @@ def test_an_empty_table_is_named(tmp_path):
         ("onset\tduration\ttrial_type", ["100\t60\tictal"]),
         ("onset\tduration\ttrial_type\tvalue", ["100\t60\tn/a\tseizure", "300\t60\tstimulus\t3"]),
         ("onset\teventType", ["100\tsz start", "160\tsz end"]),
+        ("onset\toffset\teventType", ["20\t90\tbckg", "100\t160\tfnsz"]),
     ],
-    ids=["szcore", "eeg sz", "no durations", "focal", "ictal", "value", "no column duration"],
+    ids=["szcore", "eeg sz", "no durations", "focal", "ictal", "value", "no column duration", "column offset"],
 )
 def test_ways_to_state_one_seizure(tmp_path, header, rows):
     table = tmp_path / "x_events.tsv"
