@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -165,6 +166,11 @@ def test_errors_name_the_argument_and_what_came(changes: dict[str, Any], message
 def test_triton_says_that_it_has_no_channel_window() -> None:
     with pytest.raises(RuntimeError, match="impl='triton' cannot run here: the kernels have no channel_window, got 2"):
         call(impl="triton", channel_window=2)
+
+
+def test_numbers_of_numpy_and_torch_count_as_whole() -> None:
+    for two in (np.int64(2), torch.tensor(2)):
+        torch.testing.assert_close(call(channel_window=two), call(channel_window=2), atol=0, rtol=0)
 
 
 def test_defaults_are_the_released_behaviour() -> None:

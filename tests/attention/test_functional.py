@@ -55,6 +55,7 @@ def call(**changes: Any) -> Tensor:
         ({"token_mask": torch.ones(B, C, T, dtype=torch.bool)}, r"token_mask must be .*\(2, 4, 3\), got .*\(2, 3, 4\)"),
         ({"token_mask": [[[True] * C] * T] * B}, r"token_mask must be a bool tensor of shape \(2, 4, 3\), got list"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"dropout": "0.1"}, r"dropout must be in \[0, 1\), got '0.1'"),
         ({"dropout_masks": (torch.ones(B, C).bool(), torch.ones(B, C).bool())}, r"dropout_masks\[0\] must be"),
         ({"dropout_masks": (torch.ones(B, T).bool(), torch.ones(B, T).bool())}, r"dropout_masks\[1\] must be"),
         ({"impl": "fast"}, "impl must be one of .*got 'fast'"),
