@@ -34,6 +34,7 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
     return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
 def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) -> None:
     """In the default run: small sizes, with dropout, and the axis of channels alone is dynamic."""

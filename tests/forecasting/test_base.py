@@ -141,6 +141,7 @@ def test_what_is_missing_before_all_series_does_not_matter():
     torch.testing.assert_close(both[:2], network(x))
 
 
+@pytest.mark.no_cover
 @torch.no_grad()
 def test_one_compiled_graph_gives_the_same():
     """Of a short history, too, whose beginning is cut off only where nothing is compiled."""
