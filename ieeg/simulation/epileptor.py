@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,65 +56,64 @@ def epileptor(
     activity : ndarray of float32, shape (num_steps, S, K)
         x1 of the fast subsystem; above about −1 during discharges only.
     """
-    shape = x0.shape
-    x1, y1, x2, y2 = np.full(shape, -1.6), np.full(shape, -11.8), np.full(shape, -0.8), np.zeros(shape)
-    slow, g = np.full(shape, z), np.zeros(shape)
-    rate = SLOW_STEPS * STEP / tau0[:, None]
-    potential, activity = np.empty((num_steps, *shape), np.float32), np.empty((num_steps, *shape), np.float32)
-    square, triple, factor, slope, change = np.empty((5, *shape))
-    negative = np.empty(shape, bool)
-    for step in range(num_steps):
-        if step % SLOW_STEPS == 0:
-            if step % 4096 == 0:
-                kicks = generator.normal(0.0, noise * np.sqrt(STEP), (4096, *shape))
-            slow += rate * (4.0 * (x1 - x0) - slow - coupling * (x1.mean(1, keepdims=True) - x1))
-            g += SLOW_STEPS * STEP * (x1 - _GAMMA * g)
-            gap = 0.6 * (slow - 4.0) ** 2
-            drive = 0.002 * g - 0.3 * (slow - 3.5) + _I2
-            lift = _I1 - slow
-        # f1 = x1·(x1² − 3x1) below zero, x1·(x2 − 0.6 (z − 4)²) above; its slope there is 3x1² − 6x1, else the factor
-        np.multiply(x1, x1, out=square)
-        np.multiply(x1, 3.0, out=triple)
-        np.subtract(x2, gap, out=factor)
-        np.maximum(factor, 0.0, out=slope)
-        np.subtract(square, triple, out=change)
-        np.less(x1, 0.0, out=negative)
-        np.copyto(factor, change, where=negative)
-        np.add(change, change, out=change)
-        np.add(change, square, out=change)
-        np.copyto(slope, change, where=negative)
-        slope *= STEP
-        slope += 1.0
-        factor *= x1
-        np.subtract(y1, factor, out=change)
-        change += lift
-        change *= STEP
-        change /= slope
-        x1 += change
-        # y1' = 1 − 5x1² − y1
-        square *= -5.0
-        square -= y1
-        square += 1.0
-        square *= STEP
-        y1 += square
-        # x2' = x2 − x2³ − y2 + drive, y2' = (6 (x2 + 0.25)⁺ − y2) / τ2
-        np.multiply(x2, x2, out=square)
-        np.subtract(1.0, square, out=square)
-        square *= x2
-        square -= y2
-        square += drive
-        square *= STEP
-        np.add(x2, 0.25, out=factor)
-        np.maximum(factor, 0.0, out=factor)
-        factor *= 6.0
-        factor -= y2
-        factor *= STEP / _TAU2
-        y2 += factor
-        x2 += square
-        x2 += kicks[step % 4096]
-        np.subtract(x2, x1, out=potential[step], casting="same_kind")
-        activity[step] = x1
+    potential, activity = np.empty((2, num_steps, *x0.shape), np.float32)
+    blocks = -(-num_steps // 4096)
+    kicks = np.concatenate([generator.normal(0.0, noise * np.sqrt(STEP), (4096, *x0.shape)) for _ in range(blocks)])
+    # Seizures have a few nodes, for which plain numbers are several times as fast as arrays of a few entries.
+    for seizure, slow_time in enumerate(tau0.tolist()):
+        pushes = kicks[:num_steps, seizure].T.tolist()
+        nodes = [_Node(excitability, z) for excitability in x0[seizure].tolist()]
+        rate = SLOW_STEPS * STEP / slow_time
+        for start in range(0, num_steps, SLOW_STEPS):
+            mean = sum(node.x1 for node in nodes) / len(nodes)
+            for node, push in zip(nodes, pushes, strict=True):
+                node.move_slow(rate, coupling * (mean - node.x1))
+                node.move_fast(push[start : start + SLOW_STEPS])
+        potential[:, seizure] = np.transpose([node.potential for node in nodes])
+        activity[:, seizure] = np.transpose([node.activity for node in nodes])
     return potential, activity
+
+
+class _Node:
+    """State and past of one node; the methods are the paper's equations in Euler's steps."""
+
+    def __init__(self, excitability: float, slow: float) -> None:
+        self.x0, self.slow, self.g = excitability, slow, 0.0
+        self.x1, self.y1, self.x2, self.y2 = -1.6, -11.8, -0.8, 0.0
+        self.potential: list[float] = []
+        self.activity: list[float] = []
+
+    def move_slow(self, rate: float, pull: float) -> None:
+        """Update the slow variable, which other nodes pull at, and the low-pass."""
+        self.slow += rate * (4.0 * (self.x1 - self.x0) - self.slow - pull)
+        self.g += SLOW_STEPS * STEP * (self.x1 - _GAMMA * self.g)
+
+    def move_fast(self, pushes: Sequence[float]) -> None:
+        """Take a step for each push of the noise."""
+        x1, y1, x2, y2 = self.x1, self.y1, self.x2, self.y2
+        gap = self.slow - 4.0
+        gap = 0.6 * (gap * gap)
+        drive = 0.002 * self.g - 0.3 * (self.slow - 3.5) + _I2
+        lift = _I1 - self.slow
+        for push in pushes:
+            square = x1 * x1
+            # f1 = x1·(x1² − 3x1) below zero, of slope 3x1² − 6x1; above, x1·(x2 − 0.6 (z − 4)²), of the factor as slope.
+            if x1 < 0.0:
+                factor = square - 3.0 * x1
+                slope = factor + factor + square
+            else:
+                factor = x2 - gap
+                slope = max(factor, 0.0)
+            next_x1 = x1 + (y1 - factor * x1 + lift) * STEP / (slope * STEP + 1.0)
+            # y1' = 1 − 5x1² − y1
+            y1 += (square * -5.0 - y1 + 1.0) * STEP
+            # x2' = x2 − x2³ − y2 + drive, y2' = (6 (x2 + 0.25)⁺ − y2) / τ2
+            next_x2 = x2 + ((1.0 - x2 * x2) * x2 - y2 + drive) * STEP + push
+            y2 += (max(x2 + 0.25, 0.0) * 6.0 - y2) * (STEP / _TAU2)
+            x1, x2 = next_x1, next_x2
+            self.potential.append(x2 - x1)
+            self.activity.append(x1)
+        self.x1, self.y1, self.x2, self.y2 = x1, y1, x2, y2
 
 
 def discharges(activity: NDArray[np.float32]) -> tuple[int, int]:
