@@ -97,7 +97,7 @@ class _Node:
         lift = _I1 - self.slow
         for push in pushes:
             square = x1 * x1
-            # f1 = x1·(x1² − 3x1) below zero, of slope 3x1² − 6x1; above, x1·(x2 − 0.6 (z − 4)²), of the factor as slope.
+            # f1 = x1·(x1² − 3x1) below zero, with slope 3x1² − 6x1; else x1·(x2 − 0.6 (z − 4)²), the factor as slope
             if x1 < 0.0:
                 factor = square - 3.0 * x1
                 slope = factor + factor + square
