@@ -227,17 +227,21 @@ def check_options(
     channel_window: int | None = None,
 ) -> None:
     """Raise a ValueError for an option out of range."""
-    whole = hasattr(channel_window, "__index__") and not isinstance(channel_window, bool)
-    if channel_window is not None and (not whole or channel_window < 1):
+    if channel_window is not None and (type(channel_window) is bool or not _is_whole(channel_window, 1)):
         raise ValueError(f"channel_window must be None or a whole number of at least 1 channel, got {channel_window!r}")
-    if window is not None and (not (isinstance(window, int) or hasattr(window, "__index__")) or window < 0):
+    if window is not None and not _is_whole(window, 0):
         raise ValueError(f"window must be None or at least 0 segments, a whole number, got {window!r}")
     if channel_distance not in ("absolute", "signed"):
         raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {channel_distance!r}")
-    if not (hasattr(dropout, "__float__") and 0.0 <= dropout < 1.0):
+    if dropout is None or isinstance(dropout, str) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl must be one of {('auto', *IMPLEMENTATIONS)}, got {impl!r}")
+
+
+def _is_whole(number: Any, least: int) -> bool:
+    """Whether it is a whole number, of Python, numpy, torch or a graph, and at least so large."""
+    return (isinstance(number, int) or hasattr(number, "__index__")) and bool(number >= least)
 
 
 def merged_mask(

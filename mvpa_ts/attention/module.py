@@ -173,8 +173,17 @@ class MVPAttention(nn.Module):
         if self.row_order == "distance":
             return self._attend(x, time_codebook, channel_codebook, (T, C), real, generator)
 
-        # Samples of one extent run together: the meaning of a released row moves with the sample's T and C.
+        # Samples of one extent run together: the meaning of a released row moves with the sample's T and C. A graph
+        # cannot depend on which these are, and takes one sample after the other.
         extents = torch.stack([extent(real.any(2)), extent(real.any(1))], dim=1)
+        if torch.compiler.is_compiling():
+            samples = zip(x.split(1), real.split(1), extents, strict=True)
+            return torch.cat(
+                [
+                    self._attend(sample, time_codebook, channel_codebook, (rows[0], rows[1]), sample_real, generator)
+                    for sample, sample_real, rows in samples
+                ]
+            )
         output = torch.zeros_like(x)
         for segments, channels in extents.unique(dim=0).tolist():
             samples = (extents == extents.new_tensor((segments, channels))).all(1).nonzero().squeeze(1)
@@ -291,7 +300,7 @@ class MVPAttention(nn.Module):
         x: Tensor,
         time_codebook: Tensor | None,
         channel_codebook: Tensor | None,
-        extent: tuple[int, int],
+        extent: tuple[int | Tensor, int | Tensor],
         real: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
@@ -347,8 +356,11 @@ class MVPAttention(nn.Module):
             )
         return like.new_zeros(rows, self.dim)
 
-    def _rows(self, name: str, codebook: Tensor, size: int, extent: int, *, two_sided: bool) -> Tensor:
-        """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads."""
+    def _rows(self, name: str, codebook: Tensor, size: int, extent: int | Tensor, *, two_sided: bool) -> Tensor:
+        """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads.
+
+        An `extent` that only a graph's data tell is a tensor; rows that the codebook lacks are then an IndexError.
+        """
         if codebook.ndim != 2 or codebook.shape[1] != self.dim:
             raise ValueError(f"{name} must be [R, D] with D = dim = {self.dim}, got shape {tuple(codebook.shape)}")
         available = codebook.shape[0]
@@ -358,7 +370,7 @@ class MVPAttention(nn.Module):
                 f"{2 * extent - 1} for {extent} positions, distance 0 in the middle; got {available}"
             )
         reach = (available + 1) // 2 if two_sided else available
-        if extent > reach and self.beyond == "error":
+        if self.beyond == "error" and not isinstance(extent, Tensor) and extent > reach:
             needed = f"2·{extent} − 1 = {2 * extent - 1}" if two_sided else f"{extent}"
             because = f" ({_two_sided_option(name)})" if two_sided else ""
             raise ValueError(
@@ -367,7 +379,8 @@ class MVPAttention(nn.Module):
             )
         if self.row_order == "released":
             # Distances beyond the real extent occur only between padding tokens: any row will do.
-            return (extent - 1 - torch.arange(size, device=codebook.device)).clamp(0, available - 1)
+            last = available - 1 if self.beyond == "clamp" else None
+            return (extent - 1 - torch.arange(size, device=codebook.device)).clamp(0, last)
         if name == "channel_codebook" and self.beyond == "clamp":
             size = min(size, reach)  # `mvpa_attention` reads the end rows for what lies beyond
         first = -(size - 1) if two_sided else 0

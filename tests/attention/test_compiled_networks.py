@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from mvpa_ts import ClassificationConfig, ClassificationNetwork, ForecastingConfig, ForecastingNetwork
+from mvpa_ts import ClassificationConfig, ClassificationNetwork, ForecastingConfig, ForecastingNetwork, MVPAttention
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 
 
@@ -100,3 +100,27 @@ def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], maske
             torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
+
+
+@pytest.mark.no_cover
+def test_released_rows_of_masked_samples_are_one_graph() -> None:
+    """Also backward, and for all numbers of channels; a row that the codebook lacks is an error there too."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    counter = CompileCounterWithBackend("aot_eager")
+    attention = MVPAttention(16, 2, row_order="released", window=1, impl="separable").double()
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=counter)
+    codebooks = torch.randn(2, 9, 16).double()
+    for channels in (4, 7, 9):
+        x = torch.randn(3, 6, channels, 16, requires_grad=True, dtype=torch.float64)
+        real = torch.ones(3, 6, channels, dtype=torch.bool)
+        real[0, 4:], real[1, :, 2:], real[2, 0] = False, False, False
+        results = []
+        for call in (attention, compiled):
+            output = call(x, *codebooks, token_mask=real)
+            results.append((output, *torch.autograd.grad(output.square().sum(), [x, *attention.parameters()])))
+        for expected, actual in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected)
+    assert counter.frame_count == 1
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(torch.randn(3, 6, 12, 16).double(), *codebooks, token_mask=torch.ones(3, 6, 12, dtype=torch.bool))
