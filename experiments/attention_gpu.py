@@ -205,6 +205,8 @@ def start_record(path: Path, device: torch.device, arguments: argparse.Namespace
         if (record["device"], record["software"]) == (name, software):
             for row in record["cases"].values():
                 row["measured"] = {k: v for k, v in row["measured"].items() if v.get("failed") in (None, OUT_OF_MEMORY)}
+            if any("failed" in found for found in record.get("checks", {}).values()):
+                del record["checks"]
             return record
     return {"device": name, "data sheet": sheet, "software": software, "cases": {}}
 
@@ -266,10 +268,12 @@ def table(record: dict[str, Any]) -> str:
         worst: dict[str, float] = {}
         for found in checks.values():
             precision = found["precision"]
-            worst[precision] = max(worst.get(precision, 0.0), *found["ratios"].values())
+            worst[precision] = max([worst.get(precision, 0.0), *found["ratios"].values()])
         errors = ", ".join(f"{ratio:.2f} in {precision}" for precision, ratio in worst.items())
         lines += [f"Largest error of output and gradients, over that of logits in float32: {errors}.", ""]
-        lines += [f"FAILS: {title}.\n" for title, found in checks.items() if not found["passes"]]
+        for title, found in checks.items():
+            if not found["passes"]:
+                lines.append(f"FAILS: {title}{': ' + found['failed'] if 'failed' in found else ''}.\n")
         lines += [] if record["correct"] else ["The kernels were not timed.", ""]
     for pass_name in PASSES:
         lines += [f"## {pass_name}", "", "| case | mechanism | ms | × | GiB | TFLOP/s | floor |", "|" + " --- |" * 7]

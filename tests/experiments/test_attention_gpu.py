@@ -20,7 +20,8 @@ from attention_gpu import (
     table,
     work,
 )
-from harness.attention.accuracy import FULL_SIZES, configurations, error_ratios
+from harness.attention import accuracy
+from harness.attention.accuracy import FULL_SIZES, check, configurations, error_ratios
 from harness.attention.peers import Case, _nystrom_attention, _pseudo_inverse, contenders, tokens_first
 
 CPU = torch.device("cpu")
@@ -154,6 +155,25 @@ def test_what_is_checked_has_every_layout_of_the_kernels_and_every_precision() -
         return {launch.choose_blocks(kernel, query, False) for query in queries for kernel in kernels}
 
     assert blocks(cases(quick=False)) <= blocks(FULL_SIZES)
+
+
+def test_a_precision_that_cannot_run_fails_alone_and_is_checked_again(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ratios(case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict) -> dict[str, float]:
+        if dtype == torch.float16:
+            raise ValueError("out of registers")
+        return {"output": 1.0}
+
+    monkeypatch.setattr(accuracy, "error_ratios", ratios)
+    path, arguments = tmp_path / "attention_gpu.json", SimpleNamespace(fresh=False, quick=False)
+    record = start_record(path, CPU, arguments) | {"correct": True}
+    for dtypes, is_kept in (((torch.bfloat16,), True), ((torch.bfloat16, torch.float16), False)):
+        record["checks"] = check(configurations([SMALL], dtypes), CPU, "separable")
+        path.write_text(json.dumps(record))
+        assert ("checks" in start_record(path, CPU, arguments)) == is_kept
+    assert sum(found["passes"] for found in record["checks"].values()) == len(record["checks"]) / 2
+    assert "plain, float16: ValueError: out of registers.\n" in table(record)
 
 
 def test_a_later_run_keeps_results_and_tries_failures_again(tmp_path) -> None:

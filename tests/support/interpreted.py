@@ -1,18 +1,24 @@
 """The kernels under Triton's interpreter, on CPU tensors. `test_interpreter.py` runs this file in its own process.
 
-Every buffer that a kernel must fill starts as NaN. Blocks are small, so that small problems have several of them.
+Every buffer that a kernel must fill starts as NaN, and `races` watches each launch. Blocks are small, so that small
+problems have several of them.
 """
 
 import copy
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from einops import rearrange
 from harness.attention import accuracy
 from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
 from harness.attention.peers import Case as Size
 from support.attention_checks import COMPONENT_SUBSETS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
+from support.races import Watch, watch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
@@ -42,6 +48,11 @@ FULL = {
     "components": COMPONENT_SUBSETS,
     "head_dim": (3, 16, 32, 72),
 }
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return watch(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +106,38 @@ def test_log_sum_exp_and_its_gradients(case: Case) -> None:
 
     for actual, expected in zip(evaluate("triton", torch.float32), evaluate("reference", torch.float64), strict=True):
         torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@triton.jit
+def careless_kernel(p_numbers, STEP: tl.constexpr, BARRIER: tl.constexpr, NUMBERS: tl.constexpr):
+    p_own = p_numbers + tl.program_id(0) * STEP + tl.arange(0, NUMBERS)
+    tl.store(p_own, tl.arange(0, NUMBERS))
+    if BARRIER:
+        tl.debug_barrier()
+    tl.store(p_own, tl.load(p_own) + 1)
+
+
+@pytest.mark.parametrize(
+    ("programs", "step", "barrier", "message"),
+    [
+        (2, 4, True, None),
+        (2, 2, True, "two programs write one number"),
+        (2, 4, False, "reads again what it wrote, with no barrier between"),
+        (3, 4, True, "writes what is in no tensor"),
+    ],
+)
+def test_careless_kernels_are_found(
+    programs: int, step: int, barrier: bool, message: str | None, watched: Watch
+) -> None:
+    def run() -> None:
+        careless_kernel[(programs,)](p_numbers=torch.zeros(8), STEP=step, BARRIER=barrier, NUMBERS=4)
+
+    if message is None:
+        run()
+        assert watched.launches == 1
+        return
+    with pytest.raises((AssertionError, triton.runtime.errors.InterpreterError), match=message):
+        run()
 
 
 @pytest.mark.slow
@@ -164,6 +207,54 @@ def test_nan_in_masked_tokens_reaches_nothing(masks: str) -> None:
         torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
     for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
         assert (tensor[~real] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "components"),
+    [((34, 1), "time_key", ("content", "time", "channel")), ((2, 17), "channel_key", ("channel",))],
+)
+def test_nan_in_a_table_is_not_hidden(shape: tuple[int, int], name: str, components: tuple[str, ...]) -> None:
+    """The last row of a table is used for far pairs alone. A GPU's minimum of NaN and a number is the number."""
+    case = Case(shape, window=1, kv_heads=1, batch=1, head_dim=16, components=components)
+    inputs = [x.detach() for x in case.inputs(torch.float32)]
+    inputs[INPUTS.index(name)][max(shape) - 1] = float("nan")
+    outputs = [mvpa_attention(*inputs, impl=impl, **case.options()) for impl in ("triton", "reference")]
+    assert outputs[1].isnan().any()
+    assert torch.equal(*(output.isnan() for output in outputs))
+
+
+def test_a_window_of_any_size_is_all_segments() -> None:
+    case = Case((4, 3), batch=1, kv_heads=1, head_dim=16)
+    inputs = case.inputs(torch.float32)
+    expected, *outputs = (
+        mvpa_attention(*inputs, impl="triton", window=window) for window in (None, 4, 2**31 - 1, 2**63 - 1)
+    )
+    for output in outputs:
+        torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_kernels_start_on_the_device_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It need not be the current one, where Triton starts them."""
+    devices: list[torch.device] = []
+    current: list[bool] = []
+    allocate = launch.allocate
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        devices.append(tensor.device)
+        yield
+        devices.pop()
+
+    def watched_allocate(*arguments: torch.Size, **named: object) -> Tensor:
+        current.append(devices == [named["device"]])
+        return allocate(*arguments, **named)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(launch, "allocate", watched_allocate)
+    inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+    mvpa_attention(*inputs, impl="triton").sum().backward()
+    assert current
+    assert all(current)
 
 
 def test_queries_without_a_key_give_zeros() -> None:

@@ -79,11 +79,17 @@ def options(configuration: Configuration, device: torch.device) -> dict[str, Any
 
 
 def check(checked: Sequence[Configuration], device: torch.device, impl: str) -> dict[str, Any]:
-    """Errors (root mean square) of output and gradients, by configuration."""
+    """Errors (root mean square) of output and gradients, by configuration; or why there are none."""
     found: dict[str, Any] = {}
     for configuration in checked:
         case, _, dtype = configuration
-        ratios = error_ratios(case, impl, device, dtype, options(configuration, device))
+        try:
+            ratios = error_ratios(case, impl, device, dtype, options(configuration, device))
+        except Exception as error:  # one precision or layout that cannot run must not keep the others from it
+            failed = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            found[str(configuration)] = {"precision": name_of(dtype), "passes": False, "ratios": {}, "failed": failed}
+            print(f"{configuration}: {failed}", flush=True)
+            continue
         worst = max(ratios.values())
         found[str(configuration)] = {
             "precision": name_of(dtype),

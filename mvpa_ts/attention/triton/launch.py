@@ -329,7 +329,8 @@ def _common(
         "p_time": query if time_score is None else time_score,
         "p_channel": query if channel_score is None else channel_score,
         "scale": _float32(1.0 / math.sqrt(d)),
-        "window": 0 if options.window is None else options.window,
+        # Cut at all segments, so that sums with it stay below 2³¹.
+        "window": 0 if options.window is None else min(options.window, T),
         "batch": B,
         "segments": T,
         "channels": C,

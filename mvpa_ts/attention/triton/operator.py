@@ -105,7 +105,9 @@ def flash_attention(
     `batch.attend`. Tokens that are not `real` hold zeros.
     """
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
-    return attend(query, key, value, content_bias, tables, real, launch.Options(causal, window, dense_last_segment))
+    options = launch.Options(causal, window, dense_last_segment)
+    with torch.cuda.device_of(query):  # Triton starts kernels on the current device
+        return attend(query, key, value, content_bias, tables, real, options)
 
 
 @flash_attention.register_fake
@@ -140,21 +142,22 @@ def flash_attention_backward(
     """Return the gradients of the first eight inputs of `flash_attention`; they are empty for terms that are off."""
     tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
-    query_gradient, key_gradient, value_gradient, sums = gradients(
-        output_gradient,
-        query,
-        key,
-        value,
-        content_bias,
-        tables,
-        real,
-        output,
-        lse,
-        time_max,
-        residual,
-        lse_gradient,
-        options,
-    )
+    with torch.cuda.device_of(query):
+        query_gradient, key_gradient, value_gradient, sums = gradients(
+            output_gradient,
+            query,
+            key,
+            value,
+            content_bias,
+            tables,
+            real,
+            output,
+            lse,
+            time_max,
+            residual,
+            lse_gradient,
+            options,
+        )
     if content_bias is not None:
         sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
     shared = {"content_bias": content_bias} | vars(tables)

@@ -362,8 +362,11 @@ def computed_once(b_numbers):
 
 @triton.jit
 def tile_factor(b_tile_score, b_tile_offset):
-    """Return the tile's factor of the far weights, cut at 1: that of near tiles is not used and could pass 2¹²⁸."""
-    return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0))
+    """Return the tile's factor of the far weights, cut at 1: that of near tiles is not used and could pass 2¹²⁸.
+
+    NaN must stay: by default a GPU takes the other number, and a NaN in a table would look like a weight of 1.
+    """
+    return tl.exp2(tl.minimum(b_tile_score - b_tile_offset, 0.0, tl.PropagateNan.ALL))
 
 
 @triton.jit

@@ -46,25 +46,30 @@ def fastest(
 
     `run` must give the same result each time. Candidates that are too large for the GPU are left out.
     """
-    if len(candidates) == 1 or not may_time(device):
+    if len(candidates) == 1 or not may_choose(device):
         return candidates[0]
     call = _call(kernel, candidates, arguments, device)
     if call not in _chosen:
+        if torch.cuda.is_current_stream_capturing():
+            return candidates[0]  # a captured stream cannot be timed
         key = _key(call, device)
-        remembered = _remembered(key, len(candidates))
-        _chosen[call] = _time(candidates, run) if remembered is None else remembered
-        if remembered is None:
-            get_cache_manager(key).put(json.dumps(_chosen[call]), _FILE, binary=False)
+        index = _remembered(key, len(candidates))
+        if index is None:
+            index = _time(candidates, run)
+            if index is None:
+                return candidates[0]
+            get_cache_manager(key).put(json.dumps(index), _FILE, binary=False)
+        _chosen[call] = index
     return candidates[_chosen[call]]
 
 
-def may_time(device: torch.device) -> bool:
-    """Say whether to time: not without a GPU, inside a graph capture, or if results must not depend on a clock."""
+def may_choose(device: torch.device) -> bool:
+    """Say whether the clock may decide: not without a GPU, nor if results must not depend on a clock."""
     return (
         device.type == "cuda"
         and os.environ.get(SWITCH) != "0"
+        and os.environ.get("TRITON_INTERPRET") != "1"
         and not torch.are_deterministic_algorithms_enabled()
-        and not torch.cuda.is_current_stream_capturing()
     )
 
 
@@ -73,14 +78,15 @@ def milliseconds(run: Callable[[], None]) -> float:
     return triton.testing.do_bench(run, warmup=5, rep=20, return_mode="median")
 
 
-def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int:
+def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int | None:
+    """Return the position of the fastest; None if nothing could be timed, as when memory is short for a while."""
     times = []
     for blocks in candidates:
         try:
             times.append(milliseconds(lambda blocks=blocks: run(blocks)))  # type: ignore[misc]
         except (triton.runtime.errors.OutOfResources, torch.OutOfMemoryError):
             times.append(float("inf"))
-    return times.index(min(times))
+    return None if min(times) == float("inf") else times.index(min(times))
 
 
 def _call(

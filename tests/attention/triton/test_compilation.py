@@ -142,6 +142,17 @@ def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
             assert kernel.shared_bytes <= SHARED_LIMIT[capability] * 1024
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 50), (50, 1), (2, 1)], ids=str)
+def test_sizes_of_one_are_constants_and_compile(sizes: tuple[int, int]) -> None:
+    """A launch makes constants of them, the interpreter does not; one of the settings has a time_center of 1."""
+    T, C = sizes
+    setting = Setting(T, C, batch=1, kv_heads=1, window=1, causal=T != 2, dense_last_segment=False, masked=C == 1)
+    for kernel in compiled_kernels(setting, 90, (*KERNELS, *SCORE_KERNELS)):
+        assert kernel.shared_bytes <= SHARED_LIMIT[90] * 1024
+
+
 CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **MORE}
 
 

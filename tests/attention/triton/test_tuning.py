@@ -31,7 +31,8 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Blocks]:
         return milliseconds[launched[-1]]
 
     monkeypatch.setattr(tuning, "milliseconds", clock)
-    monkeypatch.setattr(tuning, "may_time", lambda _: True)
+    monkeypatch.setattr(tuning, "may_choose", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "made-up GPU")
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(tuning, "_chosen", {})
@@ -115,18 +116,35 @@ def test_what_the_gpu_cannot_hold_is_left_out(timed: list[Blocks]) -> None:
     assert tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS, DEVICE, run) == CANDIDATES[2]
 
 
-def test_nothing_is_timed_where_it_may_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert tuning.may_time(DEVICE)
-    assert not tuning.may_time(torch.device("cpu"))
-    monkeypatch.setenv(tuning.SWITCH, "0")
-    assert not tuning.may_time(DEVICE)
-    monkeypatch.delenv(tuning.SWITCH)
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    assert not tuning.may_time(DEVICE)
-    monkeypatch.undo()
+def test_without_memory_for_timing_nothing_is_remembered(timed: list[Blocks], tmp_path: Path) -> None:
+    def run(blocks: Blocks) -> None:
+        raise torch.OutOfMemoryError
+
+    assert tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS, DEVICE, run) == CANDIDATES[0]
+    assert not list(tmp_path.rglob("blocks.json"))
+    assert choose(timed) == CANDIDATES[1]
+
+
+def test_a_graph_capture_takes_what_was_chosen_before(timed: list[Blocks], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel that ran before the capture is loaded; another could not be."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert not tuning.may_time(DEVICE)
+    assert choose(timed) == CANDIDATES[0]
+    assert timed == []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    choose(timed)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert choose(timed) == CANDIDATES[1]
+
+
+def test_the_clock_decides_only_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tuning.may_choose(DEVICE)
+    assert not tuning.may_choose(torch.device("cpu"))
+    for name, value in ((tuning.SWITCH, "0"), ("TRITON_INTERPRET", "1")):
+        monkeypatch.setenv(name, value)
+        assert not tuning.may_choose(DEVICE)
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert not tuning.may_choose(DEVICE)
 
 
 @pytest.mark.parametrize("shape", [(50, 50, 64), (100, 100, 64), (100, 7, 64), (100, 32, 128), (100, 88, 128)])
