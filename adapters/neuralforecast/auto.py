@@ -127,6 +127,9 @@ class AutoMVPA(BaseAuto):
         check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
         check_objects(optuna.pruners.BasePruner, "optuna.pruners.MedianPruner()", pruner=pruner)
         check_objects((str, optuna.storages.BaseStorage), '"sqlite:///sweep.sqlite"', storage=storage)
+        check_objects((list, tuple), "[callback]", callbacks=callbacks)
+        if backend == "optuna":  # the host would leave out what is no sampler, without a word
+            check_objects(optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()", search_alg=search_alg)
         if pruner is not None and backend != "optuna":
             raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
         if config is None:
@@ -218,8 +221,10 @@ class AutoMVPA(BaseAuto):
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
             options, callbacks = self.optuna_options, self.callbacks
-            # A trial whose training diverges or cannot begin has failed; the search goes on.
-            optimize = {"catch": (FloatingPointError, SettingError, TimeIsUpError), **(options.study_kwargs or {})}
+            # A trial whose training diverges, or cannot begin or go on, has failed; the search goes on.
+            errors = (FloatingPointError, SettingError, TimeIsUpError)
+            # An error holds what its trial had in memory until garbage is collected.
+            optimize = {"catch": errors, "gc_after_trial": True, **(options.study_kwargs or {})}
             self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
             of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
             self.callbacks = [*(callbacks or []), of_all_workers]

@@ -27,7 +27,8 @@ def check_local(dataset: Any, distributed_config: Any = None) -> None:
     in_worker = pyspark is not None and pyspark.TaskContext.get() is not None
     if distributed_config is not None or in_worker or not isinstance(dataset, BaseTimeSeriesDataset):
         raise ValueError(
-            "df must be a pandas or polars frame: Spark splits it by series, and MVPA attends across all series at once"
+            "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
+            "attends across all series at once"
         )
 
 

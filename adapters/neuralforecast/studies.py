@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import torch
 from optuna.trial import TrialState
 from sqlalchemy.exc import DBAPIError
 
@@ -117,7 +118,7 @@ class TimeIsUpError(Exception):
 
 
 class SettingError(Exception):
-    """What a trial drew does not go together; the search goes on."""
+    """What a trial drew does not go together, or needs too much memory; the search goes on."""
 
 
 class TrialWatch:
@@ -159,7 +160,10 @@ class TrialWatch:
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
-        """Keep with the trial why it fails. The search goes on if the error names an argument that was drawn."""
+        """Keep with the trial why it fails.
+
+        The search goes on if the error names an argument that was drawn, or if a trial that drew any ran out of memory.
+        """
         try:
             yield
         except (ValueError, FloatingPointError, TimeIsUpError) as error:
@@ -167,6 +171,14 @@ class TrialWatch:
             if isinstance(error, ValueError) and self._threads.drawn & set(re.findall(r"\w+", str(error))):
                 raise SettingError(str(error)) from error
             raise
+        except (RuntimeError, MemoryError) as error:
+            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
+                raise
+            reason = f"the trial ran out of memory: {error}"
+            self._threads.trial.set_user_attr(REASON, reason)
+            if not self._threads.drawn:
+                raise
+            raise SettingError(reason) from error
 
     def reporting(self, model: Any) -> Callable[[int, float], None] | None:
         """A function to call after each validation of a model, with the step and the loss; None without a trial."""

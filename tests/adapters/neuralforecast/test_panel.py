@@ -442,6 +442,8 @@ def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, mo
     files = _FilesDataset([], [], "unique_id", "ds", "y", min_size=60)
     with pytest.raises(ValueError, match="Spark splits it by series"):
         tiny().fit(files, distributed_config=object())
+    with pytest.raises(ValueError, match="polars frame, without distributed_config: Spark splits"):
+        tiny().fit(dataset(panel(4)), distributed_config=object())
     in_worker = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: object()))
     monkeypatch.setitem(sys.modules, "pyspark", in_worker)
     with pytest.raises(ValueError, match="Spark splits it by series"):

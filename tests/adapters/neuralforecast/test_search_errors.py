@@ -72,6 +72,32 @@ def test_a_setting_that_is_impossible_fails_its_trial_alone(name: str, value: in
         raise ValueError(failed.user_attrs["reason"])
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError("Unable to allocate 9 GiB"),
+    ],
+    ids=["cuda", "cpu", "numpy"],
+)
+def test_a_trial_without_memory_fails_alone(error: Exception, search: Callable, monkeypatch: pytest.MonkeyPatch):
+    train = MVPA.training_step
+
+    def large(model: MVPA, *args: Any) -> Any:
+        if model.hparams["hidden_size"] == 16:
+            raise error
+        return train(model, *args)
+
+    monkeypatch.setattr(MVPA, "training_step", large)
+    fitted = search(lambda trial: {**FIXED, "hidden_size": both(trial, "hidden_size", 16, 8)})
+    failed, done = fitted.models[0].results.trials
+    assert (failed.state.name, done.state.name) == ("FAIL", "COMPLETE")
+    assert failed.user_attrs["reason"] == f"the trial ran out of memory: {error}"
+    with pytest.raises(type(error), match=str(error)):  # nothing was drawn: the next trial would need as much
+        search(lambda trial: {**FIXED, "hidden_size": 16})
+
+
 def test_a_search_of_impossible_settings_says_why(search: Callable):
     def too_long(trial: Any) -> dict[str, Any]:
         return {**FIXED, "input_size": trial.suggest_int("steps", 100, 200)}
@@ -139,6 +165,9 @@ def test_a_named_study_of_another_search_is_reported(changed: Any, named: str, t
         ({"time_budget": "600"}, "time_budget must be a positive number of seconds or None, got '600'"),
         ({"pruner": "median"}, r"pruner must be None or an object such as .*MedianPruner\(\), got 'median'"),
         ({"pruner": optuna.pruners.MedianPruner}, "got the class MedianPruner: call it"),
+        ({"search_alg": "tpe"}, r"search_alg must be None or an object such as .*TPESampler\(\), got 'tpe'"),
+        ({"search_alg": optuna.samplers.TPESampler}, "search_alg must be .* got the class TPESampler: call it"),
+        ({"callbacks": print}, r"callbacks must be None or an object such as \[callback\], got <built-in function"),
         ({"loss": "MAE"}, r"loss must be None or an object such as MAE\(\), got 'MAE'"),
         ({"valid_loss": MQLoss}, "valid_loss must be .* got the class MQLoss: call it"),
         ({"config": "abc"}, "config must be a function of a trial .* got 'abc'"),
