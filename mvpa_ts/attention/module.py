@@ -177,11 +177,11 @@ class MVPAttention(nn.Module):
         # cannot depend on which these are, and takes one sample after the other.
         extents = torch.stack([extent(real.any(2)), extent(real.any(1))], dim=1)
         if torch.compiler.is_compiling():
-            samples = zip(x.split(1), real.split(1), extents, strict=True)
+            single = zip(x.split(1), real.split(1), extents, strict=True)
             return torch.cat(
                 [
                     self._attend(sample, time_codebook, channel_codebook, (rows[0], rows[1]), sample_real, generator)
-                    for sample, sample_real, rows in samples
+                    for sample, sample_real, rows in single
                 ]
             )
         output = torch.zeros_like(x)
