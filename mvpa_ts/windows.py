@@ -81,7 +81,7 @@ class Series:
 
     Attributes
     ----------
-    values : float array, shape (n, C)
+    values : float array, or a list or table that numpy makes one of, shape (n, C)
         NaN = missing.
     features : float array, shape (n + ahead, F), optional
         Columns known ahead, without NaN: the rows of the series, then those of the future. The network reads them
@@ -107,6 +107,9 @@ class Series:
     position: int | np.ndarray = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "values", np.asarray(self.values))
+        if self.features is not None:
+            object.__setattr__(self, "features", np.asarray(self.features))
         if self.values.ndim != 2 or not self.values.size:
             raise ValueError(f"values must be [n, C] with at least one row, got shape {self.values.shape}")
         if np.isinf(self.values).any():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -24,6 +25,14 @@ def test_positions_of_rows_count_on_from_both_ends(kind):
     series = Series(np.zeros((4, 1)), position=kind([7, 8, 20, 21]))
     assert series.positions(2, 3).tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24]
     assert Series(np.zeros((4, 1)), position=7).positions(2, 1).tolist() == [5, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, torch.tensor, pd.DataFrame], ids=["list", "tensor", "frame"])
+def test_a_series_is_made_of_what_numpy_reads(kind):
+    values = np.array([[1.0, 2.0], [np.nan, 3.0]])
+    series = Series(kind(values), kind(np.ones((3, 1))))
+    assert type(series.values) is type(series.features) is np.ndarray
+    np.testing.assert_array_equal(series.values, values)
 
 
 @pytest.mark.parametrize("size", [1, 7, 39, 1000])

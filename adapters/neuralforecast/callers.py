@@ -22,6 +22,11 @@ def fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
     return None if host is None or len(host.ds) != int(dataset.indptr[-1]) else host
 
 
+def with_validation_rows() -> bool:
+    """Whether a call of `NeuralForecast.fit` is under way that has validation rows of their own, `val_df`."""
+    return any(variables.get("val_df") is not None for _, variables in _callers())
+
+
 def fitted_dates(dataset: BaseTimeSeriesDataset) -> tuple[NeuralForecast, Any, list[np.ndarray]] | None:
     """Dates of each series of the panel that the NeuralForecast object holds, with their ids."""
     host = fitting(dataset)

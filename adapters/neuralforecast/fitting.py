@@ -161,7 +161,7 @@ class Fitting(SeriesKnowledge):
         panel.check_series(dataset, self.n_series)
         panel.check_dates(dataset)
         lookback = 1 if self.start_padding_enabled else self.input_size
-        panel.check_length(dataset, val_size, test_size, lookback)
+        panel.check_length(dataset, val_size, test_size, lookback, self.h)
         held_out = val_size + test_size
         if self._fitted_series is None:  # else the cycle may be known already
             panel.warn_of_long_cycle(dataset, held_out, self.cycle_column, self.hparams.get("cycle_length"))

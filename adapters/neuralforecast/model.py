@@ -236,6 +236,9 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     ) -> None:
         check_whole(h=h, input_size=input_size, n_series=n_series)
         check_whole(self._least_steps, max_steps=max_steps)
+        check_whole(val_check_steps=int(val_check_steps))  # the host takes 50.0 too
+        if windows_batch_size is not None:  # None takes all
+            check_whole(windows_batch_size=windows_batch_size)
         check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
         training = ForecasterTraining(
             linear_learning_rate=linear_learning_rate,

@@ -81,7 +81,8 @@ def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None, ahead
 def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: int, owner: int) -> str:
     series = _names(dataset, np.array([owner]))
     advice = "mark the row as missing (available_mask = 0) or mend it"
-    if np.isnan(value):
+    validated = callers.with_validation_rows()  # the host does not look for NaN in these
+    if np.isnan(value) and not validated:
         return (
             f"df must hold finite numbers, got inf or NaN in column {column!r} of series {series}, which "
             f"local_scaler_type spreads over all its rows: {advice}"
@@ -89,11 +90,14 @@ def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: in
     host = callers.fitting(dataset)
     step = row - int(dataset.indptr[owner])
     where = f"in its row {step}" if host is None else f"at {np.asarray(host.ds)[row]}"
-    return f"df must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
+    frames = "df and val_df" if validated else "df"
+    return f"{frames} must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
 
 
-def check_length(dataset: BaseTimeSeriesDataset, val_size: int, test_size: int, input_size: int) -> None:
+def check_length(dataset: BaseTimeSeriesDataset, val_size: int, test_size: int, input_size: int, h: int) -> None:
     """Raise ValueError unless rows are left for a window; the host says that there is none, not why."""
+    if 0 < val_size < h:  # the host looks at its own val_size alone
+        raise ValueError(f"val_df must have at least h ({h}) rows of each series, got {val_size}")
     left = dataset.max_size - val_size - test_size
     if left <= input_size:
         raise ValueError(

@@ -32,6 +32,8 @@ def check_outcome(study: optuna.Study) -> None:
     if not any(math.isfinite(loss) for loss in losses):
         reasons = [trial.user_attrs[REASON] for trial in trials if REASON in trial.user_attrs]
         unknown = "training diverged or was cut short; lower learning_rate in config, or give more time_budget"
+        if trials and all(trial.state == TrialState.PRUNED for trial in trials):
+            unknown = "pruner ended them all; let it begin later, with more n_startup_trials or n_warmup_steps"
         raise ValueError(
             f"no trial of study {study.study_name!r} has a finite validation loss ({len(trials)} trials, {len(losses)} "
             f"finished): {reasons[-1] if reasons else unknown}"

@@ -307,6 +307,12 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
             cv = ExpandingWindowSplitter(initial_window=1, fh=self.fh.to_relative(self.cutoff))
         return super().update_predict(y, cv=cv, X=X, update_params=update_params, reset_forecaster=reset_forecaster)
 
+    def _update_predict_single(
+        self, y: pd.DataFrame, fh: ForecastingHorizon, X: pd.DataFrame | None = None, update_params: bool = True
+    ) -> pd.DataFrame:
+        # The host's calls `update` with this table, and would then forecast tables to a user who gave a series.
+        return self._update(y, X=X, update_params=update_params)._predict(fh, X)
+
     def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.DataFrame:
         index, quantiles = self._forecast(fh, X, [0.5])
         return pd.DataFrame(quantiles[..., 0], index=index, columns=self._cur_y.columns)

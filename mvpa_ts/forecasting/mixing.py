@@ -144,7 +144,8 @@ class ChannelMixing(nn.Module):
 
     def _position_scores(self, positions: Tensor) -> Tensor:
         offset = positions[:, None] - positions
-        far = torch.cdist(positions, positions).fill_diagonal_(torch.inf)
+        precise = positions if positions.dtype == torch.float64 else positions.float()  # a CPU has no other cdist
+        far = torch.cdist(precise, precise).to(positions.dtype).fill_diagonal_(torch.inf)
         unit = far.amin(1).median() if len(positions) > 1 else far.new_ones(())
         offset = offset / unit.clamp(min=torch.finfo(unit.dtype).eps)
         away = (offset - self.centre[:, None, None]) * (-self.log_width[:, None, None]).exp()

@@ -182,6 +182,7 @@ class ForecastingNetwork(nn.Module):
         self._check(x, mask, phase, future, historic, static)
         self._check_channels(x, series, positions, units)
         config = self.config
+        units = None if units is None else units.to(x.dtype)
         # Looked at where that is quick: a GPU would have to be waited for, and a compiled graph holds for any mask.
         quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
         if mask is not None and quick and bool(mask.all()):
@@ -335,6 +336,8 @@ class ForecastingNetwork(nn.Module):
         config = self.config
         if x.ndim != 3 or x.shape[1] != config.lookback:
             raise ValueError(f"x must be [B, L, C] with L = lookback = {config.lookback}, got shape {tuple(x.shape)}")
+        if not x.is_floating_point():
+            raise ValueError(f"x must hold floats, got {x.dtype}: give x.float()")
         B, L, C = x.shape
         if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
             raise ValueError(

@@ -87,3 +87,19 @@ def test_exogenous_network_starts_as_the_linear_model():
 def test_bad_input(options, inputs, message):
     with pytest.raises(ValueError, match=message):
         make_network(**options)(**{"x": torch.zeros(2, 24, 5), **inputs})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_positions_and_units_may_be_more_precise_than_the_network(dtype):
+    network = make_network(position_size=2).to(dtype).eval()
+    places, x = torch.arange(2.0 * CHANNELS).reshape(CHANNELS, 2), make_windows().to(dtype)
+    units = torch.tensor([[0.5, 2.0]]).expand(CHANNELS, 2)
+    forecast = network(x, positions=places, units=units)
+    assert forecast.dtype == dtype
+    wanted = network.float()(x.float(), positions=places, units=units)
+    assert (forecast.float() - wanted).norm() < 8 * torch.finfo(torch.bfloat16).eps * wanted.norm()
+
+
+def test_whole_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"x must hold floats, got torch.int64: give x.float\(\)"):
+        make_network()(make_windows().long())

@@ -47,6 +47,8 @@ from mvpa_ts.forecasting.configuration import ForecastingConfig
         ({"individual": "no"}, "individual must be True or False, got 'no'"),
         ({"channel_vectors": "yes"}, "channel_vectors must be True or False, got 'yes'"),
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
+        ({"val_check_steps": 0}, "val_check_steps must be a whole number of at least 1, got 0"),
+        ({"windows_batch_size": 0}, "windows_batch_size must be a whole number of at least 1, got 0"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
@@ -211,8 +213,9 @@ def test_early_stopping(monitor: str, tiny: Callable, panel: Callable, forecaste
         fitted.models[0].valid_trajectories.clear()
 
 
-def test_bf16(tiny: Callable, panel: Callable, forecaster: Callable):
-    fitted = forecaster(tiny(precision="bf16-mixed", loss=MQLoss(level=[80])))
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_bf16(precision: str, tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny(precision=precision, loss=MQLoss(level=[80])))
     fitted.fit(panel(4), val_size=6)
     forecast = fitted.predict().groupby("unique_id")["MVPA-median"].mean()
     np.testing.assert_allclose(forecast, [100, 200, 300, 400], rtol=0.1)
@@ -315,6 +318,16 @@ def test_validation_frame(tiny: Callable, panel: Callable, forecaster: Callable)
     fitted = forecaster(tiny())
     fitted.fit(frame[row < 50], val_df=frame[row >= 50])
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
+
+
+def test_a_validation_frame_that_does_not_fit_is_named(tiny: Callable, panel: Callable, forecaster: Callable):
+    frame = panel(4)
+    row = frame.groupby("unique_id").cumcount()
+    trained, held_out = frame[row < 50], frame[row >= 50]
+    with pytest.raises(ValueError, match=r"val_df must have at least h \(6\) rows of each series, got 5"):
+        forecaster(tiny()).fit(trained, val_df=frame[row >= 55])
+    with pytest.raises(ValueError, match=r"df and val_df must hold finite numbers, got nan in .*'s00' in its row 50:"):
+        forecaster(tiny()).fit(trained, val_df=held_out.assign(y=np.nan))
 
 
 def test_local_scaler(tiny: Callable, panel: Callable, forecaster: Callable):

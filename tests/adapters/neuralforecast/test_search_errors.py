@@ -226,6 +226,12 @@ def test_a_pruner_that_never_prunes_is_named(search: Callable):
         search(fixed, num_samples=1, pruner=optuna.pruners.MedianPruner())
 
 
+def test_a_search_that_is_pruned_altogether_says_so(search: Callable):
+    config = {**FIXED, "max_steps": 4, "val_check_steps": 1}
+    with pytest.raises(ValueError, match=r"\(2 trials, 0 finished\): pruner ended them all; let it begin later"):
+        search(lambda trial: config, pruner=optuna.pruners.ThresholdPruner(upper=1e-9))
+
+
 def test_the_best_model_is_saved_as_one_that_trains_further(tmp_path: Path, panel: Callable, search: Callable):
     search(fixed, num_samples=1).save(str(tmp_path / "saved"))
     loaded = NeuralForecast.load(str(tmp_path / "saved"))

@@ -414,6 +414,15 @@ def test_a_new_column_in_update_is_refused():
         forecaster.update(rows.assign(new=1.0))
 
 
+@pytest.mark.parametrize("update_params", [True, False])
+def test_update_predict_single_gives_a_series_for_a_series(update_params):
+    y = waves()["c0"]
+    one, other = fitted(y[:-3]), fitted(y[:-3])
+    forecast = one.update_predict_single(y[-3:], update_params=update_params)
+    pd.testing.assert_series_equal(forecast, other.update(y[-3:], update_params=update_params).predict())
+    pd.testing.assert_series_equal(one.predict(), forecast)
+
+
 def test_silent_unless_verbose(capfd):
     fitted(waves())
     assert capfd.readouterr() == ("", "")
