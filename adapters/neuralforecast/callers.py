@@ -23,7 +23,7 @@ def fitting(dataset: BaseTimeSeriesDataset) -> NeuralForecast | None:
 
 
 def with_validation_rows() -> bool:
-    """Whether a call of `NeuralForecast.fit` is under way that has validation rows of their own, `val_df`."""
+    """Whether a call of `NeuralForecast.fit` is under way with validation rows of its own, `val_df`."""
     return any(variables.get("val_df") is not None for _, variables in _callers())
 
 

@@ -96,8 +96,10 @@ def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: in
 
 def check_length(dataset: BaseTimeSeriesDataset, val_size: int, test_size: int, input_size: int, h: int) -> None:
     """Raise ValueError unless rows are left for a window; the host says that there is none, not why."""
-    if 0 < val_size < h:  # the host looks at its own val_size alone
-        raise ValueError(f"val_df must have at least h ({h}) rows of each series, got {val_size}")
+    if 0 < val_size < h:  # the host looks at the val_size of `fit` alone
+        if callers.with_validation_rows():
+            raise ValueError(f"val_df must have at least h ({h}) rows of each series, got {val_size}")
+        raise ValueError(f"val_size must be 0 or at least h ({h}), got {val_size}")
     left = dataset.max_size - val_size - test_size
     if left <= input_size:
         raise ValueError(

@@ -183,11 +183,12 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     Recordings of one name may lie in folders of their own, as p1/night and p2/night. Such `namesakes` need references
     in the same subfolders.
     """
-    name, same = folder.name, root / folder.relative_to(detections).parent
+    name = folder.name
+    alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
     found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
-    if len(found) > 1 or namesakes:
-        found = [path for path in found if path in {same / pattern for pattern in _patterns(name)}] or found
-    if namesakes and found and not found[0].is_relative_to(same):
+    if len(found) > 1:
+        found = [path for path in found if path in alike] or found
+    if namesakes and found and found[0] not in alike:
         raise CommandError(
             f"{detections} holds several recordings called {name}, and {found[0]} does not say whose seizures it "
             "states: put the references in subfolders as the detections are"

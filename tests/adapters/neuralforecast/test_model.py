@@ -328,6 +328,8 @@ def test_a_validation_frame_that_does_not_fit_is_named(tiny: Callable, panel: Ca
         forecaster(tiny()).fit(trained, val_df=frame[row >= 55])
     with pytest.raises(ValueError, match=r"df and val_df must hold finite numbers, got nan in .*'s00' in its row 50:"):
         forecaster(tiny()).fit(trained, val_df=held_out.assign(y=np.nan))
+    with pytest.raises(ValueError, match=r"val_size must be 0 or at least h \(6\), got 5"):
+        forecaster(tiny()).cross_validation(frame, val_size=5)
 
 
 def test_local_scaler(tiny: Callable, panel: Callable, forecaster: Callable):

@@ -155,6 +155,9 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert run("evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free") == 1
     told = f"{tmp_path / 'truth' / 'p1' / 'night_events.tsv'} does not say whose seizures it states"
     assert told in capsys.readouterr().err
+    (tmp_path / "out" / "p2" / "night").rename(tmp_path / "out" / "night")  # no subfolder is no patient, either
+    assert run("evaluate", tmp_path / "out", *options) == 1
+    assert told in capsys.readouterr().err
     assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
     assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
 
