@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,11 @@ def filled(text: str) -> str:
     """A page with what stands between its markers made anew."""
     step = json.loads((RESULTS / "forecasting" / "training_step.json").read_text())
     attention = json.loads((RESULTS / "attention" / "attention_cpu.json").read_text())
+    classification = read_rows(RESULTS / "classification" / "classification.csv")
     parts = {
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
-        "classification": classification_summary(read_rows(RESULTS / "classification" / "classification.csv")),
+        "classification": classification_summary(classification),
+        "paths": paths_summary(classification),
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
         "structure": structure_summary(RESULTS / "structure" / "structure.md"),
         "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
@@ -183,6 +186,15 @@ def classification_summary(rows: pd.DataFrame) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def paths_summary(rows: pd.DataFrame) -> str:
+    """Accuracies of MVPA and of its attention path alone, in a sentence."""
+    ours = rows[rows["model"] == "MVPA"].groupby("dataset")[["accuracy", "attention_accuracy"]].mean().mul(100)
+    named = [name for name in CLASSIFICATION_SETS if name in ours.index]
+    pairs = [f"{name} {ours.accuracy[name]:.1f} and {ours.attention_accuracy[name]:.1f}" for name in named]
+    text = f"Classification, test accuracy (%) of attention with fixed kernels, and of attention alone: {', '.join(pairs)}."
+    return textwrap.fill(text, 120) + "\n"
 
 
 def detection_summary(rows: pd.DataFrame) -> str:
