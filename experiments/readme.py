@@ -193,7 +193,7 @@ def paths_summary(rows: pd.DataFrame) -> str:
     ours = rows[rows["model"] == "MVPA"].groupby("dataset")[["accuracy", "attention_accuracy"]].mean().mul(100)
     named = [name for name in CLASSIFICATION_SETS if name in ours.index]
     pairs = [f"{name} {ours.accuracy[name]:.1f} and {ours.attention_accuracy[name]:.1f}" for name in named]
-    text = f"Classification, test accuracy (%) of attention with fixed kernels, and of attention alone: {', '.join(pairs)}."
+    text = f"Test accuracy (%) of attention with fixed kernels, and of attention alone: {', '.join(pairs)}."
     return textwrap.fill(text, 120) + "\n"
 
 
