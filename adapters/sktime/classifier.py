@@ -174,8 +174,9 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     def to_files(self, folder: str | Path) -> None:
         """Write networks, scaler and classes as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
-        classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
-        write_json(Path(folder) / "classes.json", classes)
+        kind = self.classes_.dtype
+        labels = self.classes_.astype(np.int64) if kind.kind in "mM" else self.classes_  # JSON has no dates
+        write_json(Path(folder) / "classes.json", {"classes": labels.tolist(), "dtype": kind.str})
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:

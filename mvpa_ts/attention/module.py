@@ -163,8 +163,10 @@ class MVPAttention(nn.Module):
         The masks are those of `mvpa_attention`. Raises ValueError where a codebook is too short and
         ``beyond="error"``.
         """
-        if x.ndim != 4 or x.shape[3] != self.dim:
-            raise ValueError(f"x must be [B, T, C, D] with D = dim = {self.dim}, got shape {tuple(x.shape)}")
+        if x.ndim != 4 or x.shape[3] != self.dim or 0 in x.shape:
+            raise ValueError(
+                f"x must be [B, T, C, D] with D = dim = {self.dim} and no empty axis, got shape {tuple(x.shape)}"
+            )
         T, C = x.shape[1:3]
         real = merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
         if real is None:

@@ -334,8 +334,11 @@ class ForecastingNetwork(nn.Module):
         static: Tensor | None,
     ) -> None:
         config = self.config
-        if x.ndim != 3 or x.shape[1] != config.lookback:
-            raise ValueError(f"x must be [B, L, C] with L = lookback = {config.lookback}, got shape {tuple(x.shape)}")
+        if x.ndim != 3 or x.shape[1] != config.lookback or 0 in x.shape:
+            raise ValueError(
+                f"x must be [B, L, C] with L = lookback = {config.lookback} and no empty axis, got shape "
+                f"{tuple(x.shape)}"
+            )
         if not x.is_floating_point():
             raise ValueError(f"x must hold floats, got {x.dtype}: give x.float()")
         B, L, C = x.shape

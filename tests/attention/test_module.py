@@ -120,7 +120,8 @@ def test_a_short_codebook_is_refused(options: dict, time_rows: int, channel_rows
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": torch.zeros(2, T * C, 24)}, r"x must be \[B, T, C, D\] with D = dim = 24, got shape \(2, 20, 24\)"),
+        ({"x": torch.zeros(2, T * C, 24)}, r"x must be \[B, T, C, D\] with D = dim = 24 .*, got shape \(2, 20, 24\)"),
+        ({"x": torch.zeros(2, T, 0, 24)}, r"x must be .*no empty axis, got shape \(2, 5, 0, 24\)"),
         ({"x": torch.zeros(2, T, C, 12)}, r"x must be .*got shape \(2, 5, 4, 12\)"),
         ({"time_codebook": torch.zeros(T, 12)}, r"time_codebook must be \[R, D\] with D = dim = 24, .*\(5, 12\)"),
         ({"channel_codebook": torch.zeros(24)}, r"channel_codebook must be .*got shape \(24,\)"),

@@ -70,7 +70,8 @@ def test_exogenous_network_starts_as_the_linear_model():
 @pytest.mark.parametrize(
     ("options", "inputs", "message"),
     [
-        ({}, {"x": torch.zeros(2, 23, 5)}, r"x must be \[B, L, C\] with L = lookback = 24, got shape \(2, 23, 5\)"),
+        ({}, {"x": torch.zeros(2, 23, 5)}, r"x must be \[B, L, C\] with L = lookback = 24 .*, got shape \(2, 23, 5\)"),
+        ({}, {"x": torch.zeros(2, 24, 0)}, r"x must be .* no empty axis, got shape \(2, 24, 0\)"),
         ({}, {"x": torch.zeros(24, 5)}, r"x must be \[B, L, C\]"),
         ({}, {"mask": torch.ones(2, 24, 4, dtype=torch.bool)}, r"mask must be a bool tensor of shape \(2, 24, 5\)"),
         ({}, {"mask": torch.ones(2, 24, 5)}, r"mask must be a bool tensor .*got torch.float32"),

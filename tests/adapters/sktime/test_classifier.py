@@ -261,7 +261,7 @@ def test_silent_unless_verbose(capfd):
     assert "network 2/2: 100%" in shown.err
 
 
-@pytest.mark.parametrize("kind", [str, int, object])
+@pytest.mark.parametrize("kind", [str, int, object, "M8[D]"])
 def test_files_come_back(kind, tmp_path):
     X, y = waves()
     labels = np.where(y == "slow", 3, 5).astype(kind)
