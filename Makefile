@@ -17,7 +17,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: docs help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit smoke format clean $(QUICK)
+.PHONY: docs help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit coverage smoke format clean $(QUICK)
 
 help:  ## Print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -33,7 +33,7 @@ demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordi
 demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
 	$(BIN)/python experiments/demo_detect.py
 
-test: lint types unit smoke  ## Lint, types, tests with coverage, and a quick run of every demo
+test: lint types unit smoke  ## Lint, types, tests, and a quick run of every script
 
 # A machine with a GPU has its own torch: no environment is made.
 gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minutes (torch, triton, numpy, einops)
@@ -62,7 +62,10 @@ types: $(VENV)/.project
 # The pytest command, not `python -m pytest`, which would put the source folder before the installed wheel. For the same
 # reason tests that start a Python give it -P.
 unit: $(VENV)/.project
-	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term:skip-covered
+	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile $(COVERAGE)
+
+coverage: COVERAGE = --cov --cov-report=term:skip-covered
+coverage: unit  ## The tests, and which lines they miss (slower)
 
 smoke: $(QUICK)
 

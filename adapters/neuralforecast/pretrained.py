@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import callers, losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import FARTHEST, QUICK, QUICK_RATE, BaseConfig, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.seasons import season_of
 from mvpa_ts.forecasting.simple_forecasts import NAMES as SIMPLE_FORECASTS
@@ -44,7 +44,7 @@ class PretrainedMVPA(MVPA):
     h : int
         Steps to forecast. Up to 64 come from one pass, more by paths.
     input_size : int, optional
-        Steps to look back at, at most the 512 of the default.
+        Steps to look back at, at most the 2048 of the default. Of these, 512 and no fewer than six seasons are used.
     base : str, default "base"
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
@@ -124,7 +124,7 @@ class PretrainedMVPA(MVPA):
         network = load_base(base)
         super().__init__(
             h=h,
-            input_size=network.config.lookback if input_size is None else input_size,
+            input_size=FARTHEST if input_size is None else input_size,
             n_series=1 if n_series is None else n_series,
             encoder_layers=0,  # the network that the parent makes is replaced
             channel_vectors=False,

@@ -27,7 +27,8 @@ NAMES = (
 """What each of the K forecasts is, in their order."""
 SEEN = 1.6
 """How often a season must fit into a history to be found there."""
-_CYCLES = 6  # averaged for the shape of a season
+CYCLES = 6
+"""Cycles that are averaged for the shape of a season."""
 _DAMPING = 0.95
 _TREND_STEPS = 32
 
@@ -214,7 +215,7 @@ def season_shape(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tens
     place = L - period + (torch.arange(-L, horizon, device=x.device) % period)
     sums = torch.cumsum(torch.nn.functional.pad(x, (1, 0)), 1)
     total, number = torch.zeros_like(place, dtype=x.dtype), torch.zeros_like(period, dtype=x.dtype)
-    for cycle in range(_CYCLES):
+    for cycle in range(CYCLES):
         begin = L - (cycle + 1) * period
         whole = (begin >= first[:, None]).to(x.dtype)
         centre = (sums.gather(1, (begin + period).clamp(min=0)) - sums.gather(1, begin.clamp(min=0))) / period

@@ -34,7 +34,6 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
     return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
 def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) -> None:
     """In the default run: small sizes, with dropout, and the axis of channels alone is dynamic."""
@@ -102,7 +101,6 @@ def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], maske
     assert graphs[1] == graphs[2], graphs
 
 
-@pytest.mark.no_cover
 def test_released_rows_of_masked_samples_are_one_graph() -> None:
     """Also backward, and for all numbers of channels; a row that the codebook lacks is an error there too."""
     torch._dynamo.reset()

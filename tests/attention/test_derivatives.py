@@ -124,13 +124,11 @@ def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: i
     assert graphs[1] == graphs[2], graphs
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
     assert_one_graph_for_all_channels("eager", masked)
 
 
-@pytest.mark.no_cover
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
 def test_the_default_backend_gives_the_same_numbers() -> None:
     torch._dynamo.reset()
@@ -140,7 +138,6 @@ def test_the_default_backend_gives_the_same_numbers() -> None:
         compare(attention, torch.compile(attention, fullgraph=True), torch.randn(1, 3, 5, 8), *codebooks)
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow  # tracing the backward pass for any size takes half a minute
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("masked", "window"), [(False, None), (True, None), (True, 2)])

@@ -184,7 +184,6 @@ def test_forward_mode_where_a_term_is_off() -> None:
     torch.testing.assert_close(tangent, (after - before) / (2 * step), atol=1e-7, rtol=1e-7)
 
 
-@pytest.mark.no_cover
 def test_a_term_that_is_off_compiles_into_one_graph_and_has_zero_gradients() -> None:
     torch._dynamo.reset()
     inputs = Case().inputs(torch.float32)

@@ -330,7 +330,6 @@ def test_parameters_of_the_meta_device_can_be_drawn(by_layer: bool) -> None:
     assert made(sample(), *codebooks()).isfinite().all()
 
 
-@pytest.mark.no_cover
 def test_exported_for_named_numbers_of_samples_segments_and_channels() -> None:
     """A codebook longer than the input must not tie the graph to a number of channels."""
 

@@ -141,7 +141,6 @@ def test_what_is_missing_before_all_series_does_not_matter():
     torch.testing.assert_close(both[:2], network(x))
 
 
-@pytest.mark.no_cover
 @torch.no_grad()
 def test_one_compiled_graph_gives_the_same():
     """Of a short history, too, whose beginning is cut off only where nothing is compiled."""
@@ -151,6 +150,8 @@ def test_one_compiled_graph_gives_the_same():
     mask[:, :20], mask[0, 30:33, 1] = False, False
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, mask, season=12), network(x, mask, season=12))
+    longer, whole = panel(length=200), torch.ones(2, 200, 3, dtype=torch.bool)
+    torch.testing.assert_close(compiled(longer, whole, season=25), network(longer, whole, season=25))
 
 
 def test_the_first_generation_reads_fewer_forecasts_and_old_pickles_are_of_it(network):
@@ -313,6 +314,35 @@ def test_a_season_that_is_told_may_be_seen_once(network):
     assert float((repeated - once[12:28]).abs().sum(1).min()) < 1e-6
     both = network(torch.stack([x[0], x[0].flip(0)])[..., None], season=torch.tensor([48, 0]))
     torch.testing.assert_close(both[:1], network(x[..., None], season=48))
+
+
+def test_empty_panels_are_refused(network):
+    for shape in ((2, 60, 0), (0, 60, 3), (2, 0, 3)):
+        with pytest.raises(ValueError, match=r"x must be \[B, L, C\] with no empty axis, got shape"):
+            network(torch.zeros(shape, dtype=torch.float64))
+
+
+@torch.no_grad()
+def test_six_cycles_of_a_long_season_are_read(network):
+    """The network reads 64 steps, the simple forecasts more where a season of more than a sixth of them is told."""
+    x = panel(length=300)
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.9
+    for season, steps in ((None, 64), (7, 64), (25, 150), (45, 270)):
+        forecast = network(x, mask, season=season)
+        torch.testing.assert_close(forecast, network(x[:, -steps:], mask[:, -steps:], season=season))
+        assert not torch.allclose(forecast, network(x[:, -steps + 10 :], mask[:, -steps + 10 :], season=season))
+    both = network(x, mask, season=torch.tensor([7, 45]))
+    torch.testing.assert_close(both[:1], network(x[:1], mask[:1], season=7))
+    torch.testing.assert_close(both[1:], network(x[1:], mask[1:], season=45))
+
+
+@torch.no_grad()
+def test_a_season_longer_than_the_networks_look_back(network):
+    once = torch.randn(700, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
+    x = torch.cat([once, once[:12]])[None, :, None]
+    reading = network.read(x, torch.ones_like(x, dtype=torch.bool), 700)
+    repeated = reading.simple[0, 0] * reading.scale[0, 0] + reading.location[0, 0]
+    assert float((repeated - once[12:28]).abs().sum(1).min()) < 1e-6
 
 
 @pytest.mark.parametrize(

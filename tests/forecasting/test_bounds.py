@@ -69,7 +69,6 @@ def test_bounds_of_another_precision():
     assert network(make_windows(2).double())[:, :, 0].max() <= 1.0
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("transform", ["compile", "export", "vmap"])
 def test_bounds_under_transforms(transform):
     network, x = make_network(bounded_channels=CHANNELS), make_windows()

@@ -202,7 +202,6 @@ def test_full_mask_is_no_mask():
     assert torch.equal(network(x, torch.ones_like(x, dtype=torch.bool)), network(x))
 
 
-@pytest.mark.no_cover
 def test_exported_with_a_mask_it_takes_any_mask():
     network, x, mask = make_network(), make_windows(), make_mask()
     exported = torch.export.export(network, (x, mask)).module()

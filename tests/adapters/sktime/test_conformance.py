@@ -10,7 +10,6 @@ from sktime.utils.estimator_checks import check_estimator, parametrize_with_chec
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 
-pytestmark = pytest.mark.no_cover
 UPDATES = "test_update_predict_predicted_index"  # 72 updates and forecasts in one
 
 
