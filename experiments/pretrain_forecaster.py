@@ -29,15 +29,13 @@ from harness.forecasting.synthetic import made_up_panels
 from torch import Tensor
 
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.base import FARTHEST, LEVELS, BaseForecaster, Reading
+from mvpa_ts.forecasting.base import LEVELS, BaseForecaster, Reading
 from mvpa_ts.forecasting.configuration import BaseConfig, mvpa_forecaster_base
 from mvpa_ts.forecasting.pretrained import load_base, save_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
 CALENDARS = (4, 7, 12, 24, 48, 52, 96, 144, 168, 288, 288)
 """Seasons in steps that a calendar may tell; of half-hours, weeks, minutes."""
-LONG_CALENDARS = (144, 168, 288, 288, 336, 672)
-"""Seasons that are told with histories of more than the look-back; then simple forecasts read further."""
 CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
 """Series of a panel; each batch has one of these numbers."""
 SIZES = mvpa_forecaster_base()
@@ -98,8 +96,8 @@ def main() -> None:
     readings: deque[Reading] = deque(maxlen=POOL)
 
     def take(step: int) -> None:
-        pool.append(panels := batch(arguments.seed, step, arguments.series, config, long=arguments.long))
-        readings.append(network.read(*(part[:, : -config.horizon] for part in panels[:2]), panels.season))
+        pool.append(panels := batch(arguments.seed, step, arguments.series, config))
+        readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2]), panels.season))
 
     for earlier in list(range(0, step, REUSE))[-POOL:]:
         take(earlier)
@@ -121,7 +119,6 @@ def main() -> None:
         if step % 1000 == 0 or step == arguments.steps:
             report: dict[str, Any] = dict(validate(network, 2 if arguments.quick else 16))
             report["with a season told"] = validate(network, 2 if arguments.quick else 16, told=1.0)
-            report["with long histories"] = validate(network, 2 if arguments.quick else 16, told=1.0, long=1.0)
             minutes = (time.perf_counter() - begun) / 60
             print(
                 json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
@@ -151,7 +148,6 @@ class Panels(NamedTuple):
     Parameters
     ----------
     values, mask : Tensor, shape (B, L + h, C)
-        L is the look-back, or `FARTHEST` in batches of long histories.
     ordered : bool
     season : Tensor, shape (B,)
         0 where nothing is told.
@@ -163,11 +159,8 @@ class Panels(NamedTuple):
     season: Tensor
 
 
-def batch(seed: int, step: int, series: int, config: BaseConfig, told: float = 0.5, long: float = 0.0) -> Panels:
-    """Panels of one step, drawn from the seed and the number of the step alone.
-
-    A share `told` of batches tells a season, and a share `long` of these has long histories.
-    """
+def batch(seed: int, step: int, series: int, config: BaseConfig, told: float = 0.5) -> Panels:
+    """Panels of one step, drawn from the seed and the number of the step alone; a share of batches tells a season."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
     number = max(1, series // channels)
@@ -177,29 +170,24 @@ def batch(seed: int, step: int, series: int, config: BaseConfig, told: float = 0
         longest = math.log(config.lookback / 16) * torch.rand((), generator=generator)
         length = 16.0 * torch.exp(longest) * (0.7 + 0.3 * torch.rand(number, generator=generator))
         length = length.clamp(min=16.0)
-    steps = config.lookback
+    total = config.lookback + config.horizon
     season, calendar = torch.zeros(number, dtype=torch.long), None
     if told and torch.rand((), generator=generator) < told:
-        calendars = CALENDARS
-        if long and torch.rand((), generator=generator) < long:
-            steps, calendars = FARTHEST, LONG_CALENDARS
-            length = config.lookback * (steps / config.lookback) ** torch.rand(number, generator=generator)
-        drawn = torch.tensor(calendars)[torch.randint(len(calendars), (number,), generator=generator)]
+        drawn = torch.tensor(CALENDARS)[torch.randint(len(CALENDARS), (number,), generator=generator)]
         season = torch.where(drawn <= length, drawn, 0)
         # A calendar is wrong for some panels: their series have other seasons, or none.
         calendar = season * (torch.rand(number, generator=generator) < 0.8)
-    total = steps + config.horizon
     values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon, calendar)
-    seen = torch.arange(total)[None, :, None] >= steps - length[:, None, None]
+    seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
     return Panels(values, mask & seen, ordered, season)
 
 
 def loss_of(network: BaseForecaster, panels: Panels, reading: Reading) -> Tensor:
     """Pinball loss in units of the history's usual step, near steps counting more."""
+    L = network.config.lookback
     values, mask, ordered, _ = panels
     forecast = network.forecast(reading, ordered=ordered)
-    L = values.shape[1] - network.config.horizon
-    past, seen = (part[:, L - network.config.lookback : L] for part in (values, mask))
+    past, seen = values[:, :L], mask[:, :L]
     pairs = seen[:, 1:] & seen[:, :-1]
     step = (torch.diff(past, dim=1).abs() * pairs).sum(1) / pairs.sum(1).clamp(min=1)
     count = seen.sum(1).clamp(min=1)
@@ -214,16 +202,15 @@ def loss_of(network: BaseForecaster, panels: Panels, reading: Reading) -> Tensor
 
 
 @torch.no_grad()
-def validate(network: BaseForecaster, batches: int, told: float = 0.0, long: float = 0.0) -> dict[str, float]:
+def validate(network: BaseForecaster, batches: int, told: float = 0.0) -> dict[str, float]:
     """Errors on panels of another seed beside those of simple forecasts, and the coverage of the 80 % interval."""
     from mvpa_ts.forecasting.simple_forecasts import filled, likely_periods, simple_forecasts
 
     network.eval()
-    h = network.config.horizon
+    L, h = network.config.lookback, network.config.horizon
     ratios, inside, count = [], 0.0, 0.0
     for index in range(batches):
-        values, mask, ordered, season = batch(987_654, index, 64, network.config, told, long)
-        L = values.shape[1] - h
+        values, mask, ordered, season = batch(987_654, index, 64, network.config, told)
         forecast = network(values[:, :L], mask[:, :L], ordered=ordered, season=season)
         x, seen = values[:, :L].mT.flatten(0, 1), mask[:, :L].mT.flatten(0, 1)
         past, first = filled(x, seen)
@@ -265,7 +252,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=26_000)
     parser.add_argument("--series", type=int, default=64, help="series in a batch")
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)
-    parser.add_argument("--long", type=float, default=0.25, help="share of batches with a season told that are long")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

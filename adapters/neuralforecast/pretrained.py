@@ -44,7 +44,7 @@ class PretrainedMVPA(MVPA):
     h : int
         Steps to forecast. Up to 64 come from one pass, more by paths.
     input_size : int, optional
-        Steps to look back at, at most the 2048 of the default. Of these, 512 and no fewer than six seasons are used.
+        Steps to look back at, at most the 2048 of the default. 512 are used, or six seasons of more than 320 steps.
     base : str, default "base"
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False

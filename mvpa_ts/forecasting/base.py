@@ -39,7 +39,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 ORIGINS = {1: (8, 64), 2: (4, 8, 12, 24, 48, 96)}
 """Steps before the end from which the simple forecasts are tried on the history, by the network's generation."""
 FARTHEST = 2048
-"""Steps that simple forecasts look back at, at the most: six seasons of 341 steps."""
+"""Steps that simple forecasts look back at, at the most, where the told season is long."""
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
 MOST_SERIES = 256
@@ -194,8 +194,8 @@ class BaseForecaster(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, L, C)
-            Histories that end at the same step. The network reads the last `lookback` steps, and the simple forecasts
-            six of the told season where that is more, at most `FARTHEST`.
+            Histories that end at the same step. The last `lookback` steps are read. Where the told season is too long
+            for them, simple forecasts read six of it, at most `FARTHEST` steps.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter.
         ordered : bool, default False
@@ -256,14 +256,15 @@ class BaseForecaster(nn.Module):
         return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0])
 
     def _reach(self, season: Tensor) -> Tensor:
-        """Steps that simple forecasts look back at, [B]: all cycles that they average, where a season is told.
+        """Steps that simple forecasts look back at, [B]: six cycles of a season that the look-back cannot show.
 
-        Longer histories help where seasons are long: on made-up series with seasons of 288 steps the error fell by
-        6 %. Where they are short, what lies far back misleads.
+        There a longer history helps most (`experiments/forecast_reach.py`). Of shorter seasons it changes little, and
+        days of traffic were forecast worse with the days of another part of the week in the mean.
         """
+        lookback = torch.full_like(season, self.config.lookback)
         if self.config.generation == 1:
-            return torch.full_like(season, self.config.lookback)
-        return (CYCLES * season).clamp(min=self.config.lookback, max=max(self.config.lookback, FARTHEST))
+            return lookback
+        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=FARTHEST), lookback)
 
     def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; of many series in groups of neighbours, see `MOST_SERIES`."""

@@ -14,16 +14,18 @@ import pandas as pd
 import torch
 from harness.forecasting.zero_shot_sets import CONTEXT, EvaluationSet
 
-from mvpa_ts.forecasting.base import FARTHEST, LEVELS
+from mvpa_ts.forecasting.base import LEVELS
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
-LONGER = "MVPA, pretrained, longer history"
-"""The same weights with up to 2048 steps of history in place of 512; they are read where a long season is told."""
-FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third", "fourth"))
-"""Rows of weights shipped before, each a look at the sets; not run any more."""
+FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third"))
+"""Rows of weights shipped before, each a look at the sets; not run any more.
+
+So are the four rows of "six cycles of every season": today's weights with simple forecasts that look back at up to 2048
+steps where a season of 86 and more is told. The other sets have none.
+"""
 FREQUENCIES = {
     "5 minutes": "5min", "10 minutes": "10min", "half-hourly": "30min", "hourly": "h", "weekly": "W", "monthly": "ME",
     "quarterly": "QE", "yearly": "YE",
@@ -32,12 +34,12 @@ FREQUENCIES = {
 Forecast = Callable[[np.ndarray, EvaluationSet], np.ndarray]
 
 
-def pretrained(base: str, context: int = CONTEXT) -> Forecast:
+def pretrained(base: str) -> Forecast:
     """The shipped network, told what a host knows: the values and their frequency."""
     network = load_base(base)
 
     def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
-        x = torch.tensor(history[-context:], dtype=torch.float32)[None]
+        x = torch.tensor(history[-CONTEXT:], dtype=torch.float32)[None]
         season = season_of(FREQUENCIES[of.frequency])
         with torch.no_grad():
             quantiles = forecast_quantiles(network, x.nan_to_num(0.0), ~x.isnan(), horizon=of.horizon, season=season)
@@ -133,7 +135,6 @@ def trained(model: str) -> Callable[[str], Forecast]:
 MODELS: dict[str, Callable[[str], Forecast]] = {
     NAIVE: seasonal_naive,
     PRETRAINED: pretrained,
-    LONGER: lambda base: pretrained(base, FARTHEST),
     "AutoETS": classical("AutoETS"),
     "AutoTheta": classical("AutoTheta"),
     "NHITS, trained": trained("NHITS"),

@@ -139,6 +139,21 @@ def test_the_look_back_is_honoured_up_to_what_the_network_reads():
         MVPA.from_pretrained("base", h=3, input_size=2049)
 
 
+def test_a_day_of_minutes_is_read():
+    """A day is longer than the network's own look-back, and `freq` tells it."""
+    day = 20 * np.random.default_rng(0).normal(size=1440 // 20).repeat(20)
+    dates = pd.date_range("2020-01-01", periods=2000, freq="min")
+    df = pd.DataFrame({"unique_id": "load", "ds": dates, "y": day[np.arange(2000) % 1440]})
+    truth = day[2000 % 1440 :][:60]
+
+    def error(**options):
+        forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=60, **options, **QUIET)], freq="min")
+        forecaster.fit(df)
+        return np.abs(forecaster.predict()["PretrainedMVPA"] - truth).mean()
+
+    assert error() < 0.5 * error(season=0)
+
+
 def test_it_is_not_explained():
     with pytest.raises(ValueError, match=r"explain\(\) needs models without PretrainedMVPA: no gradient leads"):
         fitted(panel(2), h=4).explain(horizons=[1], series=[0])
