@@ -2,9 +2,9 @@
 
 A tiny MVPFormer is pretrained by next-segment prediction, finetuned with LoRA and, for comparison, in all weights, and
 detects seizures in recordings of other subjects. Beside it: line length and logistic regression. All thresholds are
-the best on further recordings of the training subjects; the test recordings are looked at once. How hard the simulated
-seizures are to tell from rhythmic bursts and artefacts is the default of `mvpa_ts.ieeg.simulation.subject.Difficulty`,
-which was fixed before any detector ran.
+the best on validation subjects, who neither train nor test; the test recordings are looked at once. How hard the
+simulated seizures are to tell from rhythmic bursts and artefacts is the default of
+`mvpa_ts.ieeg.simulation.subject.Difficulty`, which was fixed before any detector ran.
 
     python experiments/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
@@ -29,6 +29,7 @@ from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
+from harness.detection.thresholds import STARRED, VALIDATION, starred
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -134,18 +135,18 @@ def main() -> None:
 
 
 def simulated(quick: bool) -> Cohort:
-    """Training, calibration and test recordings; 3 seizures in 20 minutes to learn from, 2 an hour to be found."""
+    """Training, validation and test subjects; 3 seizures in 20 minutes to learn from, 2 an hour to be found."""
     if quick:
         train = simulate_cohort(3, num_channels=CHANNELS, duration=180.0, num_seizures=2)
-        calibration = simulate_cohort(2, num_channels=CHANNELS, session=1, duration=180.0, num_seizures=1)
         test = simulate_cohort(2, num_channels=CHANNELS, first_subject=4, duration=180.0, num_seizures=1)
+        validation = simulate_cohort(2, num_channels=CHANNELS, first_subject=6, duration=180.0, num_seizures=1)
     else:
         train = simulate_cohort(60, num_channels=CHANNELS, duration=1200.0, num_seizures=3)
-        calibration = simulate_cohort(8, num_channels=CHANNELS, session=1, duration=5400.0, num_seizures=3)
         test = simulate_cohort(10, num_channels=CHANNELS, first_subject=61, duration=5400.0, num_seizures=3)
+        validation = simulate_cohort(8, num_channels=CHANNELS, first_subject=71, duration=5400.0, num_seizures=3)
     return Cohort(
         "quick" if quick else "demo",
-        {"pretraining": train, "finetuning": train, "calibration": calibration, "unseen": test},
+        {"pretraining": train, "finetuning": train, "calibration": validation, "unseen": test},
     )
 
 
@@ -177,7 +178,7 @@ def ablations(
             break
         study = Study(cohort, replace(effort, rules=rules), output, seed)
         row, _ = study.baseline(chosen) if isinstance(chosen, str) else study.run(chosen)
-        rows.append(row | {"rules": rules, "hardware": hardware()})
+        rows.append(row | {"rules": rules, "hardware": hardware(), "threshold_from": VALIDATION})
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, raw kappa {row['kappa']:.3f}", flush=True)
     write_table(rows, path.with_suffix(".md"))
@@ -196,6 +197,8 @@ def default_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float] | None = None) -> str:
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
+    names = starred(frame)
+    before, frame = not names.equals(frame["row"]), frame.assign(row=names)
     keys = ["row", "rules"]
     numbers = [name for name in COLUMNS if name not in keys]
     lines = []
@@ -215,7 +218,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
         "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments."
-        f"\n\n{table}\n"
+        f"{' ' + STARRED if before else ''}\n\n{table}\n"
         f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)

@@ -205,7 +205,11 @@ class Study:
                 if name != "rules" and (effort == "finetuning" or not name.startswith(("finetuning", "full")))
             },
             "channels of": {"automatic": self.cohort.automatic, "manual": self.cohort.manual},
-            "recordings": {group: [r.name for r in recordings] for group, recordings in self.cohort.groups.items()},
+            "recordings": {
+                group: [r.name for r in self.cohort.groups[group]]
+                for group in (configuration.pretraining, configuration.continued, "finetuning")
+                if group is not None
+            },
             "seed": self.seed,
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
