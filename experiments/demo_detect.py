@@ -198,7 +198,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
     names = starred(frame)
-    before, frame = not names.equals(frame["row"]), frame.assign(row=names)
+    some_starred, frame = not names.equals(frame["row"]), frame.assign(row=names)
     keys = ["row", "rules"]
     numbers = [name for name in COLUMNS if name not in keys]
     lines = []
@@ -218,7 +218,7 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
         "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments."
-        f"{' ' + STARRED if before else ''}\n\n{table}\n"
+        f"{' ' + STARRED if some_starred else ''}\n\n{table}\n"
         f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)

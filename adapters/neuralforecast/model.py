@@ -30,7 +30,6 @@ from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, Masked
 from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, PathRates, WeightAveraging
 from mvpa_ts.adapters.neuralforecast.series import checked_order, checked_positions
 from mvpa_ts.checks import check_flags
-from mvpa_ts.forecasting.base import FARTHEST
 from mvpa_ts.forecasting.configuration import BEFORE
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining
@@ -340,9 +339,9 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         """
         # By its registered name: that class is a subclass of this one.
         model: MVPA = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
-        if model.input_size > FARTHEST:  # not in __init__, which reads saved models too
+        if model.input_size > (most := model.network.network.farthest):  # not in __init__, which reads saved models too
             raise ValueError(
-                f"input_size must be left out, or be at most the {FARTHEST} steps that the forecaster reads, got "
+                f"input_size must be left out, or be at most the {most} steps that the forecaster reads, got "
                 f"{model.input_size}"
             )
         return model

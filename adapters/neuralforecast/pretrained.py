@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import callers, losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.base import FARTHEST, QUICK, QUICK_RATE, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseConfig, BaseForecaster
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.seasons import season_of
 from mvpa_ts.forecasting.simple_forecasts import NAMES as SIMPLE_FORECASTS
@@ -124,7 +124,7 @@ class PretrainedMVPA(MVPA):
         network = load_base(base)
         super().__init__(
             h=h,
-            input_size=FARTHEST if input_size is None else input_size,
+            input_size=network.farthest if input_size is None else input_size,
             n_series=1 if n_series is None else n_series,
             encoder_layers=0,  # the network that the parent makes is replaced
             channel_vectors=False,

@@ -181,6 +181,11 @@ class BaseForecaster(nn.Module):
             back for back in ORIGINS[config.generation] if config.generation == 1 or 2 * back <= config.lookback
         )
 
+    @property
+    def farthest(self) -> int:
+        """Steps of history that are read at the most: `FARTHEST`, or the look-back of a network that reads more."""
+        return max(FARTHEST, self.config.lookback)
+
     def forward(
         self,
         x: Tensor,
@@ -234,7 +239,7 @@ class BaseForecaster(nn.Module):
         C, P = x.shape[2], config.patch_length
         told = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         reach = self._reach(told)
-        farthest = FARTHEST if torch.compiler.is_compiling() else int(reach.max())
+        farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
         padding = max(0, config.lookback - x.shape[1])
@@ -264,7 +269,7 @@ class BaseForecaster(nn.Module):
         lookback = torch.full_like(season, self.config.lookback)
         if self.config.generation == 1:
             return lookback
-        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=FARTHEST), lookback)
+        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
 
     def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; of many series in groups of neighbours, see `MOST_SERIES`."""

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from mvpa_ts.files import read_config, write_bytes
 from mvpa_ts.forecasting.base import (
-    FARTHEST,
     LEAST_STEPS,
     LEVELS,
     MOST_SERIES,
@@ -226,7 +225,7 @@ def finetuned(
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
-    padded, mask = (F.pad(part, (0, 0, FARTHEST, 0)) for part in (filled, observed))
+    padded, mask = (F.pad(part, (0, 0, network.farthest, 0)) for part in (filled, observed))
     levels = torch.tensor(LEVELS)
     groups = parameter_groups(
         network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
@@ -242,12 +241,12 @@ def finetuned(
     once = C <= MOST_SERIES and len(windows) * C <= _MOST_READ
 
     def read(ends: Tensor, series: Tensor | slice) -> Reading:
-        past = ends[:, None] + torch.arange(FARTHEST)
+        past = ends[:, None] + torch.arange(network.farthest)
         return network.read(padded[past][..., series], mask[past][..., series], season)
 
     known = read(windows, slice(None)) if once and len(windows) else None
     for step, ends in enumerate(draws):
-        ahead = FARTHEST + ends[:, None] + torch.arange(horizon)
+        ahead = network.farthest + ends[:, None] + torch.arange(horizon)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * (1.0 - step / steps)
         series: Tensor | slice = slice(None)

@@ -337,6 +337,16 @@ def test_six_cycles_of_a_long_season_are_read(network):
 
 
 @torch.no_grad()
+def test_a_network_that_looks_back_farther_reads_all_of_it(monkeypatch, network):
+    monkeypatch.setattr(base, "FARTHEST", 40)
+    x = panel()
+    for season in (None, 60):
+        forecast = network(x, season=season)
+        assert not torch.allclose(forecast, network(x[:, -40:], season=season))
+        assert not torch.allclose(forecast, network(x[:, -60:], season=season))
+
+
+@torch.no_grad()
 def test_a_season_longer_than_the_networks_look_back(network):
     once = torch.randn(700, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
     x = torch.cat([once, once[:12]])[None, :, None]
