@@ -339,7 +339,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         """
         # By its registered name: that class is a subclass of this one.
         model: MVPA = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
-        if model.input_size > (most := model.network.network.farthest):  # not in __init__, which reads saved models too
+        network: Any = model.network
+        if model.input_size > (most := network.network.farthest):  # not in __init__, which reads saved models too
             raise ValueError(
                 f"input_size must be left out, or be at most the {most} steps that the forecaster reads, got "
                 f"{model.input_size}"
