@@ -45,8 +45,8 @@ REUSE, POOL = 3, 24
 """Reading a batch costs as much as two steps on it: one step in three reads another, two take any of the last."""
 CARD = """# A forecaster that needs no training
 
-Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history, longer horizons by
-paths. About 1.1 million weights, in half precision.
+Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history (2048 if a season of
+more than 320 steps is told), longer horizons by paths. About 1.1 million weights, in half precision.
 
 - **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
   walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.

@@ -3,7 +3,7 @@
 Legend, beside that of mvpa_ts/attention/reference.py: M query tokens and N keys of a tile, P channels padded to 8, e
 bytes of a number. n and p are the keys of a tile that exist and its columns of scores that are loaded, on average: the
 other keys repeat the last one, and scores past P are masked. Steps are those of the far and the near loop of a whole
-call. `attention_kernel_code` adds what the compiled loops tell: tensor cores, exponentials, instruction issue.
+call. `attention_kernel_code.py` adds what the compiled loops tell: tensor cores, exponentials, instruction issue.
 
     L2          Σ over programs, and over steps of the two loops:
         forward  M·d·(2e + r) + M·4·(T̄ + P) + tiles·M·p·4   far n·d·e + M·4              near 2·n·d·e + M·4

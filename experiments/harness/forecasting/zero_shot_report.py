@@ -11,7 +11,7 @@ import pandas as pd
 from harness.forecasting.zero_shot_models import FORMER, MODELS, NAIVE, PRETRAINED, Forecast
 from harness.forecasting.zero_shot_sets import SETS, windows
 
-# A set and a column of each; the last two fail: a season longer than the network can see, and nights without sun.
+# A set and a column of each. The last three fail.
 SHOWN = {
     "AirPassengers panel": 0, "CO2": 0, "US changes": 0, "El Niño": 0, "METR-LA week": 0, "solar power": 0,
 }  # fmt: skip
@@ -61,8 +61,8 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
         f"run. {PRETRAINED}, is better than the last season on {better} of {len(mase)} sets. "
         f"Its 80 % interval holds {shipped['coverage'].mean():.1%} of the values in the mean over sets (median "
         f"{shipped['coverage'].median():.1%}), and 75 to 85 % on {held} sets. Where both were run, its "
-        f"MASE is {', '.join(beside)}. Trained models see what lies before the first origin, for 500 steps. "
-        "A forecast has the last 512 steps as history. "
+        f"MASE is {', '.join(beside)}. Trained models learn, for 500 steps, from what lies before the first "
+        "origin, at most 5120 rows. A forecast of any model reads at most the last 512. "
         "Seconds are of all origins of a set; they were taken beside other work.",
         "",
         "| weighted quantile loss over seasonal naive | " + " | ".join(names) + " |",
@@ -145,7 +145,7 @@ def _mean_ratio(values: pd.DataFrame, model: str, beside: str) -> str:
 
 
 def draw(path: Path, forecasts: dict[str, Forecast]) -> None:
-    """Six forecasts at the last origin of a set, beside what came and the last season; two of them fail."""
+    """Six forecasts at the last origin of a set, beside what came and the last season; three of them fail."""
     from harness.figures import style
 
     style.apply()

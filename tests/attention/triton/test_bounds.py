@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from attention_kernel_code import KERNELS, SCORE_KERNELS
 from harness.attention.bounds import Launch
+from harness.attention.compiled import KERNELS, SCORE_KERNELS
 from harness.tables import RESULTS
 
 SMALL = {

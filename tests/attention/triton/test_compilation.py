@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from attention_kernel_code import (
+from harness.attention.compiled import (
     KERNELS,
     SCORE_KERNELS,
     SHARED_LIMIT,
