@@ -170,6 +170,7 @@ def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     )
     if simulated:
         lead += (
+            " Thresholds were chosen on other recordings of the training subjects."
             " Unlike the paper's encoder, that of the models reads the amplitude, too (amplitude='bands')."
             " The paper's numbers are of recordings of patients and of models a thousand times as large: they show "
             "which row is meant and are nothing to compare ours with. For its 18, 40 and 10 subjects stand 6, 6 and 3. "

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", 
 ONE_SEED = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
 ROADS = ("MVPA", "MVPA, no channel vectors", "MVPA, own channel only", "MVPA, before", "Linear", "TSMixer",
          "iTransformer", "PatchTST", "TimeXer")  # fmt: skip
-LONG_MODELS = ("MVPA", "Linear", "TSMixer", "iTransformer")
+LONG_MODELS = ("MVPA", "MVPA, own channel only", "Linear", "TSMixer", "iTransformer")
 
 
 def main() -> None:
@@ -176,6 +177,7 @@ def markdown(rows: pd.DataFrame) -> str:
     others = [name for name in _columns() if name not in main]
     lines += _table(rows[~earlier], main)
     lines += ["Other orders of the roads, and tasks with covariates:", "", *_table(rows[~earlier], others)]
+    lines += ["TimeXer takes no covariates that are known ahead, iTransformer no others (neuralforecast).", ""]
     if earlier.any():
         lines += ["MVPA before its heads could read nothing, with and without the levels of channels:", ""]
         lines += _table(rows[earlier], main)
@@ -223,13 +225,14 @@ def _scores(rows: pd.DataFrame) -> list[str]:
     names = list(next(iter(found.values())))
     lines = [
         "Standard deviation over keys of each term of the logit, and entropy of the weights as a share of that of "
-        'equal weights, after training (MVPA, seed 1); "mixing" is the linear path.',
+        'equal weights, after training (MVPA, seed 1); "mixing" is the linear path. Where one patch is the whole '
+        "look-back, there is no time to tell apart (–).",
         "",
         f"| task | {' | '.join(names)} |",
         "|---|" + "---|" * len(names),
     ]
     for task, values in found.items():
-        cells = [f"{values[name]:.2f}" if name in values else "–" for name in names]
+        cells = ["–" if math.isnan(values.get(name, math.nan)) else f"{values[name]:.2f}" for name in names]
         lines.append(f"| {task} | {' | '.join(cells)} |")
     return [*lines, ""]
 

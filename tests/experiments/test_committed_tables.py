@@ -9,11 +9,19 @@ from typing import Any
 import amplitude_centring
 import attention_benchmark
 import classification_choices
+import detect_folder
+import few_seizures
 import first_seizure
+import generation
+import many_channels
 import patient_choices
 import pretraining_target
 import pytest
+import real_seizures
+import short_panels
+import short_runs
 import streaming_benchmark
+import structure
 import treebank
 import zero_shot
 from harness.classification import report as classification_report
@@ -30,17 +38,28 @@ FROM_ROWS: dict[str, Callable] = {
     "classification/classification": classification_report.markdown_report,
     "classification/classification_choices": classification_choices.markdown,
     "detection/amplitude_centring": amplitude_centring.report,
+    "detection/detect_folder": detect_folder.report,
+    "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
+    "detection/generation": generation.report,
     "detection/patient_choices": patient_choices.report,
     "detection/pretraining_target": pretraining_target.report,
+    "detection/real_seizures": real_seizures.report,
+    "forecasting/host_rows": lambda rows: short_runs.rows_markdown(
+        rows, read_rows(RESULTS / "forecasting" / "forecasting.csv")
+    ),
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
     ),
+    "forecasting/short_panels": short_panels.markdown,
+    "forecasting/short_runs": short_runs.markdown,
     "forecasting/zero_shot": zero_shot.markdown,
+    "structure/structure": structure.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
 FROM_RECORDS: dict[str, Callable] = {
     "attention/attention_cpu": attention_benchmark.markdown,
+    "attention/many_channels": many_channels.markdown,
     "detection/streaming": streaming_benchmark.table,
     "scaling/scaling": lambda record: scaling_report.markdown(
         [scaling_report.Case(**case) for case in record["cases"]], record["fits"], record["checks"], record["machine"]

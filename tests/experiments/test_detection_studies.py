@@ -29,7 +29,7 @@ from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
 from harness.detection.baselines import band_power_regression, brainmaze, line_length
 from harness.detection.pipeline import Study, best_threshold, with_channels
-from harness.detection.real import folds_of, simulated_animal
+from harness.detection.real import animal_folder, folds_of, simulated_animal
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune_on_trials, scale_initialisation
 from harness.paper import tables as paper
@@ -559,6 +559,13 @@ def test_demo_table_shows_means_and_spread(tmp_path):
     text = demo_detect.write_table(rows, tmp_path / "t.md", (0.0, 0.0))
     assert "| A | szcore | 0.500 ± 0.141 |" in text
     assert "2 unseen subjects, 3 h, 4 seizures" in text
+
+
+def test_a_study_of_the_animal_is_skipped_with_a_reason_where_its_files_are_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
+    assert animal_folder(tmp_path, quick=False) is None
+    said = capsys.readouterr().out
+    assert said.startswith(f"skipped: {tmp_path / 'dog_seizures'} is not there; set MVPA_TS_DATA")
 
 
 def test_every_tested_file_of_the_animal_has_a_figure_where_nothing_is_committed(tmp_path):

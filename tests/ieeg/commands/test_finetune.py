@@ -69,7 +69,9 @@ def test_more_channels_than_the_model_are_refused_before_anything_is_read(
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second]
     assert finetune(tmp_path / "run", *files, "--model.architecture.channel_rows", "1") != 0
-    assert "has 2 channels, more than the 1 of the model" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has 2 channels, more than the 1 of the model" in said
+    assert "--data.channels" in said
 
 
 def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

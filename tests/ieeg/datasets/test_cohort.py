@@ -139,6 +139,9 @@ def test_a_downloaded_folder_is_compared_with_the_table(tmp_path, monkeypatch):
         "ID03 has 1 events, the data set 2",
         "ID04 is missing: 2 channels, 0.1 h, 2 events",
     ]
+    slower = simulate_recording("ID04", num_channels=2, duration=360.0, num_seizures=0, sfreq=1024.0)
+    write_swec(slower.with_seizures(seizures), tmp_path)
+    assert swec_differences([read_recording(tmp_path / "ID04")]) == ["ID04 has 1024 Hz, the data set 512"]
     cropped = Recording.from_array(np.ones((3, 512 * 9)), 512.0, ["a", "b", "c"], "mV", subject="ID01")
     assert swec_differences([cropped]) == []  # a recording of another source may bear any name
 

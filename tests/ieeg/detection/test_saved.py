@@ -14,8 +14,8 @@ from support.made_up_recordings import recording
 
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.detection import read_detection
-from mvpa_ts.ieeg.detection.report import SEEN
+from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
+from mvpa_ts.ieeg.detection.report import SEEN, facts
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN, read_run
 
 
@@ -49,6 +49,23 @@ def test_what_is_read_is_what_was_saved(saved, folder):
     assert read.plot().axes[0].get_ylabel() == "seizure probability"
     read.save(folder.parent / "again")  # without the signal the report has the probabilities alone
     assert (folder.parent / "again" / "report.html").read_text().count("data:image/png") == 1
+
+
+def test_the_report_says_in_words_what_run_json_states(saved, tmp_path):
+    """Each reason once, however many stretches have it; no dictionaries."""
+    skipped = tuple(Skipped(5.0 * i, 5.0 * i + 2.0, "a gap") for i in range(44))
+    replace(saved[0], skipped=skipped).save(tmp_path)
+    run = read_run(tmp_path)
+    said = facts(run)
+    assert said["Skipped"].startswith("88 s with a gap (0–2 s, ")
+    assert said["Skipped"].endswith(" and 39 more)")
+    assert said["Threshold"] == "a segment is positive above a probability of 0.3"
+    assert said["Preprocessing"].startswith("resampled to 512 Hz; ")
+    assert said["Events"].startswith(f"{len(saved[0].events)}; positive stretches ")
+    assert "MVPFormer with 1 layers of width 16 and a context of 4 segments" in said["Model"]
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("a gap") == 1
+    assert not any("{" in words or "None" in words for words in said.values())
 
 
 def test_the_report_lists_stated_seizures_and_whether_they_were_detected(saved, tmp_path):
