@@ -34,7 +34,9 @@ from mvpa_ts.adapters.neuralforecast.studies import (
     fingerprint,
     opened,
     warn_of_others,
+    without_notes_of_opening,
 )
+from mvpa_ts.adapters.neuralforecast.tables import check_tables
 from mvpa_ts.adapters.neuralforecast.workers import at_work, check_url, named_errors
 
 _log = logging.getLogger(__name__)
@@ -189,6 +191,7 @@ class AutoMVPA(BaseAuto):
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
         panel.check_local(dataset, distributed_config)
         panel.check_series(dataset, self.n_series)
+        check_tables(dataset)
         panel.check_values(dataset, None, 0)
         panel.check_dates(dataset)
         return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
@@ -213,7 +216,7 @@ class AutoMVPA(BaseAuto):
             check_url(storage)
         if not isinstance(storage, optuna.storages.InMemoryStorage | None):
             check_json(space)
-        with named_errors(url), at_work(url) as begin:
+        with named_errors(url), without_notes_of_opening(), at_work(url) as begin:
             study, chosen["storage"] = opened({"direction": "minimize", **chosen}, facts)
             begin(study)
             warn_of_others(study, facts)

@@ -50,6 +50,12 @@ def predicted_dates(dataset: BaseTimeSeriesDataset, read: int) -> tuple[NeuralFo
     return None
 
 
+def table(name: str) -> tuple[NeuralForecast, Any] | None:
+    """A table beside df, such as `static_df`, that came with the call, and the NeuralForecast object that has it."""
+    told = ((host, variables[name]) for host, variables in _callers() if variables.get(name) is not None)
+    return next(told, None)
+
+
 def frequency() -> Any:
     """The frequency of the NeuralForecast object that calls the model; None without one."""
     return next((getattr(host, "freq", None) for host, _ in _callers()), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast import callers, panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
+from mvpa_ts.adapters.neuralforecast.tables import check_tables
 from mvpa_ts.forecasting.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.mixing import mixing_share
 from mvpa_ts.forecasting.training import ForecasterTraining
@@ -118,8 +120,8 @@ class Fitting(SeriesKnowledge):
             check_whole(max_steps=max_steps)
             changes["max_steps"] = max_steps
         if learning_rate is not None:
-            if not learning_rate > 0.0:
-                raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+            if not (isinstance(learning_rate, Real) and learning_rate > 0.0):
+                raise ValueError(f"learning_rate must be positive, got {learning_rate!r}")
             changes["learning_rate"] = learning_rate
             if self.linear_learning_rate is not None:
                 changes["linear_learning_rate"] = self.linear_learning_rate * learning_rate / self.learning_rate
@@ -255,6 +257,7 @@ class Fitting(SeriesKnowledge):
     def _check_panel(self, dataset: Any, ahead: int, distributed_config: Any = None) -> None:
         panel.check_local(dataset, distributed_config)
         panel.check_static(dataset)
+        check_tables(dataset)
         self._check_exog(dataset)  # type: ignore[attr-defined]
         panel.check_values(dataset, self.cycle_column, ahead)
         panel.check_order(dataset, self.channel_order)

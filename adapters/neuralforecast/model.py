@@ -234,13 +234,15 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         dataloader_kwargs: dict[str, Any] | None = None,
         **trainer_kwargs: Any,
     ) -> None:
-        check_whole(h=h, input_size=input_size, n_series=n_series)
+        check_whole(h=h, input_size=input_size, n_series=n_series, step_size=step_size)
         check_whole(self._least_steps, max_steps=max_steps)
-        check_whole(val_check_steps=int(val_check_steps))  # the host takes 50.0 too
+        # The host takes 50.0 too.
+        check_whole(val_check_steps=int(val_check_steps) if isinstance(val_check_steps, float) else val_check_steps)
         if windows_batch_size is not None:  # None takes all
             check_whole(windows_batch_size=windows_batch_size)
         check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
         training = ForecasterTraining(
+            learning_rate=learning_rate,
             linear_learning_rate=linear_learning_rate,
             weight_averaging=weight_averaging,
             frequency_weight=frequency_weight,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import re
 import threading
@@ -23,6 +24,7 @@ from mvpa_ts.adapters.neuralforecast.workers import opened_database
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 REASON = "reason"  # user attribute of a trial that failed
+_TELL_OF_STUDIES = ("optuna.study.study", "optuna.storages._in_memory", "optuna.storages._rdb.storage")
 
 
 def check_outcome(study: optuna.Study) -> None:
@@ -113,6 +115,23 @@ def opened(
                 raise
             time.sleep(0.2 * attempt)
     raise AssertionError("unreachable")
+
+
+@contextmanager
+def without_notes_of_opening() -> Iterator[None]:
+    """Keep Optuna from logging that a study was made or found: the host opens it again, which reads as two studies."""
+
+    def is_another(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(("A new study created", "Using an existing study"))
+
+    loggers = [logging.getLogger(name) for name in _TELL_OF_STUDIES]
+    for logger in loggers:
+        logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_another)
 
 
 class TimeIsUpError(Exception):

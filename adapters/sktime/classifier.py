@@ -172,8 +172,9 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         return self.fitted_.predict_proba(self._known(X))
 
     def to_files(self, folder: str | Path) -> None:
-        """Write networks, scaler and classes as safetensors and JSON, without the parameters of training."""
+        """Write networks, scaler, classes and channel names as safetensors and JSON, without parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
+        self._write_channels(folder)
         kind = self.classes_.dtype
         labels = self.classes_.astype(np.int64) if kind.kind in "mM" else self.classes_  # JSON has no dates
         write_json(Path(folder) / "classes.json", {"classes": labels.tolist(), "dtype": kind.str})
@@ -196,6 +197,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         check_folder(folder, "MVPAClassifier")
         classifier = cls(**parameters)
         classifier.fitted_ = FittedClassifier.from_files(folder)
+        classifier._read_channels(folder)
         classifier.classes_ = _read_classes(Path(folder) / "classes.json", classifier.fitted_.config.num_classes)
         classifier.n_classes_ = len(classifier.classes_)
         classifier._class_dictionary = {label: index for index, label in enumerate(classifier.classes_)}

@@ -14,6 +14,7 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import Columns, arranged
 from mvpa_ts.adapters.sktime.frames import (
+    check_on_grid,
     checked_frequency,
     columns_of,
     index_ahead,
@@ -26,6 +27,7 @@ from mvpa_ts.adapters.sktime.networks import Networks
 from mvpa_ts.adapters.sktime.parameters import network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
+from mvpa_ts.adapters.sktime.updating import Updating
 
 if TYPE_CHECKING:
     from mvpa_ts.windows import Series
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(Pretraining, Networks, BaseForecaster):
+class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -238,6 +240,11 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         from mvpa_ts.windows import Scaling
 
         self._frequency = checked_frequency(y.index)
+        if isinstance(y.index, pd.DatetimeIndex) and self._frequency is None:
+            raise ValueError(
+                f"y must have a frequency where it has one row, {y.index[0]}, for the dates of the forecast: take "
+                "y.asfreq('D'), or another one"
+            )
         horizon = 1 if fh is None else int(steps_ahead(fh, self.cutoff, self._frequency).max())
         start: Any = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
@@ -274,7 +281,9 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
         if y.shape[1] > len(names) and (new := [name for name in y.columns if name not in names]):
             raise ValueError(f"y must have the columns of fit, {names}, got {new} too: to forecast them, call fit")
         y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
-        self._cur_y = update_data(self._cur_y, y)
+        rows = update_data(self._cur_y, y)
+        check_on_grid(rows.index, self._frequency)
+        self._cur_y = rows
         if X is not None and self._features is not None:
             self._cur_X = update_data(self._cur_X, columns_of(X, self._features))
         if update_params and self._finetune_steps:
@@ -287,25 +296,6 @@ class MVPAForecaster(Pretraining, Networks, BaseForecaster):
                     start=self.fitted_, scaling=self._scaling,
                 )  # fmt: skip
         return self
-
-    def update_predict(
-        self,
-        y: Any,
-        cv: Any = None,
-        X: Any = None,
-        update_params: bool = True,
-        reset_forecaster: bool = True,
-    ) -> Any:
-        """Update and predict step by step, as sktime's forecasters do; without `cv` each time the steps of `fh`.
-
-        The host's own default forecasts one step, which a forecaster fitted for others refuses.
-        """
-        if cv is None and self._fh is not None:
-            from sktime.split import ExpandingWindowSplitter
-
-            self.check_is_fitted()
-            cv = ExpandingWindowSplitter(initial_window=1, fh=self.fh.to_relative(self.cutoff))
-        return super().update_predict(y, cv=cv, X=X, update_params=update_params, reset_forecaster=reset_forecaster)
 
     def _update_predict_single(
         self, y: pd.DataFrame, fh: ForecastingHorizon, X: pd.DataFrame | None = None, update_params: bool = True

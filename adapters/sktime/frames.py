@@ -107,13 +107,33 @@ def checked_frequency(index: pd.Index, owner: str = "y") -> Any:
     return frequency
 
 
+def check_on_grid(index: pd.Index, frequency: Any) -> None:
+    """Raise ValueError for dates that `update` would bring between the steps of `fit`."""
+    if isinstance(index, pd.DatetimeIndex) and frequency is not None:
+        off = index[~index.isin(pd.date_range(index[0], index[-1], freq=frequency))]
+        if len(off):
+            raise ValueError(
+                f"y must have its dates on the grid of fit ({frequency.freqstr}), got {off[0]}: resample y, or call "
+                "fit with all rows"
+            )
+
+
+def check_has_times(y: Any) -> None:
+    """Raise ValueError for an array of new rows: they would count from 0, and take the place of the first rows."""
+    if isinstance(y, np.ndarray):
+        raise ValueError(
+            "y must come with an index after fit, as a Series or a data frame, got an array: its rows would count "
+            "from 0 and take the place of the first rows. After n rows, take pd.Series(y, index=range(n, n + len(y)))"
+        )
+
+
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
-    distances = index[1:] - index[:-1]
-    shortest = distances.min()
+    clock = index.tz_localize(None)  # days are equally long by it, hours are not
+    shortest, by_clock = (index[1:] - index[:-1]).min(), (clock[1:] - clock[:-1]).min()
     names = ["YS", "YE", "QS", "QE", "MS", "ME", f"W-{index[0]:%a}".upper(), "B"]
     offsets = [pd.tseries.frequencies.to_offset(name) for name in names]
-    whole_days = shortest % pd.Timedelta("1D") == pd.Timedelta(0)
-    offsets.append(pd.offsets.Day(shortest.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
+    whole_days = by_clock > pd.Timedelta(0) and by_clock % pd.Timedelta("1D") == pd.Timedelta(0)
+    offsets.append(pd.offsets.Day(by_clock.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
     best, fewest = None, 0
     for offset in offsets:
         if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):

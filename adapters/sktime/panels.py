@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from mvpa_ts.adapters.sktime.columns import plain
 from mvpa_ts.checks import check_flags
+from mvpa_ts.files import read_config, write_json
 
 if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, Progress
@@ -42,6 +45,7 @@ _SIZES = ("dim", "num_heads", "mlp_dim", "num_layers", "width", "conv_layers", "
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
 # up to 22 steps.
 _MOST_CHANNELS = 10
+_CHANNELS = "channels.json"
 
 
 class PanelEstimator:
@@ -85,6 +89,22 @@ class PanelEstimator:
         """Features of each series from before the last layer, shape (n, D), for any panel that `predict` takes."""
         fitted = self._fitted_networks("embed")
         return fitted.embed(self._known(self._check_convert_X_for_predict(X)))  # type: ignore[attr-defined]
+
+    def _write_channels(self, folder: str | Path) -> None:
+        names = getattr(self, "_channel_names", None)
+        write_json(Path(folder) / _CHANNELS, {"names": None if names is None else [plain(name) for name in names]})
+
+    def _read_channels(self, folder: str | Path) -> None:
+        """Take the names that channels had in `fit` from a folder; folders of before 0.3 hold none."""
+        path = Path(folder) / _CHANNELS
+        names = read_config(path).get("names") if path.is_file() else None
+        if names is None:
+            return
+        if not isinstance(names, list) or len(names) != self.fitted_.config.num_channels:
+            raise ValueError(
+                f"{path} must hold the names of {self.fitted_.config.num_channels} channels, got {names!r:.100}"
+            )
+        self._channel_names = names
 
     def _fitted_networks(self, method: str) -> FittedNetworks:
         self.check_is_fitted()  # type: ignore[attr-defined]

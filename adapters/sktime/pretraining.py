@@ -13,7 +13,7 @@ import pandas as pd
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions
+from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions, plain
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_table, columns_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import network_config
@@ -199,6 +199,12 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     for option in ("individual", "bounded"):
         if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
             raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
+    known, names = pretrained.channel_names or (), [plain(name) for name in y.columns]
+    if config.individual_channels and {*known} & {*names} and {*known} != {*names}:
+        raise ValueError(
+            f"y must have the columns of pretrain, {list(known)}, for with individual=True each has its own "
+            f"parameters, got {names}"
+        )
     columns = 0 if X is None else X.shape[1]
     if columns != config.future_size:
         raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")

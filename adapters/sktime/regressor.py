@@ -147,8 +147,9 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         return self.fitted_.predict(self._known(X))
 
     def to_files(self, folder: str | Path) -> None:
-        """Write networks and scaler as safetensors and JSON, without the parameters of training."""
+        """Write networks, scaler and names of channels as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder)
+        self._write_channels(folder)
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPARegressor:
@@ -161,6 +162,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         check_folder(folder, "MVPARegressor")
         regressor = cls(**parameters)
         regressor.fitted_ = FittedRegressor.from_files(folder)
+        regressor._read_channels(folder)
         regressor._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
         regressor._is_fitted = True
         return regressor

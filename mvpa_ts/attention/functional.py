@@ -379,6 +379,20 @@ def check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must be a bool tensor of shape {shape}, got {mask.dtype} of {tuple(mask.shape)}")
 
 
+def check_floats(name: str, tensor: Any, weight: Any) -> None:
+    """Raise a ValueError for what is no tensor of floats, or float64 where the weights are not, or the reverse."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}: give torch.as_tensor({name})")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must hold floats, got {tensor.dtype}: give {name}.float()")
+    precision = getattr(weight, "dtype", tensor.dtype)  # quantised layers have a method in its place
+    if (tensor.dtype == torch.float64) != (precision == torch.float64):
+        raise ValueError(
+            f"{name} must have the precision of the weights, {precision}, got {tensor.dtype}: give "
+            f"{name}.to({precision})"
+        )
+
+
 class _WithZeroGradients(torch.autograd.Function):
     """Pass `output` on and give every other input a zero gradient where the graph would give it None.
 

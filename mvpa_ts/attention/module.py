@@ -14,6 +14,7 @@ from mvpa_ts.attention.cache import KeyValueCache
 from mvpa_ts.attention.functional import (
     COMPONENTS,
     Implementation,
+    check_floats,
     check_options,
     checked_components,
     merged_mask,
@@ -167,6 +168,7 @@ class MVPAttention(nn.Module):
             raise ValueError(
                 f"x must be [B, T, C, D] with D = dim = {self.dim} and no empty axis, got shape {tuple(x.shape)}"
             )
+        check_floats("x", x, self.content_bias)
         T, C = x.shape[1:3]
         real = merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
         if real is None:

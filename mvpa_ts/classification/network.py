@@ -7,6 +7,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvpa_ts.attention.functional import check_floats
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.classification.configuration import ClassificationConfig
@@ -58,6 +59,7 @@ class ClassificationNetwork(nn.Module):
         What x holds where nothing was observed does not matter, and steps missing at the end change nothing. Raises
         ValueError where x or mask does not fit.
         """
+        check_floats("x", x, self.attention.head.weight)
         attended = self.attention(x, mask)
         convolved = None if self.kernels is None else self.kernels(x, mask)
         if self.config.regression:

@@ -17,6 +17,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvpa_ts.attention.functional import check_floats
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.forecasting import trend_forecasts
@@ -217,6 +218,7 @@ class BaseForecaster(nn.Module):
         """
         if x.ndim != 3 or 0 in x.shape:
             raise ValueError(f"x must be [B, L, C] with no empty axis, got shape {tuple(x.shape)}")
+        check_floats("x", x, self.correction.weight)
         if mask is None:
             mask = torch.ones_like(x, dtype=torch.bool)
         elif mask.dtype != torch.bool or mask.shape != x.shape:

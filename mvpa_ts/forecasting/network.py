@@ -9,6 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from mvpa_ts._moved import hand_on
+from mvpa_ts.attention.functional import check_floats
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.patches import PatchEncoder, location_scale, unit_of_windows
@@ -339,8 +340,7 @@ class ForecastingNetwork(nn.Module):
                 f"x must be [B, L, C] with L = lookback = {config.lookback} and no empty axis, got shape "
                 f"{tuple(x.shape)}"
             )
-        if not x.is_floating_point():
-            raise ValueError(f"x must hold floats, got {x.dtype}: give x.float()")
+        check_floats("x", x, self.linear.weight)
         B, L, C = x.shape
         if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
             raise ValueError(
@@ -366,6 +366,8 @@ class ForecastingNetwork(nn.Module):
             found = None if tensor is None else tuple(tensor.shape)
             if found != shape and (shape[-1] or found is not None):
                 raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
+            if tensor is not None:
+                check_floats(name, tensor, self.linear.weight)
 
 
 def phase_of_steps(phase: Tensor, steps: int) -> Tensor:

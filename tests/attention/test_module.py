@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from einops import rearrange
@@ -89,6 +90,23 @@ def test_options_reach_the_function() -> None:
 def test_a_wrong_configuration_is_refused_when_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MVPAttention(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            torch.zeros(1, 2, 3, 24).double(),
+            r"x must have the precision of the weights, torch\.float32, got",
+        ),
+        (torch.zeros(1, 2, 3, 24).long(), r"x must hold floats, got torch\.int64: give x\.float\(\)"),
+        (np.zeros((1, 2, 3, 24)), r"x must be a torch\.Tensor, got ndarray"),
+    ],
+    ids=["float64", "whole numbers", "array"],
+)
+def test_an_input_of_another_precision_is_refused(x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MVPAttention(24, 4)(x, *codebooks(2, 3))
 
 
 @pytest.mark.parametrize(

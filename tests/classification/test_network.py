@@ -168,6 +168,8 @@ def test_bad_input() -> None:
     network = make()
     with pytest.raises(ValueError, match=r"x must be \[B, L, C\], got shape \(50, 3\)"):
         network(torch.randn(50, 3))
+    with pytest.raises(ValueError, match=r"x must have the precision of the weights, .*: give x\.to\(torch\.float32\)"):
+        network(torch.randn(2, 50, 3).double())
     with pytest.raises(ValueError, match="x must have 3 channels, got 4"):
         network(torch.randn(2, 50, 4))
     with pytest.raises(ValueError, match="mask must be a bool tensor of shape"):

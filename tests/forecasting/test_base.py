@@ -246,8 +246,10 @@ def test_sizes_that_do_not_fit(arguments, message):
 def test_inputs_that_do_not_fit(network):
     with pytest.raises(ValueError, match=r"x must be \[B, L, C\]"):
         network(torch.zeros(4, 5))
+    with pytest.raises(ValueError, match=r"x must have the precision of the weights, torch\.float64, got"):
+        network(torch.zeros(1, 4, 5))
     with pytest.raises(ValueError, match="mask must be a bool tensor of shape"):
-        network(torch.zeros(1, 4, 5), torch.ones(1, 4, 4, dtype=torch.bool))
+        network(torch.zeros(1, 4, 5).double(), torch.ones(1, 4, 4, dtype=torch.bool))
 
 
 def test_training_further_lowers_the_error_on_the_panel(network):

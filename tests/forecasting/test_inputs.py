@@ -101,6 +101,14 @@ def test_positions_and_units_may_be_more_precise_than_the_network(dtype):
     assert (forecast.float() - wanted).norm() < 8 * torch.finfo(torch.bfloat16).eps * wanted.norm()
 
 
+@pytest.mark.parametrize("name", ["x", "future", "static"])
+def test_more_precise_windows_are_refused(name):
+    network, inputs = make_network(future_size=2, static_size=4), {"x": make_windows(), **exogenous()}
+    inputs = {key: inputs[key] for key in ("x", "future", "static")}
+    with pytest.raises(ValueError, match=rf"{name} must have the precision of the weights, torch\.float32, got"):
+        network(**{**inputs, name: inputs[name].double()})
+
+
 def test_whole_numbers_are_refused():
     with pytest.raises(ValueError, match=r"x must hold floats, got torch.int64: give x.float\(\)"):
         make_network()(make_windows().long())

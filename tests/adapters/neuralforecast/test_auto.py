@@ -69,6 +69,24 @@ def test_a_search_is_resumed(url: str, panel: Callable, forecaster: Callable):
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_search_says_nothing_of_its_study(
+    kept: bool, url: str, panel: Callable, forecaster: Callable, caplog: pytest.LogCaptureFixture
+):
+    """The host opens each study once more. Trials are told of."""
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    optuna.logging.enable_propagation()
+    try:
+        for trials in (1, 2):
+            model = AutoMVPA(6, 3, config=config, num_samples=trials, storage=url if kept else None)
+            forecaster(model).fit(panel(3), val_size=6)
+    finally:
+        optuna.logging.disable_propagation()
+    told = {record.getMessage() for record in caplog.records if record.name.startswith("optuna")}
+    assert len(told) == (2 if kept else 3)
+    assert all(message.startswith("Trial ") for message in told)
+
+
 @pytest.mark.parametrize("changed", ["data", "validation", "loss", "fixed argument"])
 def test_another_search_is_another_study(changed: str, url: str, panel: Callable, forecaster: Callable):
     frame = panel(3)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from neuralforecast import NeuralForecast
@@ -142,6 +143,41 @@ def test_static_table_that_lacks_a_series(exogenous: Callable, tiny: Callable, f
     past, _, static = exogenous("kind")
     with pytest.raises(ValueError, match="static_df must have one row for each of the 3 series of df, got 2 rows"):
         forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static.iloc[:2])
+
+
+@pytest.mark.parametrize("polars", [False, True])
+def test_static_table_of_other_series(polars: bool, exogenous: Callable, tiny: Callable, forecaster: Callable):
+    """The host lays its rows beside those of df by their order alone."""
+    past, _, static = exogenous("kind")
+    if polars:
+        past, static = pl.from_pandas(past), pl.from_pandas(static)
+    fitted = forecaster(tiny(3, stat_exog_list=["kind"]), "1h" if polars else "h")
+    fitted.fit(past, static_df=static[[2, 0, 1]] if polars else static.iloc[[2, 0, 1]])
+    expected = fitted.predict(past, static_df=static)["MVPA"].to_numpy()
+    np.testing.assert_array_equal(fitted.predict()["MVPA"].to_numpy(), expected)
+    names = ["s00", "s02", "x09"]
+    other = static.with_columns(unique_id=pl.Series(names)) if polars else static.assign(unique_id=names)
+    message = "static_df must hold one row for each series of df, by 'unique_id', got none of 's01'"
+    with pytest.raises(ValueError, match=message):
+        forecaster(tiny(3, stat_exog_list=["kind"]), fitted.freq).fit(past, static_df=other)
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(past, static_df=other)
+
+
+def test_series_that_static_table_sorts_otherwise(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    past, _, static = exogenous("kind")
+    past["unique_id"] = pd.Categorical(past["unique_id"], ["s02", "s00", "s01"], ordered=True)
+    with pytest.raises(ValueError, match=r"static_df must have its series in the order of df .* a column of strings"):
+        forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static)
+
+
+def test_future_rows_that_are_there_twice(exogenous: Callable, tiny: Callable, forecaster: Callable):
+    past, future, _ = exogenous("z")
+    fitted = forecaster(tiny(3, futr_exog_list=["z"]))
+    fitted.fit(past)
+    twice = pd.concat([future, future.iloc[[8]]])
+    with pytest.raises(ValueError, match=r"futr_df must hold each date once .* got 2024-01-03 14:00:00 .* 's01'"):
+        fitted.predict(futr_df=twice)
 
 
 def test_the_unit_of_a_column_does_not_matter(

@@ -67,6 +67,8 @@ def test_what_cannot_be_continued():
         MVPA(6, 12, 2).finetune(max_steps=0)
     with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
         MVPA(6, 12, 2).finetune(learning_rate=-1)
+    with pytest.raises(ValueError, match="learning_rate must be positive, got 'slow'"):
+        MVPA(6, 12, 2).finetune(learning_rate="slow")
 
 
 def test_series_that_end_early_are_named_and_the_printed_lines_mend_them(panel):

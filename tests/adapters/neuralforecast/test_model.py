@@ -49,6 +49,9 @@ from mvpa_ts.forecasting.configuration import ForecastingConfig
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
         ({"val_check_steps": 0}, "val_check_steps must be a whole number of at least 1, got 0"),
         ({"windows_batch_size": 0}, "windows_batch_size must be a whole number of at least 1, got 0"),
+        ({"val_check_steps": "often"}, "val_check_steps must be a whole number of at least 1, got 'often'"),
+        ({"step_size": 0}, "step_size must be a whole number of at least 1, got 0"),
+        ({"learning_rate": "fast"}, "learning_rate must be positive, got 'fast'"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
@@ -328,6 +331,9 @@ def test_a_validation_frame_that_does_not_fit_is_named(tiny: Callable, panel: Ca
         forecaster(tiny()).fit(trained, val_df=frame[row >= 55])
     with pytest.raises(ValueError, match=r"df and val_df must hold finite numbers, got nan in .*'s00' in its row 50:"):
         forecaster(tiny()).fit(trained, val_df=held_out.assign(y=np.nan))
+    renamed = held_out.assign(unique_id=held_out["unique_id"].replace("s02", "s09"))
+    with pytest.raises(ValueError, match=r"val_df must hold rows of each series of df, .* got none of 's02'"):
+        forecaster(tiny()).fit(trained, val_df=renamed)
     with pytest.raises(ValueError, match=r"val_size must be 0 or at least h \(6\), got 5"):
         forecaster(tiny()).cross_validation(frame, val_size=5)
 

@@ -274,6 +274,22 @@ def test_files_come_back(kind, tmp_path):
     assert again.predict(X).dtype == labels.dtype
 
 
+def test_names_of_channels_come_back_from_files(tmp_path):
+    X, y = waves()
+    named = [pd.DataFrame(one.T, columns=list("abc")) for one in X]
+    estimator = fitted(named, y)
+    estimator.to_files(tmp_path)
+    turned = [one[["c", "a", "b"]] for one in named]
+    again = MVPAClassifier.from_files(tmp_path)
+    np.testing.assert_array_equal(again.embed(turned), estimator.embed(named))
+    np.testing.assert_array_equal(again.predict(turned), estimator.predict(named))
+    (tmp_path / "channels.json").write_text('{"names": ["a"]}')
+    with pytest.raises(ValueError, match=r"channels\.json must hold the names of 3 channels, got \['a'\]"):
+        MVPAClassifier.from_files(tmp_path)
+    (tmp_path / "channels.json").unlink()  # as in folders of before
+    np.testing.assert_array_equal(MVPAClassifier.from_files(tmp_path).predict(named), estimator.predict(named))
+
+
 def test_parameters_may_be_numbers_of_numpy(tmp_path):
     numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5), "kernel_weight": np.float32(1)}
     classifier = fitted(*waves(), **numbers)

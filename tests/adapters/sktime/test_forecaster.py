@@ -106,6 +106,14 @@ class TestIndices:
         with pytest.raises(ValueError, match=r"y must have dates on a regular grid.*18:00:00 to 1 days 01:00:00: take"):
             fitted(y)
 
+    def test_one_date_needs_a_frequency(self):
+        y = pd.Series([3.0], index=pd.DatetimeIndex(["2024-01-31"]))
+        with pytest.raises(ValueError, match="y must have a frequency where it has one row, 2024-01-31 00:00:00"):
+            MVPAForecaster(pretrained="base").fit(y)
+        with pytest.warns(UserWarning, match="fewer than 16 observed steps"):
+            forecast = MVPAForecaster(pretrained="base").fit(y.asfreq("ME")).predict(fh=[1, 2])
+        assert list(forecast.index) == list(pd.date_range("2024-02", periods=2, freq="ME"))
+
     def test_distances_in_time_are_named(self):
         with pytest.raises(ValueError, match=r"dates, periods or whole numbers.*got distances in time"):
             fitted(waves().set_axis(pd.timedelta_range("0h", periods=60, freq="h")))
@@ -301,6 +309,31 @@ class TestUpdate:
         direct = forecaster.update(y[-6:-5], update_params=False).predict()
         np.testing.assert_allclose(found.iloc[:, 0].dropna(), direct)
         assert fitted(y[:-6], [1]).update_predict(y[-6:], update_params=False).shape == (5,)
+
+    @pytest.mark.parametrize("timezone", [None, "Europe/Zurich"])
+    def test_update_predict_takes_a_horizon_in_days_or_dates(self, timezone):
+        y = waves(columns=1)["c0"].set_axis(pd.date_range("2024-03-01", periods=60, tz=timezone))
+        expected = fitted(y[:-6], [1, 3]).update_predict(y[-6:], update_params=False)
+        for fh in (pd.to_timedelta([1, 3], "D"), y.index[[-6, -4]]):
+            forecaster = MVPAForecaster(**SMALL).fit(y[:-6], fh=fh)
+            pd.testing.assert_frame_equal(forecaster.update_predict(y[-6:], update_params=False), expected)
+            assert forecaster.fh.to_pandas().equals(fh)
+
+    @pytest.mark.parametrize("method", ["update", "update_predict", "update_predict_single"])
+    def test_an_array_of_new_rows_is_refused(self, method):
+        """Its rows would count from 0 again: forecasts would begin after the fifth row, without a word."""
+        y = waves(columns=1)["c0"].to_numpy()
+        forecaster = fitted(y[:-5])
+        with pytest.raises(ValueError, match=r"y must come with an index after fit, .* got an array"):
+            getattr(forecaster, method)(y[-5:])
+        forecaster.update(pd.Series(y[-5:], index=range(55, 60)), update_params=False)
+        assert forecaster.predict().index[0] == 60
+
+    def test_new_rows_between_the_steps_are_named(self):
+        y = waves().set_axis(pd.date_range("2024-01-01", periods=60))
+        forecaster = fitted(y[:-5])
+        with pytest.raises(ValueError, match=r"dates on the grid of fit \(D\), got 2024-02-25 06:00:00: resample y"):
+            forecaster.update(y[-5:].shift(6, freq="h"), update_params=False)
 
 
 class TestBounded:

@@ -82,6 +82,10 @@ class TestPretraining:
             tied = MVPAForecaster(**SMALL, **{option: True}).pretrain(panel(), fh=[1, 2, 3])
             with pytest.raises(ValueError, match=rf"y must have the 1 columns of pretrain \({option}=True\), got 2"):
                 tied.fit(y, fh=[1])
+        # Parameters of c0 would be those of c1, without a word.
+        tied = MVPAForecaster(**SMALL, individual=True).pretrain(panel(columns=2), fh=[1])
+        with pytest.raises(ValueError, match=r"y must have the columns of pretrain, .*got \['c1', 'c2'\]"):
+            tied.fit(waves(columns=3)[["c1", "c2"]], fh=[1])
 
 
 class TestFiles:

@@ -19,6 +19,15 @@ class TestTimeline:
         assert regular(dates, dates[-1], pd.offsets.MonthEnd()) is dates  # on another grid
         assert regular(pd.Index([3, 5, 6]), 8, None).tolist() == [3, 4, 5, 6, 7, 8]
 
+    @pytest.mark.parametrize(("freq", "rows"), [("D", 20), ("2D", 20), ("h", 100), ("W-SUN", 9)])
+    @pytest.mark.parametrize("begin", ["2024-03-24", "2024-10-20"])
+    def test_days_with_gaps_are_counted_by_the_clock(self, freq, rows, begin):
+        """Clocks change on 31 March and on 27 October."""
+        dates = pd.date_range(begin, periods=rows, freq=freq, tz="Europe/Zurich")
+        for absent in ([3, 4], [6]):
+            index = pd.DatetimeIndex(dates.delete(absent), freq=None)
+            assert regular(index, index[-1], frequency_of(index)).equals(dates)
+
     @pytest.mark.parametrize(
         ("index", "phase"),
         [

@@ -84,6 +84,21 @@ def test_files_come_back(tmp_path):
         MVPAClassifier.from_files(tmp_path)
 
 
+def test_names_of_channels_come_back_from_files(tmp_path):
+    X, y = waves()
+    estimator = MVPARegressor(**SMALL).fit(X, y)
+    estimator.to_files(tmp_path)
+    turned = [one[["b", "a"]] for one in X]
+    again = MVPARegressor.from_files(tmp_path)
+    np.testing.assert_array_equal(again.embed(turned), estimator.embed(X))
+    np.testing.assert_array_equal(again.predict(turned), estimator.predict(X))
+    (tmp_path / "channels.json").write_text('{"names": ["a"]}')
+    with pytest.raises(ValueError, match=r"channels\.json must hold the names of 2 channels, got \['a'\]"):
+        MVPARegressor.from_files(tmp_path)
+    (tmp_path / "channels.json").unlink()  # as in folders of before
+    np.testing.assert_array_equal(MVPARegressor.from_files(tmp_path).predict(X), estimator.predict(X))
+
+
 def test_bad_input_is_named():
     X, y = waves(8)
     with pytest.raises(ValueError, match="y must be finite, got nan for series 2"):
