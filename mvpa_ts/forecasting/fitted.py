@@ -35,11 +35,11 @@ class FittedForecaster:
     levels : tuple of float
         Quantiles that the network gives.
     feature_scaling : Scaling or None
-        Of the features, from training.
+        Scaling of the features, from training.
     feature_names : tuple or None
-        Of the features, in the network's order, if they were named.
+        Names of the features, in the network's order, if they have names.
     channel_names : tuple or None
-        Of the channels in training, in the network's order, if they were named.
+        Names of the channels in training, in the network's order, if they have names.
 
     Examples
     --------
