@@ -191,12 +191,12 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     if namesakes and found and found[0] not in alike:
         raise CommandError(
             f"{detections} holds several recordings called {name}, and {found[0]} does not say whose seizures it "
-            "states: put the references in subfolders as the detections are"
+            "states: put the references in subfolders like those of the detections"
         )
     if len(found) > 1:
         raise CommandError(
-            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders as the "
-            f"detections in {detections} are"
+            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders like "
+            f"those of the detections in {detections}"
         )
     return found[0] if found else None
 

@@ -238,7 +238,7 @@ def fit_forecaster(
     _check(series, config, levels)
     if start is not None and (start.config != config or start.levels != levels):
         raise ValueError(
-            "start must have the same config and levels as the new fit: leave start out, or config and levels"
+            "start must have the same config and levels as the new fit: leave out start, or leave out config and levels"
         )
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
     if len(scalings) != len(series):
