@@ -94,7 +94,7 @@ class TestSwec:
                     f.__delitem__("data/seizures")
                     or f.__setitem__("data/seizures", np.array([(np.nan, 1.0)], [("onsets", "f8"), ("offsets", "f8")]))
                 ),
-                "no finite number",
+                "not a finite number",
             ),
             (lambda f: f.__delitem__("info/files") or f.create_group("info/files"), "info/files must be an array"),
         ],
@@ -385,7 +385,7 @@ def test_gdf(tmp_path):
         (236, "<q", 10**12, "is truncated: its header promises 1000000000000 records"),
         (236, "<q", -1, "is damaged: -1 records"),
         (244, "<I", 0, "records of 0/1 s"),
-        (256 + 104, "<d", np.inf, "no finite number"),
+        (256 + 104, "<d", np.inf, "not a finite number"),
         (256 + 216, "<i", -1, "samples a record"),
         (256 + 220, "<i", 9, "no known type"),
     ]:
