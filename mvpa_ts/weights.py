@@ -216,7 +216,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 
 def _safetensors() -> tuple[type[Exception], Callable[..., None], Callable[..., dict[str, Tensor]]]:

@@ -112,7 +112,7 @@ def test_a_missing_tensor_is_refused(folder):
 def test_a_truncated_file_is_refused(folder, size):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r"model.safetensors is damaged or no safetensors file"):
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged or not a safetensors file"):
         MVPFormer.from_pretrained(folder)
 
 

@@ -54,8 +54,8 @@ class AutoMVPA(BaseAuto):
         As in `MVPA`.
     config : callable or dict, optional
         The search space: a function of an Optuna trial that returns MVPA's arguments, or a dict of Ray's distributions.
-        The function is also called without a trial, so do not compute with the values that are suggested. To be kept
-        in a database, what it returns must be JSON. Default: `get_default_config`.
+        The function is also called without a trial, so do not compute with the values that are suggested. It must
+        return JSON to be kept in a database. Default: `get_default_config`.
     search_alg : optuna.samplers.BaseSampler or a searcher of Ray, optional
         Do not fix its seed if several workers share the search: they would all try the same.
     num_samples : int

@@ -40,7 +40,7 @@ _TRAINING = ForecasterTraining()
 class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, HostOverrides, BaseModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
-    All series of the panel are read together, as the channels of one window. Their order is that of their names, unless
+    All series of the panel are read together, as the channels of one window. They are ordered by name, unless
     `channel_order` or `channel_positions` say otherwise. A fitted model forecasts any number of series.
 
     Parameters
@@ -110,7 +110,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         Start the linear path and the cycle in closed form from the training rows, with this ridge: .1 for little noise,
         3 for much. None starts at zero. See `mvpa_ts.least_squares_start`.
     cycle_strength, reversion_strength : float
-        Of this start.
+        Options of this start.
     frequency_weight : float
         Share of the training loss that is the L1 norm of the error's Fourier transform over the horizon (FreDF,
         arXiv:2402.02399); of quantiles, of the median's error. Not with distributions.
@@ -119,12 +119,12 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     averaging_warm_up : bool
         Let the average forget faster at first, so that short trainings do not keep what they began with.
     linear_learning_rate : float, optional
-        Learning rate of the linear path and the cycle; by default 30 times `learning_rate`, which is that of the
-        attention path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
+        Learning rate of the linear path and the cycle; by default 30 times `learning_rate`, the rate of the attention
+        path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
         attention path, then of the linear one.
     lr_scheduler, num_lr_decays
-        As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. Its
-        peaks are lower where these are more than the windows of the panel.
+        As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. If there
+        are more steps than windows in the panel, its peaks are lower.
     use_norm : bool
         Normalise each window and series in the network. For losses that only neuralforecast can scale back
         (distributions, implicit quantiles), and with `exclude_insample_y`, its scaler does it instead.

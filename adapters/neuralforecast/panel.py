@@ -375,7 +375,9 @@ def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | s
     names = callers.ids(dataset)
     if names is not None and set(names) != set(channel_order):
         strange = sorted(repr(name) for name in set(channel_order) ^ set(names))
-        raise ValueError(f"channel_order must hold the ids of the panel; not in both: {listed(strange)}")
+        raise ValueError(
+            f"channel_order must hold exactly the ids of the panel, these are in only one of them: {listed(strange)}"
+        )
     if names is not None and names != sorted(names):
         raise ValueError(
             f"channel_order needs a unique_id that sorts by name, got categories in the order "

@@ -44,24 +44,25 @@ class PretrainedMVPA(MVPA):
     h : int
         Steps to forecast. Up to 64 come from one pass, more by paths.
     input_size : int, optional
-        Steps to look back at, at most the 2048 of the default. 512 are used, or six seasons of more than 320 steps.
+        Steps to look back at, at most 2048, the default. The network uses 512 of them, or six seasons if a season has
+        more than 320 steps.
     base : str, default "base"
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
         Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
     season : int, optional
-        Steps of a season that it should try beside those that it finds, 0 for none. None takes that of the host's
-        `freq`: 168 of hours, 288 of every five minutes, 12 of months.
+        Steps of a season to try beside the seasons that the forecaster finds; 0 for none. None takes the season of the
+        host's `freq`: 168 for hours, 288 for five minutes, 12 for months.
     n_series : int, optional
         Not needed: `fit` and `predict` take any number of series.
     max_steps : int, default 0
         Training steps on the panel.
     learning_rate : float, default 3e-4
-        Of the training on the panel.
+        Learning rate of the training on the panel.
     loss : default MAE
         MAE and other losses of a point give the median; MQLoss and QuantileLoss any quantiles.
     **options
-        As of every model of the host.
+        As in every model of the host.
 
     Raises
     ------

@@ -169,9 +169,9 @@ class TrialWatch:
                 if "dynamic value space" not in str(error):
                     raise
                 raise ValueError(
-                    f"config suggests a parameter with other choices than before, in study {trial.study.study_name!r} "
-                    "or twice in config itself, and Optuna takes no others in one study: give another study_name, "
-                    "another name of the parameter, or the first choices"
+                    f"config must suggest a parameter with the same choices throughout study "
+                    f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
+                    "another study_name, another name of the parameter, or the first choices"
                 ) from error
             drawn = described(chosen).items() - self._settings.items()
             self._threads.drawn = {name for name, _ in drawn}

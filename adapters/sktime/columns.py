@@ -68,7 +68,9 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
     elif isinstance(order, list):
         if Counter(order) != Counter(map(plain, names)):
             strange = sorted(map(repr, set(order) ^ set(map(plain, names))))
-            raise ValueError(f"channel_order must name each column of y once; not in both: {', '.join(strange)}")
+            raise ValueError(
+                f"channel_order must name each column of y once, these are in only one of them: {', '.join(strange)}"
+            )
         by_name = {plain(name): name for name in names}
         names = [by_name[name] for name in order]
     elif order == CORRELATION:

@@ -62,7 +62,7 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
         `mixing_heads` read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square.
     sp : int, optional
         Seasonal periodicity: steps of a learnt cycle. None learns no cycle. With `pretrained`, a season that the
-        network should try; None takes that of the index, such as 12 of months.
+        network should try; None takes that of the index, such as 12 for months.
     phase_weights : bool
         Weigh each step that the linear path reads by a learnt factor of its phase; needs `sp`.
     individual : bool
@@ -77,8 +77,8 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
     quantiles : sequence of float
         Levels to train. They must include 0.5, the point forecast. Other levels are interpolated between them.
     batch_size : int, optional
-        Windows of a training step. By default 256, and fewer for more than 32 columns, for the time of a step grows
-        with their number: 8192 divided by it, but at least 8.
+        Windows of a training step. By default 256. Above 32 columns, where a step takes longer, it is 8192 divided by
+        the number of columns, but at least 8.
     max_steps, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
     frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
         As in `ForecasterTraining`, where the first is `steps`.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X") -> pd.DataFrame:
     """The columns that `fit` saw, in its order."""
     if names is None:
-        raise ValueError("X must be left out: the forecaster was fitted without it; to use it, give it to fit")
+        raise ValueError("X must be left out: the forecaster was fitted without X; to use X, give it to fit")
     if missing := [name for name in names if name not in frame.columns]:
         raise ValueError(
             f"{argument} must have the columns of fit, {names}, got {list(frame.columns)} without {missing}"

@@ -193,8 +193,8 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     config = pretrained.config
     if horizon > config.horizon:
         raise ValueError(
-            f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}: pretrain, or fit what "
-            f"is then saved, with fh up to step {horizon}"
+            f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}: pretrain with fh up "
+            f"to step {horizon}; for a forecaster from files, fit with such fh before saving"
         )
     for option in ("individual", "bounded"):
         if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):

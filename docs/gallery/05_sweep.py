@@ -2,8 +2,8 @@
 A sweep with Optuna
 ===================
 
-`AutoMVPA` tries settings, keeps every trial in a database, and fits the best. Stop it at any time: the same script goes
-on where it was.
+`AutoMVPA` tries settings, keeps every trial in a database, and fits the best. You can stop it at any time. The same
+script then continues the search.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ folder = Path(tempfile.mkdtemp())
 quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
 # %%
-# What is searched: any function of an Optuna trial. Without `config`, `AutoMVPA` searches a space of its own.
+# `config` is a function that draws the settings of a trial. Without `config`, `AutoMVPA` searches a space of its own.
 
 
 def config(trial):
@@ -40,8 +40,8 @@ forecaster.fit(panel, val_size=24)
 print(forecaster.models[0].results.best_params)
 
 # %%
-# The study is an ordinary one of Optuna: its tables and plots work. The loss is measured on the last 24 months, which
-# the trials did not train on.
+# The result is an ordinary study of Optuna, so its tables and plots work. The loss is measured on the last 24 months,
+# which the trials did not train on.
 
 trials = forecaster.models[0].results.trials_dataframe()
 figure, axis = plt.subplots(figsize=(8, 3.5))

@@ -45,8 +45,8 @@ folder = Path(tempfile.mkdtemp()) / "shops"
 forecaster.save(str(folder))
 
 # %%
-# Load, and forecast for two boats, which sell every fifth day and not every week as the shops do: first with the
-# weights as they are, then after sixty steps on the boats' past.
+# Load the model, and forecast for two boats. They sell most every fifth day, and the shops every seventh. First
+# forecast with the weights as they are, then after sixty steps on the boats' past.
 
 forecaster = NeuralForecast.load(str(folder))
 before = forecaster.predict(df=past)

@@ -41,7 +41,7 @@ attribution = explanations["MVPA"]["insample"].detach().numpy()[0, 0, 0, 0, :, :
 print(attribution.shape)
 
 # %%
-# Three hours ahead, five hours of delay: what downstream will see was upstream two hours before now.
+# The forecast is three hours ahead and the delay is five hours. So what downstream will see was upstream two hours ago.
 
 figure, axis = plt.subplots(figsize=(8, 3.5))
 for series, name in enumerate(("upstream", "downstream")):

@@ -2,9 +2,9 @@
 A detector for one patient
 ==========================
 
-Seizures of one person look alike. A few recordings of a patient make a detector that knows them. It begins with the
-small model of the package and is trained on two seizures; a third decides when to stop. For research use; not a medical
-device.
+Seizures of one person look alike, so a few recordings of a patient make a better detector. Training begins with a small
+model of the package and takes two seizures. A third seizure shows how good the detector is. For research use; not a
+medical device.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ for session in range(4):
     write_edf(recording, folder / f"seizure{session}.edf")
 
 # %%
-# Train. In a shell it is ``mvpformer finetune --config patient …``.
+# Train. In a shell the command is ``mvpformer finetune --config patient …``.
 
 arguments = ["finetune", "--config", "patient", "--output", str(folder / "patient")]
 arguments += ["--data.recordings", f"[{folder}/seizure0.edf, {folder}/seizure1.edf]"]
@@ -34,12 +34,12 @@ arguments += ["--data.validation_recordings", f"[{folder}/seizure2.edf]"]
 main([*arguments, "--trainer.max_steps", "60", "--trainer.enable_progress_bar", "false"])
 
 # %%
-# Compare both on a seizure that neither has seen.
+# Compare the detector with `demo`, the small detector of the package, on a seizure that neither has seen.
 
 figure, axes = plt.subplots(2, 1, figsize=(8, 5), sharex=True, sharey=True)
 for axis, (name, model) in zip(
     axes,
-    {"the model of the package": "demo", "trained on the patient": folder / "patient" / "model"}.items(),
+    {"the small detector of the package": "demo", "trained on the patient": folder / "patient" / "model"}.items(),
     strict=True,
 ):
     detection = Detector(model).detect(folder / "seizure3.edf")

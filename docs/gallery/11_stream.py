@@ -18,7 +18,7 @@ model = MVPFormer.from_pretrained("demo")
 stream = StreamingDetector(model, recording.sfreq, recording.channel_names, {"notch": 50.0}, lookahead=2.0)
 
 # %%
-# Half a second at a time. `lookahead` says how long a segment waits for later samples, which the filters need.
+# Feed half a second at a time. `lookahead` says how long a segment waits for later samples, which the filters need.
 
 decisions, seconds = [], []
 piece = int(recording.sfreq / 2)

@@ -34,8 +34,8 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
   report.html           figures and settings, in one file
   run.json              versions, weights, preprocessing, channels left out and why
-and probabilities.store, from which an interrupted run goes on when it is started again. Where --output ends in .tsv,
-the events of the one recording are written there, and nothing else.
+and probabilities.store, from which an interrupted run continues when you start it again. If --output ends in .tsv, only
+the events of the one recording are written, to this file.
 
 Examples: mvpformer detect patient.edf -o results
           mvpformer detect night1.edf night2.edf -o results
@@ -125,7 +125,7 @@ def command_line() -> CommandParser:
         "--rules",
         choices=("szcore", "paper", "none"),
         default="szcore",
-        help="from positives to events; paper: fewer and longer ones",
+        help="how positive segments become events; paper gives fewer and longer events",
     )
     parser.add_argument(
         "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"

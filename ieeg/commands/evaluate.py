@@ -88,7 +88,7 @@ def command_line() -> CommandParser:
     parser = CommandParser("evaluate", DESCRIPTION)
     parser.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
-    parser.add_argument("--reference", type=str, help="folder of reference events, where the recordings state none")
+    parser.add_argument("--reference", type=str, help="folder of reference events, if the recordings state none")
     parser.add_argument("--mode", choices=("szcore", "paper"), default="szcore", help="how events are scored")
     parser.add_argument(
         "--unannotated",
@@ -102,7 +102,7 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--alarm", type=str, default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of draws and bootstrap")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of draws and bootstrap")
     return parser
 
 
@@ -191,12 +191,12 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     if namesakes and found and found[0] not in alike:
         raise CommandError(
             f"{detections} holds several recordings called {name}, and {found[0]} does not say whose seizures it "
-            "states: put the references in subfolders as the detections are"
+            "states: put the references in subfolders like those of the detections"
         )
     if len(found) > 1:
         raise CommandError(
-            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders as the "
-            f"detections in {detections} are"
+            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders like "
+            f"those of the detections in {detections}"
         )
     return found[0] if found else None
 

@@ -214,7 +214,7 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unit", type=unit, help="unit of the samples if the file does not state it: µV (or uV), mV or V"
     )
-    parser.add_argument("--rate", type=float, help="read the channels at this rate (Hz), where rates differ")
+    parser.add_argument("--rate", type=float, help="if rates differ: read the channels at this rate (Hz)")
     parser.add_argument(
         "--truncated",
         choices=("error", "read"),

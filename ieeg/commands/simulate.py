@@ -52,24 +52,27 @@ def command_line() -> CommandParser:
     parser.add_argument("out", type=Path, help="folder to write to; made if need be")
     parser.add_argument("--subjects", type=int, default=4, help="number of subjects, one recording each")
     parser.add_argument(
-        "--first-subject", type=int, default=101, help="number of the first, S101; training simulates from S01 on"
+        "--first-subject",
+        type=int,
+        default=101,
+        help="number of the first subject, S101; training simulates from S01 on",
     )
     parser.add_argument("--hours", type=float, default=1.0, help="length of each recording")
     parser.add_argument(
         "--channels", type=channel_counts, default="8", help="one number, or several taken in turn: 4,8"
     )
-    parser.add_argument("--seizures", type=int, help="in each recording; one an hour by default")
+    parser.add_argument("--seizures", type=int, help="seizures in each recording; by default one an hour")
     parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part-hours", type=float, default=24.0, help="length of a part of a SWEC recording")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, other subjects")
+    parser.add_argument("--seed", type=int, default=0, help="random seed; another seed gives other subjects")
     parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
     difficulty = parser.add_argument_group("how hard seizures are to tell from the rest")
     for name, kind, metavar, meaning in (
-        ("seizure_amplitude", low_high, "LOW,HIGH", "of the subjects, in standard deviations of the background"),
+        ("seizure_amplitude", low_high, "LOW,HIGH", "amplitude of seizures, in standard deviations of the background"),
         ("irregular", low_high, "LOW,HIGH", "amplitude of irregular activity in seizures, in the same unit"),
-        ("artefacts", float, "FACTOR", "factor on their number"),
-        ("line_frequency", frequency, "HZ", "of the hum, or none"),
+        ("artefacts", float, "FACTOR", "factor on the number of artefacts"),
+        ("line_frequency", frequency, "HZ", "frequency of the hum, or none"),
     ):
         option = f"--difficulty.{name.replace('_', '-')}"
         difficulty.add_argument(option, type=kind, metavar=metavar, default=getattr(Difficulty, name), help=meaning)

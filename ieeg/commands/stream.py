@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Seizure probability of each 5 s of a running LSL stream, one line each, until it ends.
 
-Needs mne-lsl: pip install ".[stream]". For research use: no alarm of it may be relied on.
+Needs mne-lsl: pip install ".[stream]". For research use: do not rely on its alarms.
 
 Examples: mvpformer stream --name amplifier --preprocessing '{"notch": 50}'
           mvpformer stream --name amplifier --model runs/patient/model -o decisions.tsv
@@ -111,20 +111,20 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("stream", DESCRIPTION)
-    parser.add_argument("--name", type=str, help="of the LSL stream")
-    parser.add_argument("--source-id", type=str, help="of the LSL stream, where names are not unique")
+    parser.add_argument("--name", type=str, help="name of the LSL stream")
+    parser.add_argument("--source-id", type=str, help="source id of the LSL stream, if names are not unique")
     parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
-    parser.add_argument("--unit", type=unit, help="of the samples, where the stream does not say: µV (or uV), mV or V")
+    parser.add_argument(
+        "--unit", type=unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
+    )
     parser.add_argument(
         "--preprocessing",
         type=preprocessing_changes,
         help='JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
-    parser.add_argument(
-        "--lookahead", type=float, help="seconds that a segment waits for what its filters reach; 0: no wait"
-    )
+    parser.add_argument("--lookahead", type=float, help="seconds that a segment waits for later samples; 0: no wait")
     parser.add_argument(
         "--threshold",
         type=threshold,
@@ -134,7 +134,7 @@ def command_line() -> CommandParser:
         "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
     )
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
-    parser.add_argument("--patience", type=float, default=10.0, help="seconds without a sample that end the command")
+    parser.add_argument("--patience", type=float, default=10.0, help="end after so many seconds without a sample")
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after so many seconds of signal")
     return parser
 

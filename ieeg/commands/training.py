@@ -187,7 +187,7 @@ def _check_members(config: Any, processes: int) -> None:
         raise ValueError(f"members must be at least 1, got {config.members}")
     if config.members > 1 and processes > 1:
         raise ValueError(
-            f"members ({config.members}) above 1 train in one process, here there are {processes}: set --members 1, or "
+            f"members ({config.members}) above 1 need a training in one process, got {processes}: set --members 1, or "
             "--trainer.devices 1"
         )
     if config.members > 1 and config.ckpt_path not in (None, LAST):

@@ -84,7 +84,7 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
                 raise ValueError(f"{table}, line {rows.line_num} has fewer values than columns: is the file cut off?")
             name = row["segment_id"]
             if name != Path(name).name or name in ("", ".", "..") or "\0" in name:
-                raise ValueError(f"{table}: segment_id {name!r} is no file name")
+                raise ValueError(f"{table}: segment_id {name!r} is not a file name")
             segments.append(
                 NejedlySegment(
                     path=folder / f"{name}.mat",

@@ -251,7 +251,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(read_text_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error})") from error
+        raise ValueError(f"{path} is not JSON ({error})") from error
 
 
 def _labels(path: Path, labels: Any) -> list[str]:

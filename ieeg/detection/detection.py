@@ -74,7 +74,7 @@ class Provenance:
         Name of the recording.
     subject : str or None
     sfreq : float
-        Of the recording, Hz.
+        Rate of the recording, Hz.
     preprocessing : mapping
         Fields of `Preprocessing`, as used.
     dropped : mapping of name to reason
@@ -110,7 +110,7 @@ class Detection:
     Attributes
     ----------
     probabilities : array, shape (n,)
-        Of seizure in each segment; NaN where it was skipped.
+        Probability of seizure in each segment; NaN if the segment was skipped.
     starts : array, shape (n,)
         Seconds at which segments begin; each lasts 5 s, the last may overlap the one before.
     events : list of (onset, offset)
@@ -118,7 +118,7 @@ class Detection:
     skipped : tuple of Skipped
         With the segments, these cover every second.
     duration : float
-        Of the recording (s).
+        Length of the recording (s).
     channel_names : tuple of str
         Channels with a signal that the model saw, in order; the others are in `Provenance.dropped`.
     rules : EventRules

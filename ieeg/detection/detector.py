@@ -39,12 +39,12 @@ class Detector:
 
     Each segment is read and encoded once. Windows of `context` segments are cut from the embeddings, so memory does not
     grow with the recording. The first windows are padded on the left with masked segments. A segment without any valid
-    channel is skipped, and `Detection.skipped` says so. Of a model with several networks the mean logit counts.
+    channel is skipped, and `Detection.skipped` says so. A model with several networks gives their mean logit.
 
     Parameters
     ----------
     model : MVPFormer or path
-        With a classification head of two classes: a model, a folder that `MVPFormer.save_pretrained` wrote, or "demo".
+        A model with a classification head of two classes, a folder that `MVPFormer.save_pretrained` wrote, or "demo".
     preprocessing : Preprocessing or mapping, optional
         Default: `default_preprocessing` of each recording. A mapping, such as ``{"notch": 50.0}``, changes fields of
         it.

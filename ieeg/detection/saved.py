@@ -65,7 +65,7 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     FileNotFoundError
-        The folder holds none: it is no folder of a complete detection.
+        The folder holds none: it is not the folder of a complete detection.
     ValueError
         A field is missing or of another kind.
     """
@@ -73,7 +73,7 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     if not path.is_file():
         inside = min((found.parent for found in Path(folder).rglob(RUN)), default=None)
         hint = "" if inside is None else f"; did you mean {inside}?"
-        raise FileNotFoundError(f"{folder} holds no {RUN}: it is no folder of a complete detection{hint}")
+        raise FileNotFoundError(f"{folder} holds no {RUN}: it is not the folder of a complete detection{hint}")
     run = read_config(path)
     for part, fields in _RUN_FIELDS.items():
         content = run.get(part)
@@ -105,7 +105,7 @@ _MISSING = object()
 def _check(path: Path, name: str, value: object, kinds: tuple[type, ...]) -> None:
     """Raise a ValueError where a field is missing or of another kind; True and False are no numbers."""
     if value is _MISSING:
-        raise ValueError(f"{path} has no {name}: it is damaged, or no {RUN} of this library")
+        raise ValueError(f"{path} has no {name}: it is damaged, or not a {RUN} of this library")
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
         raise ValueError(f"{path}: {name} must be {names}, got {value!r:.100}")
@@ -120,7 +120,7 @@ def read_probabilities(
     """
     path = Path(folder) / PROBABILITIES
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no {PROBABILITIES}: it is no folder of a complete detection")
+        raise FileNotFoundError(f"{folder} holds no {PROBABILITIES}: it is not the folder of a complete detection")
     with path.open(encoding="utf-8", newline="") as file:
         try:
             rows = [_row(row) for row in csv.DictReader(file, delimiter="\t")]

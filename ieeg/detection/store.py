@@ -134,7 +134,7 @@ class ProbabilityStore:
                 raise KeyError("format")
             stored = described["settings"]
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{self.path} is no store of probabilities; move it away") from None
+            raise ValueError(f"{self.path} is not a store of probabilities; move it away") from None
         if stored != self.settings:
             names = sorted(name for name in {*stored, *self.settings} if stored.get(name) != self.settings.get(name))
             raise ValueError(

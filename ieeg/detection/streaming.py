@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is known of one segment.
+    """Probability and alarm of one segment.
 
     Attributes
     ----------
     start : float
         Seconds from the first sample to the segment's.
     probability : float
-        Of seizure; NaN where no channel had a signal.
+        Probability of seizure; NaN if no channel had a signal.
     alarm : bool
         State of the online rule after this segment.
     """
@@ -69,9 +69,9 @@ class StreamingDetector:
     Parameters
     ----------
     model : MVPFormer or path
-        With a classification head of two classes; a folder that `MVPFormer.save_pretrained` wrote.
+        A model with a classification head of two classes, or a folder that `MVPFormer.save_pretrained` wrote.
     sfreq : float
-        Samples per second of what comes in.
+        Samples per second of the stream.
     channel_names : sequence of str
     preprocessing : Preprocessing or mapping, optional
         Default: `default_preprocessing` without a notch. A mapping, such as ``{"notch": 50.0}``, changes fields of it.
@@ -79,7 +79,8 @@ class StreamingDetector:
     channels : sequence of str, optional
         Channels for the model, used in the stream's order; all by default. A median reference is taken over all.
     unit : str, default "µV"
-        Of the samples; MNE and LSL often give volts, "V". A warning comes if the first seconds are implausible in µV.
+        Unit of the samples; MNE and LSL often give volts, "V". A warning says if the first seconds are implausible in
+        µV.
     lookahead : float, optional
         Seconds of signal that a segment waits for. Default: as many as its filters reach.
     online : OnlineRule, optional

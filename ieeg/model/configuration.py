@@ -35,7 +35,7 @@ class MVPFormerConfig:
     dense_last_segment : bool
         The last segment scores content over the whole context.
     dropout : float
-        On embeddings, in the attention (whole segments and channels) and on its output.
+        Dropout on embeddings, in the attention (whole segments and channels) and on its output.
     attention : {"mvpa", "llama"}
         "llama" is the ablation with ordinary attention and rotary positions; `window`, `dense_last_segment`,
         `components`, `row_order` and the codebooks have no part in it.

@@ -34,7 +34,7 @@ class Generated:
     Attributes
     ----------
     embeddings : Tensor, shape (steps, C, D)
-        Of the segments after the recording's end; zero for channels without a signal in its last 5 s.
+        Embeddings of the segments after the recording's end; zero for channels without a signal in its last 5 s.
     valid : bool Tensor, shape (C,)
         Channels that had a signal in the recording's last 5 s.
     start : float
@@ -45,7 +45,7 @@ class Generated:
     sources : ndarray of float64, shape (steps,)
         Seconds of the recording at which the pieces begin.
     sfreq : float
-        Of the waveform: 512 Hz.
+        Rate of the waveform: 512 Hz.
     channel_names : tuple of str
     """
 
@@ -67,7 +67,7 @@ class Generated:
 
 @torch.no_grad()
 def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *, context: int | None = None) -> Tensor:
-    """Predict the embedding of the next segment, take it for the segment itself, and go on.
+    """Predict the embedding of the next segment, read it as that segment, and repeat.
 
     Training compares directions only, so each prediction gets the length that embeddings of its channel have: the
     median of those before. Keys and values of the past are cached, see `StreamingMVPFormer`; MV-Llama, whose positions
@@ -76,9 +76,9 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
     Parameters
     ----------
     model : MVPFormer
-        With a prediction head; used in evaluation mode.
+        A model with a prediction head; used in evaluation mode.
     embeddings : Tensor, shape (T, C, D)
-        Of the segments so far, of which the last `context` are read; what lies under `valid` does not matter.
+        Embeddings of the segments so far. The last `context` are read. Values that are not valid do not matter.
     valid : bool Tensor, shape (T, C)
     steps : int
         Segments to generate.

@@ -181,7 +181,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         except (OSError, MemoryError):
             raise
         except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
-            raise ValueError(f"{path} is damaged or no checkpoint of torch: {error}") from error
+            raise ValueError(f"{path} is damaged or not a checkpoint of torch: {error}") from error
     if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
         weights = weights["state_dict"]
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
@@ -282,7 +282,7 @@ def _check(weights: Mapping[str, Tensor], config: MVPFormerConfig, path: str | P
         matched = len(expected) - len(missing) - len(shapes)
         faults = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
         raise ValueError(
-            f"{path} is no released model of this size: {matched} tensors match; "
+            f"{path} is not a released model of this size: {matched} tensors match; "
             + "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in faults if names)
         )
 

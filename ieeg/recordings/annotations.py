@@ -229,7 +229,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     try:
         return _events(rows, path, words)
     except csv.Error as error:
-        raise ValueError(f"{path} is no table of text between tabs ({error})") from None
+        raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
 
 
 def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:

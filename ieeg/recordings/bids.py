@@ -41,7 +41,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         header = rows.fieldnames or ()
         table = [{key: row[key] or "" for key in header} for row in rows]
     except csv.Error as error:
-        raise ValueError(f"{path} is no table of text between tabs ({error})") from None
+        raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
     if missing := [column for column in columns if column not in header]:
         raise ValueError(
             f"{path} has no column {missing[0]!r}, its columns are {list(header)}: BIDS needs one, with tabs between "

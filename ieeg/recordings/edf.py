@@ -114,7 +114,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
             f"{path} is damaged: a record of {header.seconds:g} s holds {max(header.samples)} samples of a signal"
         )
     if not all(map(math.isfinite, header.limits)):
-        raise ValueError(f"{path} is damaged: a physical minimum or maximum is no finite number")
+        raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
     if header.records >= 0 and truncated != "read":
         expected = header.size + header.records * record
         if size < expected:

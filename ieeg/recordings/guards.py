@@ -33,7 +33,7 @@ def check_regular(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"no file {path}")
     if not path.is_file():
-        raise ValueError(f"{path} is no regular file (a pipe, a device or a folder), so it is not read")
+        raise ValueError(f"{path} is not a regular file (a pipe, a device or a folder), so it is not read")
 
 
 def check_local(name: str, path: Path, what: str) -> None:

@@ -26,7 +26,7 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
     ------
     FileNotFoundError
     ValueError
-        It is no regular file, truncated, damaged or no HDF5 file.
+        It is no regular file, truncated, damaged or not an HDF5 file.
     """
     import h5py
     import hdf5plugin  # noqa: F401  registers the filters
@@ -35,7 +35,7 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
     try:
         return h5py.File(path, "r", **options)
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"{path} cannot be opened: truncated, damaged or no HDF5 file") from error
+        raise ValueError(f"{path} cannot be opened: truncated, damaged or not an HDF5 file") from error
 
 
 def check_heaps(path: Path) -> None:

@@ -73,7 +73,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         try:
             return float(values(key)[0]) if values(key) else None
         except ValueError:
-            raise ValueError(f"{path}: {key} is no number") from None
+            raise ValueError(f"{path}: {key} is not a number") from None
 
     for key in ("DataFile", "MarkerFile"):
         for name in values(key):
@@ -101,8 +101,8 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     if truncated != "read":
         if size % frame:
             raise ValueError(
-                f"{data} has {size} bytes, which is no whole number of samples of {frame} bytes as {path.name} states "
-                f"them: it is truncated, or the header is another file's. {READ_ALL_THE_SAME}"
+                f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} "
+                f"states them: it is truncated, or the header is another file's. {READ_ALL_THE_SAME}"
             )
         points = number("DataPoints")
         if points is not None and points > 0 and size < points * frame:
@@ -149,7 +149,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         samples = np.frombuffer(variable, "<i4", channels, 216 * channels).astype(np.int64)
         types = np.frombuffer(variable, "<i4", channels, 220 * channels)
         if not np.isfinite(limits).all():
-            raise ValueError(f"{path} is damaged: a physical minimum or maximum is no finite number")
+            raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
         if (samples < 1).any() or samples.max() * denominator / numerator > MAX_RATE:
             raise ValueError(
                 f"{path} is damaged: channels have between {samples.min()} and {samples.max()} samples a record"

@@ -59,7 +59,7 @@ def read_recording(
         By default the BIDS entity or SWEC folder, otherwise the file's name. Never taken from a header, which may hold
         names.
     unit : str, optional
-        Of channels whose unit the file does not state ("µV", "mV", "V"); ``--unit`` in commands.
+        Unit of channels whose unit the file does not state ("µV", "mV", "V"); ``--unit`` in commands.
     rate : float, optional
         Read the EEG channels at this rate (Hz), for an EDF or BDF file with several rates; ``--rate``. The others are
         listed in `dropped`.

@@ -67,7 +67,7 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
                     raise ValueError(f"{line}: {name} is named twice")
                 subjects[folder / relative] = subject
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no table in UTF-8 ({error})") from None
+        raise ValueError(f"{path} is not a table in UTF-8 ({error})") from None
     return subjects
 
 

@@ -349,7 +349,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     if len(onsets) != len(offsets):
         raise ValueError(f"{path}: {len(onsets)} seizure onsets and {len(offsets)} offsets")
     if not (np.isfinite(onsets).all() and np.isfinite(offsets).all()):
-        raise ValueError(f"{path}: a seizure has an onset or offset that is no finite number")
+        raise ValueError(f"{path}: a seizure has an onset or offset that is not a finite number")
     return list(zip(onsets.tolist(), offsets.tolist(), strict=True))
 
 

@@ -65,7 +65,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise
         except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
             raise ValueError(
-                f"the checkpoint {path} cannot be read ({_reason(error)}): it is damaged, or no checkpoint of this "
+                f"the checkpoint {path} cannot be read ({_reason(error)}): it is damaged, or not a checkpoint of this "
                 f"command. Resume from another one, or start again without --ckpt_path"
             ) from error
         if Path(path).name == ".temp.ckpt":  # plain weights that Lightning's forked processes hand back

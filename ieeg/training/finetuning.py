@@ -97,9 +97,7 @@ class FinetuningModule(TrainingModule):
     ) -> None:
         super().__init__(learning_rate, weight_decay, schedule, warmup_steps, final_rate, seed)
         if (base is None) == (architecture is None):
-            raise ValueError(
-                "either base, the folder of a pretrained model, or architecture must be given, not both and not neither"
-            )
+            raise ValueError("exactly one of base (the folder of a pretrained model) and architecture must be given")
         if architecture is not None and method in ("lora", "head", "amplitude"):
             raise ValueError(
                 f"method={method!r} trains only some weights, and without base the others are random: use "

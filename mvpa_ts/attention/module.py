@@ -46,14 +46,14 @@ class MVPAttention(nn.Module):
     row_order : {"distance", "released"}, default "distance"
         "distance": row r of a codebook stands for lag or distance r. "released": rows count down from the sample's
         extent (T−1−lag, C−1−distance), as the released MVPFormer checkpoints need; causal and absolute only.
-        T and C run from the first to the last real segment and channel, so padding changes nothing (but after the
-        last segment with `dense_last_segment`, which takes the last row as it is).
+        T and C run from the first to the last real segment and channel, so padding changes nothing. Exception: with
+        `dense_last_segment`, do not pad after the last segment, because the last row is taken as it is.
     beyond : {"error", "clamp"}, default "error"
         What happens to lags and distances past the codebook: an error, or the codebook's last row, so that a model
         trained on 7 channels runs on 21. With `channel_window` the cost is then linear in the number of channels.
         (`mvpa_attention` has the same for channels alone, as `channel_beyond`.)
     device, dtype : optional
-        Of the parameters, as for torch's own layers.
+        Device and dtype of the parameters, as in torch's own layers.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class ClassificationConfig:
     components : tuple of {"content", "time", "channel"}
         Terms of the attention score.
     dropout, attention_dropout, head_dropout : float
-        Inside blocks; structured dropout of segments and channels; before the output layer.
+        Dropout inside blocks; structured dropout of segments and channels; dropout before the output layer.
     kernel_features : int
         Features of the fixed-kernel path; 0 leaves it out.
     kernel_weight : float or None

@@ -37,21 +37,21 @@ class ClassificationTraining:
     Attributes
     ----------
     steps : int or None
-        Most optimiser steps of a network. None: 300, or as many as show each series 8 times where that is more.
+        Most optimiser steps of a network. None: 300, or more if it takes more to show each series 8 times.
     batch_size : int
     learning_rate, weight_decay : float
-        Of AdamW with a one-cycle schedule.
+        Options of AdamW with a one-cycle schedule.
     label_smoothing, mixup : float
-        Share of the target given to all classes, not for numbers; parameter of the Beta distribution that mixes pairs
-        of series, 0: no mixing.
+        `label_smoothing` is the share of the target given to all classes; it does not apply to numbers. `mixup` is the
+        parameter of the Beta distribution that mixes pairs of series; 0 mixes none.
     weight_averaging : float
         Decay of the exponential average of weights that is validated and kept.
     clip : float
         Largest norm of the gradient.
     augmentation : Augmentation
     validation : float
-        Share of the training series, drawn from each class, or from small and large numbers alike, that the number of
-        steps is chosen on; 0: all steps.
+        Share of the training series by which the number of steps is chosen, drawn from each class, or from small and
+        large numbers alike. 0 takes all steps.
     evaluate_every, patience : int
         Steps between two validations, and validations without a smaller loss before training stops.
     num_networks : int

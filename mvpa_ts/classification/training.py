@@ -41,10 +41,10 @@ class Progress:
         Counted from 1.
     step, steps : int
     loss : float
-        Of the last batch.
+        Loss of the last batch.
     validation_loss, validation_accuracy : float or None
-        Of the averaged weights; None where nothing is held out. For numbers the loss is the squared error, in units of
-        their variance, and R² stands for the accuracy.
+        Loss and accuracy of the averaged weights; None if nothing is held out. For numbers the loss is the squared
+        error in units of their variance, and R² stands for the accuracy.
     averaged : nn.Module
         The path that is being trained, with its averaged weights; to be read only.
 
@@ -153,9 +153,9 @@ def fit_regressor(
         As in `fit_classifier`.
     targets : sequence of float, shape (n,)
     config : ClassificationConfig, optional
-        Of one class.
+        A configuration of one class.
     training : ClassificationTraining, optional
-        Default: series are not changed, for speed or size may be what the number measures.
+        By default series are not changed, because the number may measure speed or size.
 
     Raises
     ------

@@ -26,15 +26,15 @@ BEFORE: dict[str, Any] = {
 class ForecastingConfig:
     """Sizes and options of a `ForecastingNetwork`.
 
-    The number of parameters depends on no number of channels, except through `cycle_channels` and
-    `individual_channels` when those are set.
+    The number of parameters does not depend on the number of channels, unless `cycle_channels` or
+    `individual_channels` is set.
 
     Attributes
     ----------
     horizon, lookback : int
         Steps to forecast (h) and steps to look back at (L).
     patch_length, patch_stride : int
-        Steps in a token and between the starts of two tokens. When the look-back is no whole number of strides, the
+        Steps in a token and between the starts of two tokens. If the look-back is not a whole number of strides, the
         first patch is padded with missing values.
     dim, num_heads, mlp_dim, num_layers : int
         Width D, heads, hidden width of the gated MLP, and blocks. With 0 layers there is only the linear path.
@@ -55,11 +55,11 @@ class ForecastingConfig:
         Number of coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward`
         then needs. The linear path reads by place instead of by order. 0: there are no positions.
     dropout : float
-        On tokens, on the attention's output and inside the MLP.
+        Dropout on tokens, on the attention's output and inside the MLP.
     attention_dropout : float
         Structured dropout of whole segments and channels.
     head_dropout : float
-        On the features before the output head.
+        Dropout on the features before the output head.
     num_outputs : int
         Numbers per forecast step: quantiles, or parameters of a distribution.
     cycle_length : int or None
@@ -79,11 +79,11 @@ class ForecastingConfig:
         Read the features that change with time in the linear path, too.
     covariate_heads : int
         Maps of these features that channels with `channel_vectors` combine, each with learnt weights, beside the map
-        that all channels share. With 0 there is only that one.
+        that all channels share. With 0 there is only the shared map.
     covariate_effects : bool
-        What a feature known ahead does at the same step is a number for each feature. The network reads the series
-        without these effects and adds those of the horizon to the forecast. Training starts them by a regression with
-        autoregressive errors. Without `covariate_maps` there are none.
+        The effect of a feature known ahead at the same step is one number for each feature. The network reads the
+        series without these effects and adds the effects of the horizon to the forecast. Training starts them by a
+        regression with autoregressive errors. Without `covariate_maps` there are none.
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool

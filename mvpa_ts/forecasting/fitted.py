@@ -35,11 +35,11 @@ class FittedForecaster:
     levels : tuple of float
         Quantiles that the network gives.
     feature_scaling : Scaling or None
-        Of the features, from training.
+        Scaling of the features, from training.
     feature_names : tuple or None
-        Of the features, in the network's order, if they were named.
+        Names of the features, in the network's order, if they have names.
     channel_names : tuple or None
-        Of the channels in training, in the network's order, if they were named.
+        Names of the channels in training, in the network's order, if they have names.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def fit_forecaster(
     _check(series, config, levels)
     if start is not None and (start.config != config or start.levels != levels):
         raise ValueError(
-            "start must have the same config and levels as the new fit: leave start out, or config and levels"
+            "start must have the same config and levels as the new fit: leave out start, or leave out config and levels"
         )
     scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
     if len(scalings) != len(series):

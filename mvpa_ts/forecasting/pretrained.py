@@ -102,7 +102,7 @@ def _read(folder: Path) -> BaseForecaster:
     try:
         config = BaseConfig(**fields)
     except TypeError as error:
-        raise ValueError(f"{folder / _CONFIG} is no configuration of a base forecaster: {error}") from None
+        raise ValueError(f"{folder / _CONFIG} is not a configuration of a base forecaster: {error}") from None
     network = BaseForecaster(config)
     weights = {name: tensor.float() for name, tensor in read_weights(folder / _WEIGHTS).items()}
     load_strictly(network, weights, folder / _WEIGHTS)

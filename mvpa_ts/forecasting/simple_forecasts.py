@@ -81,7 +81,7 @@ def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def seasons_of_panel(x: Tensor, first: Tensor, channels: int, hint: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one is that of the whole panel.
+    """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one season of the whole panel.
 
     Slow curves lift the autocorrelation at all lags, where a ripple is no season. What counts is the height of a peak
     over the lowest value before it. The first season is that of the series, the second that of its changes from step to

@@ -43,16 +43,16 @@ class ForecasterTraining:
     learning_rate : float
         Peak of the cycle.
     linear_learning_rate : float or None
-        That of the linear path and the learnable cycle; None: the same. Its maps of covariates have at least five times
-        `learning_rate`.
+        Peak for the linear path and the learnable cycle; None takes `learning_rate`. The maps of covariates in the
+        linear path have at least five times `learning_rate`.
     full_rate_steps : float or None
-        Steps for each window that the full learning rates are for. In one cycle of more `steps` the rates are lowered,
-        for few windows are soon learnt by heart: with half the windows to a quarter in the attention path, to 0.6 in
-        the linear path and to a third in its maps of covariates. The heads that read other channels learn more slowly
-        where no channel tells of another, see `mixing_share`. None never lowers a rate, and nor do `epochs` and other
-        schedules.
+        Most steps for each window at which the learning rates are full. With more `steps` in one cycle the rates are
+        lowered, because few windows are soon learnt by heart: with half the windows to a quarter in the attention
+        path, to 0.6 in the linear path and to a third in its maps of covariates. The heads that read other channels
+        learn more slowly if no channel tells of another, see `mixing_share`. None never lowers a rate. `epochs` and
+        other schedules do not lower rates either.
     schedule : {"one-cycle", "halving", "constant"}
-        Of the learning rates; "halving" begins after the second epoch and is done after every epoch.
+        How the learning rates change; "halving" begins after the second epoch and is done after every epoch.
     weight_decay : float
     clip : float or None
         Largest norm of the gradient.
@@ -61,22 +61,22 @@ class ForecasterTraining:
     averaging_warm_up : bool
         Whether the average forgets faster at first, see `WeightAverage`.
     loss : {"l1", "mse"}
-        Of a network with one output; quantiles have the pinball loss.
+        Loss of a network with one output; quantiles have the pinball loss.
     horizon_decay, frequency_weight : float
         Weight of near steps, and share of the loss that is over frequencies, as in `forecast_loss`.
     ridge : float or None
-        Start the linear path and the cycle in closed form with that ridge, see `least_squares_start`; None starts
+        Start the linear path and the cycle in closed form with this ridge, see `least_squares_start`; None starts
         them at zero.
     cycle_strength, reversion_strength : float
-        Of that start.
+        Options of the closed-form start.
     validation_fraction : float
         Share of each series, at its end, that is kept out of training to choose among the weights on the way;
         0 trains on everything and keeps the last weights.
     keep : {"best", "last"}
         The weights of the best validation, or those at the end.
     patience : int or None
-        Stop after that many validations without a better one. There is one after each epoch where training is counted
-        in `epochs`, otherwise 20 a run.
+        Stop after so many validations without a better one. Training that is counted in `epochs` validates after each
+        epoch, other training 20 times.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def train(
         the linear path are for a `ForecastingNetwork`. One with `bounded_channels` and no bounds yet gets the range of
         the windows to train on.
     seed : int
-        Of the order of the windows; dropout follows torch's global random state.
+        Seed for the order of the windows; dropout follows torch's global random state.
     levels : sequence of float, optional
         The outputs are quantiles of these levels.
     max_steps : int, optional
@@ -193,7 +193,7 @@ def train(
     report : callable, optional
         Told the epoch and its validation error.
     checkpoint : Checkpoint, optional
-        Its file is written after each epoch and gone on from when it is there: the end is that of a run without a
+        A file that is written after each epoch. If it is there, training continues from it and ends as a run without a
         stop. The caller removes it.
 
     Raises

@@ -216,7 +216,7 @@ def test_files(network, tmp_path):
     x = panel().float()
     torch.testing.assert_close(loaded(x), network.float()(x), rtol=2e-2, atol=2e-2)  # half precision
     (tmp_path / "mine" / "config.json").write_text('{"dim": 16, "width": 3}')
-    with pytest.raises(ValueError, match="no configuration of a base forecaster"):
+    with pytest.raises(ValueError, match="not a configuration of a base forecaster"):
         load_base(tmp_path / "mine")
     with pytest.raises(FileNotFoundError, match="take 'base', which the package holds, or a folder"):
         load_base(tmp_path / "other")

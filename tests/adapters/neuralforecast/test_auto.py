@@ -137,7 +137,7 @@ def test_a_study_with_other_choices_of_ones_own_is_named(url: str, panel: Callab
         forecaster(model).fit(panel(3), val_size=6)
 
     search([4, 8], 1)
-    with pytest.raises(ValueError, match="other choices than before, in study 'mine' or twice"):
+    with pytest.raises(ValueError, match="same choices throughout study 'mine', which began with others"):
         search([4, 16], 2)
     search([4, 8], 2)  # its trials are as they were
 

@@ -217,7 +217,7 @@ def test_choices_that_differ_within_a_trial_are_named(search: Callable):
         size = trial.suggest_categorical("size", [4, 8])
         return {**FIXED, "hidden_size": size, "linear_hidden_size": trial.suggest_categorical("size", [8, 16])}
 
-    with pytest.raises(ValueError, match="or twice in config itself"):
+    with pytest.raises(ValueError, match="or config names the parameter twice"):
         search(twice)
 
 

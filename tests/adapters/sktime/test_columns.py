@@ -61,7 +61,7 @@ class TestOrder:
         y = waves(columns=3)
         for order, message in (
             (["c0", "c1", "c1"], r"channel_order must name each column once, got 'c1' more than once"),
-            (["c0", "c1"], r"channel_order must name each column of y once; not in both: 'c2'"),
+            (["c0", "c1"], r"channel_order must name each column of y once, these are in only one of them: 'c2'"),
             (3, r"channel_order must be None, .* or a list of all columns of y, got 3"),
             ("alphabet", "channel_order must be None, \"correlation\" or a list of all columns of y, got 'alphabet'"),
         ):

@@ -254,7 +254,7 @@ class TestExogenous:
             forecaster.update(y[-5:])
         with pytest.raises(ValueError, match=r"X must hold at least one value in each column, got none in \['b'\]"):
             fitted(y, [1], X.assign(b=np.nan))
-        with pytest.raises(ValueError, match="X must be left out: the forecaster was fitted without it"):
+        with pytest.raises(ValueError, match="X must be left out: the forecaster was fitted without X"):
             fitted(y[:-5], [1]).predict(X=X[-5:])
 
 

@@ -225,7 +225,7 @@ def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeyp
     monkeypatch.setattr("mvpa_ts.ieeg.detection.detection.write_json", full)
     with pytest.raises(OSError, match="disk full"):
         detection.save(tmp_path)
-    with pytest.raises(FileNotFoundError, match="no folder of a complete detection"):
+    with pytest.raises(FileNotFoundError, match="not the folder of a complete detection"):
         read_detection(tmp_path)
 
 

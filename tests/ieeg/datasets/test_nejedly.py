@@ -96,7 +96,7 @@ def test_failures(folder, tmp_path):
     with pytest.raises(ValueError, match="must have rows with category_name pathology"):
         nejedly_segments(tmp_path)
     table.write_text("\n".join([header, *rows]).replace("seg3", "../secret"))
-    with pytest.raises(ValueError, match=r"'\.\./secret' is no file name"):
+    with pytest.raises(ValueError, match=r"'\.\./secret' is not a file name"):
         nejedly_segments(tmp_path)
     table.write_text("\n".join([header, *rows])[:-12])
     with pytest.raises(ValueError, match=r"segments\.csv, line 11 has fewer values than columns"):

@@ -174,7 +174,7 @@ def test_the_report_says_first_that_the_model_knew_the_recording(tmp_path):
 def test_the_folder_above_a_detection_names_it(tmp_path):
     (tmp_path / "S101").mkdir()
     (tmp_path / "S101" / "run.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"no folder of a complete detection; did you mean .*S101\?"):
+    with pytest.raises(FileNotFoundError, match=r"not the folder of a complete detection; did you mean .*S101\?"):
         read_run(tmp_path)
 
 

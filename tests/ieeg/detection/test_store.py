@@ -117,7 +117,7 @@ def test_damage_is_not_taken_for_a_kill(tmp_path):
     with pytest.raises(ValueError, match="row 1 is damaged or of another recording"):
         ProbabilityStore(path, SETTINGS, STARTS + 1)
     path.write_text("onset\tduration\n")
-    with pytest.raises(ValueError, match="no store of probabilities"):
+    with pytest.raises(ValueError, match="not a store of probabilities"):
         ProbabilityStore(path, SETTINGS, STARTS)
 
 

@@ -94,7 +94,7 @@ class TestSwec:
                     f.__delitem__("data/seizures")
                     or f.__setitem__("data/seizures", np.array([(np.nan, 1.0)], [("onsets", "f8"), ("offsets", "f8")]))
                 ),
-                "no finite number",
+                "not a finite number",
             ),
             (lambda f: f.__delitem__("info/files") or f.create_group("info/files"), "info/files must be an array"),
         ],
@@ -172,7 +172,7 @@ class TestSwec:
     def test_a_file_that_is_a_pipe(self, folder):
         (folder / "ID90_part_2.h5").unlink()
         os.mkfifo(folder / "ID90_part_2.h5")
-        refused(folder, r"ID90_part_2\.h5 is no regular file")
+        refused(folder, r"ID90_part_2\.h5 is not a regular file")
 
 
 class TestBrainVision:
@@ -196,14 +196,14 @@ class TestBrainVision:
     def test_a_pipe_or_a_device_as_data(self, header):
         os.mkfifo(header.parent / "pipe.eeg")
         replace(header, b"DataFile=rec.eeg", b"DataFile=pipe.eeg")
-        refused(header, r"pipe\.eeg is no regular file")
+        refused(header, r"pipe\.eeg is not a regular file")
         os.mkfifo(header.parent / "pipe.vhdr")
-        refused(header.parent / "pipe.vhdr", r"pipe\.vhdr is no regular file")
+        refused(header.parent / "pipe.vhdr", r"pipe\.vhdr is not a regular file")
 
     @pytest.mark.parametrize("number", [b"4000000000", b"-1", b"0", b"1e400", b"2.5", b"two"])
     def test_numbers_of_channels(self, header, number):
         replace(header, b"NumberOfChannels=2", b"NumberOfChannels=" + number)
-        refused(header, "NumberOfChannels (must lie between 1 and 10000|is no number)")
+        refused(header, "NumberOfChannels (must lie between 1 and 10000|is not a number)")
 
     @pytest.mark.parametrize("cut", [1, 5, 4096 + 3])
     def test_no_whole_number_of_samples(self, header, cut):
@@ -211,7 +211,8 @@ class TestBrainVision:
         content = data.read_bytes()
         data.write_bytes(content[:-cut])
         refused(
-            header, rf"rec\.eeg has {len(content) - cut} bytes, which is no whole number of samples .*--truncated read"
+            header,
+            rf"rec\.eeg has {len(content) - cut} bytes, which is not a whole number of samples .*--truncated read",
         )
         part = read_recording(header, truncated="read")
         assert part.num_samples == (len(content) - cut) // 8
@@ -234,8 +235,8 @@ class TestEDF:
             (244, b"1e-300  ", "a record of 1e-300 s holds 512 samples"),
             (244, b"nan     ", "a record of nan s"),
             (244, b"-1      ", "a record of -1 s"),
-            (256 + 3 * 104 + 24, b"inf     ", "a physical minimum or maximum is no finite number"),
-            (256 + 3 * 104, b"nan     ", "a physical minimum or maximum is no finite number"),
+            (256 + 3 * 104 + 24, b"inf     ", "a physical minimum or maximum is not a finite number"),
+            (256 + 3 * 104, b"nan     ", "a physical minimum or maximum is not a finite number"),
             (252, b"9999", "not an EDF file, or its header is truncated"),
             (252, b"-1  ", "a header of 0 signals must have 256 bytes"),
             (256 + 3 * 216, b"99999999", "a record of 1 s holds 99999999 samples"),
@@ -384,7 +385,7 @@ def test_gdf(tmp_path):
         (236, "<q", 10**12, "is truncated: its header promises 1000000000000 records"),
         (236, "<q", -1, "is damaged: -1 records"),
         (244, "<I", 0, "records of 0/1 s"),
-        (256 + 104, "<d", np.inf, "no finite number"),
+        (256 + 104, "<d", np.inf, "not a finite number"),
         (256 + 216, "<i", -1, "samples a record"),
         (256 + 220, "<i", 9, "no known type"),
     ]:

@@ -61,7 +61,7 @@ def test_wrong_tables(folder):
     with pytest.raises(ValueError, match="no column 'file'"):
         read_subjects(folder / "subjects.tsv")
     (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t\xff\n")
-    with pytest.raises(ValueError, match="no table in UTF-8"):
+    with pytest.raises(ValueError, match="not a table in UTF-8"):
         read_subjects(folder / "subjects.tsv")
 
 

@@ -37,7 +37,7 @@ def base() -> MVPFormer:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either base, the folder of a pretrained model"),
+        ({}, r"exactly one of base \(the folder of a pretrained model\)"),
         ({"architecture": CONFIG}, r"method='lora' trains only some weights, .* random: use method='full'"),
         ({"architecture": CONFIG, "method": "head"}, "method='head' trains only some weights"),
         ({"architecture": CONFIG, "method": "some"}, "method must be one of lora, head, amplitude, blocks, full"),
