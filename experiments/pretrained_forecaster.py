@@ -10,7 +10,7 @@ Examples
     python experiments/pretrained_forecaster.py --sets ETTh1        # the development set
     python experiments/pretrained_forecaster.py                     # all sets, once
     python experiments/pretrained_forecaster.py --report            # the page from the rows at hand
-    python experiments/pretrained_forecaster.py --report --use      # also seconds, and a year after fine-tuning
+    python experiments/pretrained_forecaster.py --report --use      # also seconds, and a year after finetuning
     python experiments/pretrained_forecaster.py --report --figure   # also six forecasts, of sets looked at before
     python experiments/pretrained_forecaster.py --quick             # two small sets, in a temporary folder
 """
@@ -131,7 +131,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--base", default="base", help="name of a shipped forecaster, or a folder")
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--report", action="store_true", help="forecast nothing, write the page from the table")
-    parser.add_argument("--use", action="store_true", help="measure seconds and fine-tuning")
+    parser.add_argument("--use", action="store_true", help="measure seconds and finetuning")
     parser.add_argument("--figure", action="store_true", help="draw six forecasts")
     return parser.parse_args()
 

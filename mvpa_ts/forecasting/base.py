@@ -49,7 +49,7 @@ MOST_SERIES = 256
 QUICK = ("weights.bias", "error_weight")
 """Parameters that choose among the simple forecasts for all series alike."""
 QUICK_RATE = 100.0
-"""Their learning rate in fine-tuning over that of the rest: a hundred small steps would not move the choice."""
+"""Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
 
 
 class Reading(NamedTuple):

@@ -35,8 +35,8 @@ NAMES = ("base",)
 """Names of the forecasters that the package holds."""
 PATHS = 16
 """Paths drawn where the horizon is longer than the network's own."""
-_MOST_READ = 2048  # windows times series that fine-tuning keeps in memory: 20 kB each
-_MOST_TRAINED = 512  # windows times series of a fine-tuning step
+_MOST_READ = 2048  # windows times series that finetuning keeps in memory: 20 kB each
+_MOST_TRAINED = 512  # windows times series of a finetuning step
 _CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
 
 

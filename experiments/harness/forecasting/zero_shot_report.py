@@ -77,7 +77,7 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
         lines += [
             f"100 series of 512 steps, 64 steps ahead: {use['seconds_100_series']:.2f} s on one core. Airline panel, "
             f"the last 12 months: MAE {before:.1f} without training, {after:.1f} after 100 steps "
-            'of fine-tuning (`MVPAForecaster(pretrained="base", finetune_steps=100)`).',
+            'of finetuning (`MVPAForecaster(pretrained="base", finetune_steps=100)`).',
             "",
         ]
     hardware = sorted(set(rows["hardware"]))
@@ -107,7 +107,7 @@ def _goals(mase: pd.DataFrame, coverage: pd.Series, use: dict[str, Any]) -> list
         seconds, (_, after) = use["seconds_100_series"], use["airline"]
         goals += [
             ("100 series of 512 steps in less than 2 s on one core", f"{seconds:.2f} s", seconds < 2.0),
-            ("airline panel: MAE at most 26 after 100 steps of fine-tuning", f"{after:.1f}", after <= 26.0),
+            ("airline panel: MAE at most 26 after 100 steps of finetuning", f"{after:.1f}", after <= 26.0),
         ]
     lines = ["| goal | found | reached |", "|---|---|---|"]
     return [*lines, *(f"| {goal} | {found} | {'yes' if met else '**no**'} |" for goal, found, met in goals), ""]
