@@ -88,7 +88,7 @@ class ProbabilityStore:
             os.fsync(self._file.fileno())
         except OSError as error:
             kept = f"{first} of {len(self.starts)} rows are stored, a new run goes on from them"
-            raise OSError(error.errno, f"{error.strerror}; {kept}", self.path) from error
+            raise OSError(error.errno, f"{error.strerror}; {kept}", str(self.path)) from error
         self._values += values
 
     def close(self) -> None:
