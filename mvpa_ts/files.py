@@ -50,7 +50,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
         if error.errno is None or error.filename is not None:
             raise
         kept = "so it was not written and an older one is whole"
-        raise OSError(error.errno, f"{error.strerror}, {kept}", path) from error
+        raise OSError(error.errno, f"{error.strerror}, {kept}", str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

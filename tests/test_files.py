@@ -42,7 +42,7 @@ def test_a_full_disk_is_reported_with_the_files_name(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"so it was not written and an older one is whole: .*file'"):
+        with pytest.raises(OSError, match=r"so it was not written and an older one is whole: '.*file'"):
             write_text(tmp_path / "file", "x" * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions, RayOptions
 from neuralforecast.losses.pytorch import MAE
 from optuna.study import MaxTrialsCallback
+from ray import tune
 from torch import nn
 
 from mvpa_ts.adapters.neuralforecast import panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_objects, check_whole
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.adapters.neuralforecast.search_space import SPACE, for_ray, space_of
 from mvpa_ts.adapters.neuralforecast.series import checked_positions
 from mvpa_ts.adapters.neuralforecast.studies import (
     FINISHED,
@@ -40,6 +40,46 @@ from mvpa_ts.adapters.neuralforecast.tables import check_tables
 from mvpa_ts.adapters.neuralforecast.workers import at_work, check_url, named_errors
 
 _log = logging.getLogger(__name__)
+
+
+class Range(NamedTuple):
+    """Numbers from low to high; drawn by their logarithm if `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+# What is searched, in one place for both backends: a list of choices or a range.
+SPACE: dict[str, list[Any] | Range] = {
+    "hidden_size": [16, 32, 64],
+    "encoder_layers": [1, 2, 3],
+    "dropout": Range(0.0, 0.5),
+    "head_dropout": Range(0.0, 0.6),
+    "learning_rate": Range(1e-4, 1e-2, log=True),
+    "linear_learning_rate": Range(1e-3, 5e-2, log=True),
+    "weight_averaging": [None, 0.9, 0.99],
+    "channel_vectors": [None, False],
+    "channel_order": [None, "correlation"],
+    "windows_batch_size": [32, 64, 128],
+    "max_steps": [500, 1000, 2000],
+    "random_seed": list(range(1, 11)),
+}
+
+
+def space_of(h: int) -> dict[str, list[Any] | Range]:
+    """Choices and ranges by name of an argument, for a horizon of h steps."""
+    return {"input_size": [h, 2 * h, 4 * h], **SPACE}
+
+
+def for_ray(space: dict[str, list[Any] | Range]) -> dict[str, Any]:
+    """The same as distributions of Ray."""
+    return {
+        name: tune.choice(values)
+        if isinstance(values, list)
+        else (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
+        for name, values in space.items()
+    }
 
 
 class AutoMVPA(BaseAuto):

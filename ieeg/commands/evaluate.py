@@ -54,10 +54,18 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     names = Counter(folder.name for folder in folders)
     by_subject: dict[str, list[RecordingResult]] = {}
+    places: dict[tuple[str, str], Path] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
         namesakes = names[folder.name] > 1
         result = _result(folder, options.reference, options.unannotated, root, namesakes=namesakes)
         by_subject.setdefault(result.subject, []).append(result)
+        first = places.setdefault((result.subject, result.name), folder)
+        if first != folder:
+            warnings.warn(
+                f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
+                "different people, or are one recording by two detectors, evaluate them one by one",
+                stacklevel=2,
+            )
     _warn_of_training_subjects(folders)
     similar = _similarities(options.similarities) if options.similarities else {}
     results = [
@@ -183,9 +191,13 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     Recordings of one name may lie in folders of their own, as p1/night and p2/night. Such `namesakes` need references
     in the same subfolders.
     """
+    from mvpa_ts.ieeg.detection.saved import PROBABILITIES
+
     name = folder.name
     alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
     found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
+    # Results may lie below `root` too: what a detector found is no reference.
+    found = [path for path in found if not (path.parent / PROBABILITIES).exists()]
     if len(found) > 1:
         found = [path for path in found if path in alike] or found
     if namesakes and found and found[0] not in alike:

@@ -44,7 +44,8 @@ EEG_TYPES = {"eeg", "seeg", "ecog", "dbs", "ieeg", "sheeg"}
 UNITS = {"0": "V", "-3": "mV", "-6": "µV", "-9": "nV", "volts": "V", "volt": "V"}
 UNITS |= {"millivolts": "mV", "microvolts": "µV", "microvolt": "µV", "nanovolts": "nV"}
 HEADER = "onset\tprobability\talarm\n"
-_GAP_SECONDS = 1.0  # timestamps jitter by less; a longer step is lost signal
+_GAP_SECONDS = 1.0  # timestamps come late by less; more is lost signal
+_CLOCK_DRIFT = 1e-4  # the clocks of the stream and of its timestamps may go apart by so many seconds a second
 
 
 @dataclass(frozen=True)
@@ -208,10 +209,10 @@ def decisions(
 ) -> Iterator[Decision]:
     """Feed what comes to the detector, until nothing came for `patience` seconds or `seconds` of signal were seen.
 
-    Where timestamps jump by more than a second, samples were lost: as many NaN take their place, so that seconds stay
-    seconds.
+    Where timestamps come more than a second late, and stay late, samples were lost: as many NaN take their place, so
+    that seconds stay seconds. Shorter losses add up until they are a second.
     """
-    expected: float | None = None
+    expected: float | None = None  # timestamp of the next sample if none is late or lost
     fed, heard = 0, time.monotonic()
     while fed < seconds * source.sfreq:
         samples, times = inlet.pull_chunk(timeout=0.2, max_samples=max(1, round(source.sfreq)))
@@ -221,15 +222,21 @@ def decisions(
             continue
         heard = time.monotonic()
         chunk: NDArray[np.float32] = np.asarray(samples, np.float32)[:, source.rows].T
-        due = np.concatenate(([times[0] if expected is None else expected], times[:-1] + 1 / source.sfreq))
-        # A chunk may hold signal from both sides of a gap. The last one first, so that places before it stay.
-        for place in np.flatnonzero(times - due > _GAP_SECONDS)[::-1]:
-            lost = round((times[place] - due[place]) * source.sfreq)
-            print(f"mvpformer stream: {lost / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
-            unknown = np.full((len(chunk), lost), np.nan, np.float32)
-            chunk = np.concatenate([chunk[:, :place], unknown, chunk[:, place:]], axis=1)
-        expected = times[-1] + 1 / source.sfreq
+        expected = times[0] if expected is None else expected
+        late = times - expected - np.arange(len(times)) / source.sfreq
+        stays_late = np.minimum.accumulate(late[::-1])[::-1]
+        lost = np.zeros(len(times), int)  # samples, up to each place
+        # A chunk may hold signal from both sides of a gap.
+        while (places := np.flatnonzero(stays_late - lost / source.sfreq > _GAP_SECONDS)).size:
+            place = places[0]
+            count = round(stays_late[place] * source.sfreq) - lost[place]
+            print(f"mvpformer stream: {count / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
+            unknown = np.full((len(chunk), count), np.nan, np.float32)
+            chunk = np.insert(chunk, [place + lost[place]], unknown, axis=1)
+            lost[place:] += count
         fed += chunk.shape[1]
+        length = chunk.shape[1] / source.sfreq
+        expected += length + min((late - lost / source.sfreq).min(), _CLOCK_DRIFT * length)
         yield from detector.feed(chunk)
     yield from detector.finish()
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, html_report
-from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule
+from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
     EVENTS,
     PROBABILITIES,
@@ -258,7 +258,7 @@ class Detection:
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"folder must be a folder, {folder} is a file; save_events writes the events to one file")
-        online = online or OnlineRule()
+        online = online_rule(online)
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         (folder / RUN).unlink(missing_ok=True)
         (folder / REPORT).unlink(missing_ok=True)
@@ -290,7 +290,7 @@ class Detection:
 
     def describe(self, online: OnlineRule | None = None) -> dict[str, Any]:
         """Everything that ``run.json`` states, as JSON values."""
-        online = online or OnlineRule()
+        online = online_rule(online)
         source = self.provenance
         rules = {name: "none" if value == math.inf else value for name, value in vars(self.rules).items()}
         return {

@@ -168,15 +168,14 @@ class Detector:
         self, segments: Segments, *, store: str | os.PathLike[str] | None = None, progress: bool = False
     ) -> Detection:
         """Score segments that `segments` made; otherwise as `detect`."""
-        settings = self.store_settings(segments)
         if store is None:
             probabilities = np.concatenate([*self._scored(segments, 0, progress)])
         else:
-            with ProbabilityStore(store, settings, segments.starts) as rows:
+            with ProbabilityStore(store, self.store_settings(segments), segments.starts) as rows:
                 for part in self._scored(segments, len(rows), progress):
                     rows.append(part)
                 probabilities = rows.probabilities
-        return self._detection(segments, probabilities, settings["weights"])
+        return self._detection(segments, probabilities)
 
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""
@@ -205,11 +204,12 @@ class Detector:
                 "name": recording.name,
                 "sfreq": recording.sfreq,
                 "samples": recording.num_samples,
-                "start": recording.fingerprint(),
+                "start": recording.first_second_fingerprint(),
             },
+            "recording_samples": recording.fingerprint(),
         }
 
-    def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64], weights: str) -> Detection:
+    def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64]) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
         # A run that goes on from a store has not read the segments that are scored already.
@@ -222,12 +222,12 @@ class Detector:
             duration,
             tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
-            self._provenance(segments, silent, weights),
+            self._provenance(segments, silent),
             [*segments.recording.seizures] if segments.recording.annotated else None,
             segments,
         )
 
-    def _provenance(self, segments: Segments, silent: tuple[str, ...], weights: str) -> Provenance:
+    def _provenance(self, segments: Segments, silent: tuple[str, ...]) -> Provenance:
         recording, used = segments.recording, {*segments.channel_names}
         dropped = dict(recording.dropped)
         if segments.preprocessing.reference != "bipolar":  # else the model's channels have names of their own
@@ -240,7 +240,7 @@ class Detector:
             recording.sfreq,
             segments.preprocessing.to_dict(),
             dropped,
-            weights,
+            weight_hash(self.model),
             self.model.config.to_dict(),
             self.model_name,
             implausible_samples=segments.implausible_samples,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 from dataclasses import dataclass
@@ -123,8 +124,10 @@ def probabilities_to_events(
     [(0.0, 75.0), (275.0, 280.0)]
     """
     chosen = event_rules(rules)
+    if threshold is not None:
+        chosen = dataclasses.replace(chosen, threshold=threshold)
     values, onsets = checked_segments(probabilities, starts)
-    positive = values > (chosen.threshold if threshold is None else threshold)
+    positive = values > chosen.threshold
     positive_starts = onsets[positive]
     events = merge_events([(start, start + SEGMENT_SECONDS) for start in positive_starts.tolist()], chosen.merge_gap)
     kept = [
@@ -160,6 +163,9 @@ class OnlineRule:
     n: int = 2
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, numbers.Integral):
+                raise ValueError(f"{name} of an online rule must be a whole number, got {value!r}")
         if not 1 <= self.k <= self.n:
             raise ValueError(f"an online rule needs 1 <= k <= n, got k={self.k}, n={self.n}")
 
@@ -195,3 +201,10 @@ class OnlineRule:
             inside = known[(known > onset) & (known - SEGMENT_SECONDS < offset)]
             delays.append(float(inside[0] - onset) if inside.size else math.nan)
         return delays
+
+
+def online_rule(rule: OnlineRule | None) -> OnlineRule:
+    """The rule itself, or the default one; a ValueError for anything else."""
+    if rule is not None and not isinstance(rule, OnlineRule):
+        raise ValueError(f"online must be an OnlineRule, such as OnlineRule(k=1, n=2), got {rule!r}")
+    return rule or OnlineRule()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 _FORMAT = "mvpformer probabilities 1"
+_NOT_BEFORE = ("recording_samples",)  # settings that a store of version 0.2 lacks
 
 
 class ProbabilityStore:
@@ -87,7 +88,7 @@ class ProbabilityStore:
             os.fsync(self._file.fileno())
         except OSError as error:
             kept = f"{first} of {len(self.starts)} rows are stored, a new run goes on from them"
-            raise OSError(error.errno, f"{error.strerror}; {kept}", self.path) from error
+            raise OSError(error.errno, f"{error.strerror}; {kept}", str(self.path)) from error
         self._values += values
 
     def close(self) -> None:
@@ -132,7 +133,8 @@ class ProbabilityStore:
             described = json.loads(header)
             if described["format"] != _FORMAT:
                 raise KeyError("format")
-            stored = described["settings"]
+            expected = {name: self.settings[name] for name in _NOT_BEFORE if name in self.settings}
+            stored = expected | described["settings"]
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{self.path} is not a store of probabilities; move it away") from None
         if stored != self.settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
-from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
@@ -132,13 +133,13 @@ class StreamingDetector:
             )
         check_rate(preprocessing.sfreq)
         warn_of_low_rate(begin, preprocessing)
-        if lookahead is not None and not 0 <= lookahead < math.inf:
-            raise ValueError(f"lookahead must not be negative, and must be finite, got {lookahead}")
-        threshold = model.config.threshold if threshold is None else threshold
-        if not 0.0 <= threshold <= 1.0:
-            raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
+        if lookahead is not None and not (isinstance(lookahead, numbers.Real) and 0 <= lookahead < math.inf):
+            raise ValueError(f"lookahead must not be negative, and must be a finite number, got {lookahead!r}")
+        if isinstance(channels, str):
+            raise ValueError(f"channels must be a list of names, or None for all, got {channels!r}")
+        threshold = EventRules(threshold=model.config.threshold if threshold is None else threshold).threshold
         self.preprocessing = preprocessing
-        self.online = online or OnlineRule()
+        self.online = online_rule(online)
         self.threshold = threshold
         self._scale = microvolts(unit)
         self._channels: tuple[str, ...] | None = None

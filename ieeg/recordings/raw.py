@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,15 @@ class RawSource:
                 x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
         x *= self.scale[channels, None]
         return x
+
+
+def check_choices(channels: object, seizure_words: object, open_seconds: object) -> None:
+    """Raise a ValueError for text where a list of texts is due, whose letters would count, and for an odd length."""
+    for name, texts in (("channels", channels), ("seizure_words", seizure_words)):
+        if isinstance(texts, str):
+            raise ValueError(f"{name} must be a list of texts, got {texts!r}: pass [{texts!r}]")
+    if open_seconds is not None and not (isinstance(open_seconds, numbers.Real) and open_seconds >= 0):
+        raise ValueError(f"open_seconds must be a number of seconds or None, got {open_seconds!r}")
 
 
 def recording_from_raw(
@@ -85,6 +95,7 @@ def recording_from_raw(
     ValueError
         No channel is EEG, a chosen channel is missing, channels are stored at several rates, or a unit is unknown.
     """
+    check_choices(channels, seizure_words, open_seconds)
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
         reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])

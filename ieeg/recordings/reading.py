@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import re
 import warnings
@@ -20,7 +21,7 @@ from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
 from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
-from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, eeg_channels, recording_from_raw
+from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
 from mvpa_ts.ieeg.recordings.units import stated_units
 
@@ -105,6 +106,9 @@ def read_recording(
         raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
     if unit is not None:
         microvolts(unit)
+    if rate is not None and not isinstance(rate, numbers.Real):
+        raise ValueError(f"rate must be a number of Hz, got {rate!r}")
+    check_choices(channels, seizure_words, open_seconds)
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if _is_swec(path):
@@ -274,7 +278,23 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def warn_of_shared_names(files: Iterable[Path]) -> None:
-    """Warn where files of one name lie in different folders outside BIDS: they count as one subject."""
+    """Warn where different people may count as one subject.
+
+    These are files of one name in different folders outside BIDS, and subjects of one name in several BIDS data sets.
+    """
+    files = [*files]
+    data_sets: dict[str, set[Path]] = {}
+    for file in files:
+        if (bids := bids_path(file)) is not None:
+            data_sets.setdefault(f"sub-{bids.subject}", set()).add(Path(bids.root))
+    if several := {subject: sorted(roots) for subject, roots in data_sets.items() if len(roots) > 1}:
+        subject, roots = next(iter(several.items()))
+        others = f" (and {len(several) - 1} more names)" if len(several) > 1 else ""
+        warnings.warn(
+            f"{subject}{others} of {roots[0]} and of {roots[1]} counts as one subject: if they are different people, "
+            "give them different names, or take the BIDS data sets one by one",
+            stacklevel=3,
+        )
     named: dict[str, list[Path]] = {}
     for file in files:
         if not _is_swec(file):

@@ -27,9 +27,19 @@ def subject_hash(subject: str) -> str:
 
 
 def recording_hash(recording: Recording) -> str:
-    """Compute the SHA-256 of a recording's first second, length and rate; renaming the file does not change it."""
-    text = f"{recording.fingerprint()} {recording.num_samples} {recording.sfreq}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Compute the SHA-256 of a recording's samples, length and rate; renaming the file does not change it."""
+    return _hash_with(recording, recording.fingerprint())
+
+
+def _is_among(recording: Recording, hashes: frozenset[str]) -> bool:
+    """Whether the hash of a recording is among `hashes`, or the one that version 0.2 gave it."""
+    return not hashes.isdisjoint(
+        {recording_hash(recording), _hash_with(recording, recording.first_second_fingerprint())}
+    )
+
+
+def _hash_with(recording: Recording, fingerprint: str) -> str:
+    return hashlib.sha256(f"{fingerprint} {recording.num_samples} {recording.sfreq}".encode()).hexdigest()
 
 
 def save_training_subjects(
@@ -82,7 +92,7 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     """
     recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
     if recordings is not None:
-        return recording_hash(recording) in recordings
+        return _is_among(recording, recordings)
     return None if subjects is None else subject_hash(recording.subject_name) in subjects
 
 
@@ -102,5 +112,5 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
 
 def refuse_seen_recordings(recordings: Iterable[Recording], seen: frozenset[str]) -> None:
     """Raise a ValueError that names recordings whose hash is among `seen`."""
-    if known := sorted(item.name for item in recordings if recording_hash(item) in seen):
+    if known := sorted(item.name for item in recordings if _is_among(item, seen)):
         raise ValueError(f"validation_recordings {known} were used to train base: choose other recordings")

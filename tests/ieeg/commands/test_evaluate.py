@@ -145,7 +145,8 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
         shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / patient / "night")
         write_events(tmp_path / "truth" / patient / "night_events.tsv", seizures, 180.0)
     options = ["-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
-    assert run("evaluate", tmp_path / "out", *options) == 0
+    with pytest.warns(UserWarning, match=r"p1/night and .*p2/night count as two recordings of one subject, 'S02'"):
+        assert main(["evaluate", *map(str, [tmp_path / "out", *options])]) == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [3]
     told = "3 seizures are annotated; in the scores of events seizures less than 90 s apart count as one"
     assert told in capsys.readouterr().out
@@ -160,6 +161,18 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert told in capsys.readouterr().err
     assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
     assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
+
+
+def test_what_was_detected_is_no_reference(results, tmp_path, capsys):
+    """The results lie below the folder of the references, which has none for this recording."""
+    shutil.copytree(results[0] / "S02_session0", tmp_path / "study" / "results" / "night")
+    (tmp_path / "study" / "results" / "night" / "reference_events.tsv").unlink()
+    options = [tmp_path / "study" / "results", "-o", tmp_path / "scores", "--reference", tmp_path / "study"]
+    assert run("evaluate", *options) == 1
+    assert "holds no reference for night: add the missing file night_events.tsv" in capsys.readouterr().err
+    write_events(tmp_path / "study" / "night_events.tsv", [(20.0, 40.0), (150.0, 170.0)], 180.0)
+    assert run("evaluate", *options) == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2]
 
 
 WAYS = {

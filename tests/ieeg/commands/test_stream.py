@@ -90,14 +90,14 @@ def test_the_player_of_mne_lsl(model_folder, tmp_path, capsys):
 class Inlet:
     """Chunks with timestamps, then silence."""
 
-    def __init__(self, *chunks: tuple[np.ndarray, float]) -> None:
+    def __init__(self, *chunks: tuple[np.ndarray, float | np.ndarray]) -> None:
         self.chunks = [*chunks]
 
     def pull_chunk(self, timeout: float, max_samples: int) -> tuple[np.ndarray, np.ndarray]:
         if not self.chunks:
             return np.empty((0, 2)), np.empty(0)
         samples, start = self.chunks.pop(0)
-        return samples, start + np.arange(len(samples)) / RATE
+        return samples, start + np.arange(len(samples)) / RATE if np.ndim(start) == 0 else start
 
 
 class Detector:
@@ -150,6 +150,31 @@ def test_jitter_is_no_gap():
     inlet = Inlet((np.ones((512, 2)), 0.0), (np.ones((512, 2)), 1.4))
     assert [*decisions(inlet, Source(RATE, ("A1",), [0], "µV"), detector, patience=0.0)]  # type: ignore[arg-type]
     assert sum(part.shape[1] for part in detector.fed) == 1024
+
+
+def fed_by(*chunks: tuple[np.ndarray, float | np.ndarray], rate: float = RATE) -> np.ndarray:
+    detector = Detector()
+    [*decisions(Inlet(*chunks), Source(rate, ("A1",), [0], "µV"), detector, patience=0.0)]  # type: ignore[arg-type]
+    return np.concatenate(detector.fed, axis=1)[0]
+
+
+def test_short_losses_add_up(capsys):
+    """Of each 1.4 s the last 0.4 are lost: every sample lies within a second of where it was recorded."""
+    begins = 1.4 * np.arange(50)
+    fed = fed_by(*((np.full((512, 1), number), begin) for number, begin in enumerate(begins)))
+    places = [np.flatnonzero(fed == number)[0] / RATE for number in range(50)]
+    assert np.abs(places - begins).max() < 1.0
+    assert 0 < np.isnan(fed).sum() / RATE <= 0.4 * 49 + 1e-6
+    assert "s of signal were lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("clock", [1 - 5e-5, 1.0, 1 + 5e-5])
+def test_a_clock_that_drifts_and_stamps_that_come_late_are_no_loss(clock):
+    late = np.random.default_rng(0).uniform(0.0, 0.5, 6 * 3600)
+    chunks = ((np.ones((8, 1)), (begin + np.arange(8) / 8) * clock + late[begin]) for begin in range(6 * 3600))
+    fed = fed_by(*chunks, rate=8.0)
+    assert len(fed) == 8 * 6 * 3600
+    assert not np.isnan(fed).any()
 
 
 def info_of(**changes: Any) -> SimpleNamespace:

@@ -281,6 +281,15 @@ class TestStore:
         with pytest.raises(ValueError, match="recording"):
             Detector(model).detect(recording.crop(0.0, 80.0), store=store)
 
+    def test_another_recording_with_the_same_beginning_is_refused(self, model, recording, tmp_path):
+        store = tmp_path / "store"
+        Detector(model).detect(recording, store=store)
+        changed = recording.read(0, recording.num_samples).copy()
+        changed[:, 4 * 512 : 60 * 512] *= 3
+        other = Recording.from_array(changed, 512.0, recording.channel_names, "µV", name=recording.name)
+        with pytest.raises(ValueError, match=r"begun with other settings \(recording_samples\)"):
+            Detector(model).detect(other, store=store)
+
     @pytest.mark.parametrize("kept", [0, 3, 8])
     def test_flat_channels_are_known_whatever_the_store_holds(self, model, tmp_path, kept):
         x = np.random.default_rng(0).normal(0, 50, (4, 40 * 512)).astype(np.float32)

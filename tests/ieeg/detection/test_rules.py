@@ -123,7 +123,11 @@ def test_splitting_and_clipping():
         (lambda: probabilities_to_events([0.1, 0.2], [0.0]), r"must both have shape .n,., got \(2,\) and \(1,\)"),
         (lambda: probabilities_to_events([0.1, 0.2], [5.0, 0.0]), "starts must be in ascending order"),
         (lambda: merge_events([(5, 3)]), "must not end before it begins"),
+        (lambda: probabilities_to_events([0.9], [0.0], threshold="0.5"), "threshold must be a number, got '0.5'"),
+        (lambda: probabilities_to_events([0.9], [0.0], threshold=50), "threshold must be between 0 and 1, got 50"),
         (lambda: OnlineRule(k=3, n=2), "1 <= k <= n, got k=3, n=2"),
+        (lambda: OnlineRule(k="1", n=2), "k of an online rule must be a whole number, got '1'"),
+        (lambda: OnlineRule(k=1, n=2.5), "n of an online rule must be a whole number, got 2.5"),
     ],
 )
 def test_errors(call, message):

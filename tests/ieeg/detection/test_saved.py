@@ -183,3 +183,9 @@ def test_a_file_is_no_folder_for_results(saved, tmp_path):
     with pytest.raises(ValueError, match=r"folder must be a folder, .*x\.edf is a file; save_events writes the events"):
         saved[0].save(tmp_path / "x.edf")
     assert (tmp_path / "x.edf").read_bytes() == b"mine"
+
+
+def test_a_wrong_rule_costs_no_earlier_result(saved, folder):
+    with pytest.raises(ValueError, match=r"online must be an OnlineRule, such as OnlineRule\(k=1, n=2\), got \(1, 2\)"):
+        saved[0].save(folder, online=(1, 2))
+    assert read_run(folder)["online"]["n"] == 2

@@ -266,7 +266,15 @@ def test_errors(model):
             StreamingDetector(model, 512.0, names)
     with pytest.raises(ValueError, match="lookahead must not be negative"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=-1.0)
-    with pytest.raises(ValueError, match=r"lookahead .* must be finite, got inf"):
+    with pytest.raises(ValueError, match=r"lookahead .* must be a finite number, got inf"):
         StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=float("inf"))
+    for options, message in (
+        ({"lookahead": "0"}, "lookahead must .* be a finite number, got '0'"),
+        ({"threshold": "0.5"}, "threshold must be a number, got '0.5'"),
+        ({"channels": "A1"}, "channels must be a list of names, or None for all, got 'A1'"),
+        ({"online": "1of2"}, r"online must be an OnlineRule, such as OnlineRule\(k=1, n=2\), got '1of2'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            StreamingDetector(model, 512.0, ["A1", "A2"], **options)
     with torch.random.fork_rng(devices=[]), pytest.raises(ValueError, match="two classes, it has 0"):
         StreamingDetector(MVPFormer(mvpformer_tiny()), 512.0, ["A1", "A2"], Preprocessing(notch=None))

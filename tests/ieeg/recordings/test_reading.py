@@ -322,15 +322,18 @@ class TestFinding:
 
     def test_files_of_one_name(self, tmp_path):
         fine = ["a/x.edf", "b/y.edf", "b/y.fif", "a/part.h5", "b/part.h5"]
-        for study in ("one", "two"):  # BIDS says who was recorded
-            (tmp_path / study / "sub-01" / "ieeg").mkdir(parents=True)
+        for study, subject in (("one", "sub-01"), ("two", "sub-02"), ("three", "sub-01")):  # BIDS says who was recorded
+            (tmp_path / study / subject / "ieeg").mkdir(parents=True)
             (tmp_path / study / "dataset_description.json").write_text("{}")
-            fine.append(f"{study}/sub-01/ieeg/sub-01_task-x_ieeg.edf")
+            fine.append(f"{study}/{subject}/ieeg/{subject}_task-x_ieeg.edf")
+        fine, third = fine[:-1], fine[-1]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warn_of_shared_names([tmp_path / name for name in fine])
         with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
             warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])
+        with pytest.warns(UserWarning, match=r"^sub-01 of .*one and of .*three counts as one subject: if they are"):
+            warn_of_shared_names([tmp_path / name for name in [*fine, third]])
 
 
 def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
@@ -338,6 +341,23 @@ def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
     with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"):
         read_recording(tmp_path / "x.edf", unit="microvolt")
     assert read_recording(tmp_path / "x.edf", unit="uV").num_samples == 6 * 512
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"seizure_words": "Attacke"}, r"^seizure_words must be a list of texts, got 'Attacke': pass \['Attacke'\]$"),
+        ({"channels": "12"}, "^channels must be a list of texts, got '12'"),  # not the channels 1 and 2
+        ({"open_seconds": "60"}, "^open_seconds must be a number of seconds or None, got '60'"),
+        ({"open_seconds": -5.0}, "^open_seconds must be a number of seconds or None, got -5.0"),
+        ({"rate": "512"}, "^rate must be a number of Hz, got '512'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_text_in_place_of_a_list_or_a_number(tmp_path, option, message):
+    path = write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
+    with pytest.raises(ValueError, match=message):
+        read_recording(path, **option)
 
 
 @pytest.mark.parametrize("name", ["events.tsv", "s1.tsv"])

@@ -8,11 +8,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.made_up_recordings import recording
 
 pytest.importorskip("peft")
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Recording, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import RUN
 from mvpa_ts.ieeg.recordings.reading import read_recording
@@ -141,3 +142,15 @@ def test_other_recordings_of_a_subject_are_no_training_data(tmp_path, capsys):
     assert trained_on(read[1], base)
     with pytest.raises(ValueError, match=r"validation_recordings \['renamed'\] were used to train base"):
         refuse_seen_recordings([read_recording(renamed)], read_training_recordings(model))
+
+
+def test_recordings_that_begin_alike_are_told_apart(tmp_path):
+    """An amplifier may begin with zeros; a model of version 0.2 knows a recording by its first second."""
+    samples = np.random.default_rng(0).normal(0, 50, (2, 2, 5120)).astype(np.float32)
+    samples[:, :, :512] = 0.0
+    first, second = (Recording.from_array(x, 512.0, ["A1", "A2"], "µV") for x in samples)
+    save_training_subjects(tmp_path, [], [recording_hash(first)])
+    assert [trained_on(item, tmp_path) for item in (first, second)] == [True, False]
+    of_before = hashlib.sha256(samples[0, :, :512].tobytes()).hexdigest()[:16]
+    save_training_subjects(tmp_path, [], [hashlib.sha256(f"{of_before} 5120 512.0".encode()).hexdigest()])
+    assert trained_on(first, tmp_path)
