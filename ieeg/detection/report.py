@@ -154,7 +154,6 @@ _TEMPLATE = """<!doctype html>
   img { max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
   @media (max-width: 40rem) {
     .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 }
-    .figure { overflow-x: auto } .figure img { max-width: none; width: 44rem }
   }
 </style>
 <h1>{{ title }}</h1>
@@ -170,7 +169,7 @@ _TEMPLATE = """<!doctype html>
 {% for heading, text, image in sections %}
 <h2>{{ heading }}</h2>
 {% if text %}<p>{{ text }}</p>{% endif %}
-<p class="figure"><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></p>
+<p><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></p>
 {% endfor %}
 <h2>How</h2>
 <table class="facts"><tbody>
