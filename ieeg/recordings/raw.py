@@ -48,7 +48,7 @@ def check_choices(channels: object, seizure_words: object, open_seconds: object)
     for name, texts in (("channels", channels), ("seizure_words", seizure_words)):
         if isinstance(texts, str):
             raise ValueError(f"{name} must be a list of texts, got {texts!r}: pass [{texts!r}]")
-    if open_seconds is not None and not (isinstance(open_seconds, numbers.Real) and open_seconds >= 0):
+    if open_seconds is not None and not (isinstance(open_seconds, numbers.Real) and float(open_seconds) >= 0.0):
         raise ValueError(f"open_seconds must be a number of seconds or None, got {open_seconds!r}")
 
 
