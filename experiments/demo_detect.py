@@ -29,7 +29,6 @@ from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
-from harness.detection.thresholds import STARRED, VALIDATION, starred
 from harness.tables import hardware, results_folder
 
 from mvpa_ts.files import write_text
@@ -178,7 +177,7 @@ def ablations(
             break
         study = Study(cohort, replace(effort, rules=rules), output, seed)
         row, _ = study.baseline(chosen) if isinstance(chosen, str) else study.run(chosen)
-        rows.append(row | {"rules": rules, "hardware": hardware(), "threshold_from": VALIDATION})
+        rows.append(row | {"rules": rules, "hardware": hardware()})
         write_text(path, pd.DataFrame(rows).to_csv(index=False))
         print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, raw kappa {row['kappa']:.3f}", flush=True)
     write_table(rows, path.with_suffix(".md"))
@@ -197,8 +196,6 @@ def default_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float] | None = None) -> str:
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
     frame = pd.DataFrame(rows)
-    names = starred(frame)
-    some_starred, frame = not names.equals(frame["row"]), frame.assign(row=names)
     keys = ["row", "rules"]
     numbers = [name for name in COLUMNS if name not in keys]
     lines = []
@@ -217,8 +214,8 @@ def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, fl
     text = (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
-        "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments."
-        f"{' ' + STARRED if some_starred else ''}\n\n{table}\n"
+        "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments. "
+        f"Thresholds were chosen on validation subjects, who neither train nor test.\n\n{table}\n"
         f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
     )
     write_text(path, text)

@@ -20,7 +20,6 @@ from harness.classification.models import MODELS as CLASSIFIERS
 from harness.classification.report import DATASETS as CLASSIFICATION_SETS
 from harness.classification.report import accuracy_cell, cited_rows
 from harness.command_line import script_parser
-from harness.detection.thresholds import STARRED, starred
 from harness.forecasting.models import HORIZONS, MODELS, SEARCHED
 from harness.forecasting.report import CITED, average
 from harness.paper import tables as paper
@@ -203,7 +202,6 @@ def detection_summary(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     rows = rows[rows["rules"] == "szcore"]
-    rows = rows.assign(row=starred(rows))
     columns = {
         "event_f1": "episodic F1",
         "event_sensitivity": "sensitivity",
@@ -222,7 +220,7 @@ def detection_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules. "
-        f"{STARRED} {seeds} seed(s), ± standard deviation ({first['hardware']}).",
+        f"Thresholds were chosen on validation subjects. {seeds} seed(s), ± standard deviation ({first['hardware']}).",
         "",
     ]
     return "\n".join(lines)

@@ -57,7 +57,7 @@ def test_forecasting_runs_as_printed(run: Callable):
 def test_classification_runs_as_printed(run: Callable, tmp_path: Path):
     run(CLASSIFICATION, {"labels", "probabilities", "embedding"})
     files = sorted(path.name for path in (tmp_path / "vowels").iterdir())
-    assert files == ["classes.json", "classifier.json", "classifier.safetensors"]
+    assert files == ["channels.json", "classes.json", "classifier.json", "classifier.safetensors"]
 
 
 @pytest.mark.filterwarnings("ignore")

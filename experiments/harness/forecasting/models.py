@@ -254,6 +254,7 @@ class NoLinearPath(nn.Module):
     def __init__(self, outputs: int) -> None:
         super().__init__()
         self.outputs = outputs
+        self.register_buffer("weight", torch.empty(0), persistent=False)  # the network asks for its precision
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., L] to zeros [..., outputs]."""
