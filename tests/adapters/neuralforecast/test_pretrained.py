@@ -1,5 +1,7 @@
 """The pretrained forecaster through neuralforecast."""
 
+from importlib import resources
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +82,22 @@ def test_training_changes_the_forecast_and_is_saved(tmp_path):
     trained.save(str(tmp_path / "model"), overwrite=True)
     loaded = NeuralForecast.load(str(tmp_path / "model"))
     pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
+
+
+def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(tmp_path):
+    fitted(panel(3), h=7, max_steps=3, learning_rate=1e-3).save(str(tmp_path / "model"), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path / "model"))
+    before = loaded.predict(panel(5, seed=1)).iloc[:, 2].to_numpy()
+    loaded.fit(panel(5, seed=1), use_init_models=False)
+    after = loaded.predict().iloc[:, 2].to_numpy()
+    assert len(after) == 5 * 7
+    assert np.isfinite(after).all()
+    assert not np.allclose(after, before, rtol=1e-4)
+
+
+def test_the_weights_are_small_enough_for_a_wheel():
+    folder = resources.files("mvpa_ts.forecasting") / "weights" / "base"
+    assert sum(len(path.read_bytes()) for path in folder.iterdir()) < 5e6
 
 
 @pytest.mark.parametrize("sizes", [{"generation": 1}, {}, {"dim": 24, "num_heads": 2, "mlp_dim": 40, "num_layers": 2}])
