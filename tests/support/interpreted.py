@@ -140,6 +140,28 @@ def test_careless_kernels_are_found(
         run()
 
 
+@triton.jit
+def repeating_kernel(p_number, p_values, NUMBERS: tl.constexpr):
+    """Stores several values in one number."""
+    o_value = tl.arange(0, NUMBERS)
+    tl.store(p_number + 0 * o_value, tl.load(p_values + o_value))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])
+def test_two_values_for_one_number_are_found_unless_rounding_tells_them_apart(
+    dtype: torch.dtype, watched: Watch
+) -> None:
+    values = torch.tensor([100, 100, 100, 100], dtype=dtype)
+    number = torch.zeros(1, dtype=dtype)
+    if dtype.is_floating_point:
+        values[1] += 100 * torch.finfo(dtype).eps
+    repeating_kernel[(1,)](p_number=number, p_values=values, NUMBERS=4)
+    assert watched.launches == 1
+    values[2] = 110
+    with pytest.raises((AssertionError, triton.runtime.errors.InterpreterError), match="two values for one number"):
+        repeating_kernel[(1,)](p_number=number, p_values=values, NUMBERS=4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", covering_cases(FULL, kv_heads=2, batch=2), ids=str)
 def test_output_and_gradients_of_more_cases(case: Case) -> None:
