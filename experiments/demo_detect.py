@@ -2,9 +2,9 @@
 
 A tiny MVPFormer is pretrained by next-segment prediction, finetuned with LoRA and, for comparison, in all weights, and
 detects seizures in recordings of other subjects. Beside it: line length and logistic regression. All thresholds are
-the best on validation subjects, who neither train nor test; the test recordings are looked at once. How hard the
-simulated seizures are to tell from rhythmic bursts and artefacts is the default of
-`mvpa_ts.ieeg.simulation.subject.Difficulty`, which was fixed before any detector ran.
+the best on validation subjects, who neither train nor test. How hard the simulated seizures are to tell from rhythmic
+bursts and artefacts is the default of `mvpa_ts.ieeg.simulation.subject.Difficulty`, which was fixed before any
+detector ran.
 
     python experiments/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
