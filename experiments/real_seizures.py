@@ -33,14 +33,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
-from harness.detection.baselines import INSTALLED, PUBLISHED
 from harness.detection.real import (
     BASELINES,
     QUICK_FINETUNING,
     Fold,
     Scores,
     animal_folder,
-    brainmaze,
     detected,
     evaluate,
     finetuned,
@@ -119,8 +117,6 @@ def models(
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
-    if PUBLISHED in INSTALLED:
-        rows.append((PUBLISHED, 0, lambda: (brainmaze, 0.5)))
     for name, changes in WAYS.items():
         for seed in seeds:
             folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"

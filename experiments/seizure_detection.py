@@ -111,6 +111,7 @@ def main() -> None:
     )
     table = results / f"seizure_detection_{cohort.name}.csv"
     others = results / f"interictal_{cohort.name}.csv"
+    nejedly = [data / name for name in DATA_SETS]
     for seed in [] if arguments.report else arguments.seeds:
         study = Study(cohort, effort, folder, seed)
         for short, name in BASELINE_NAMES.items():
@@ -118,6 +119,9 @@ def main() -> None:
             if not skip and {"finetuning", "unseen"} <= set(cohort.groups):
                 row, _ = study.baseline(name)
                 append_row(table, {**row, "hardware": hardware()})
+            chosen_baseline = name in interictal.BASELINES and short in names
+            if chosen_baseline and not has(others, short) and (found := interictal.baseline(name, nejedly)):
+                append_row(others, {**found, "hardware": hardware()})
         for configuration in [c for c in chosen if c.name in names]:
             if reason := missing(configuration, cohort):
                 print(f"{configuration.row}: {reason}", flush=True)
@@ -128,7 +132,7 @@ def main() -> None:
                 kappas = f"kappa {row['kappa_episodic']:.3f} post-processed, {row['kappa']:.3f} raw"
                 print(f"{row['row']}, seed {seed}: F1 {row['event_f1']:.3f}, {kappas}", flush=True)
             if configuration.name in NEJEDLY and not has(others, configuration.name, seed):
-                scores = interictal.run(study, configuration, [data / name for name in DATA_SETS])
+                scores = interictal.run(study, configuration, nejedly)
                 if scores:
                     append_row(others, {**scores, "hardware": hardware()})
     for path, made in ((table, report), (others, interictal.markdown)):

@@ -164,7 +164,10 @@ class TestStudy:
     def test_the_published_model_is_averaged_over_channels_and_segments(self, monkeypatch):
         """Its traces have a value each half second but the first; where a channel has none, the others count."""
 
-        def traces(signal, sfreq, model):
+        windows = []
+
+        def traces(signal, sfreq, model, **options):
+            windows.append(options.get("window_s", 300.0))
             seconds = np.arange(0.0, len(signal) / sfreq, 0.5)
             found = np.where(seconds < 10, 0.2, 0.6) * signal[0]
             return seconds, np.where((seconds == 0) | ((seconds >= 5) & (signal[0] == 2)), np.nan, found)
@@ -177,6 +180,8 @@ class TestStudy:
         probabilities, starts = brainmaze(recording)
         assert starts.tolist() == [0.0, 5.0, 10.0]
         np.testing.assert_allclose(probabilities, [0.3, 0.2, 0.6])
+        brainmaze(Recording.from_array(np.ones((1, 301 * 8)), 8.0, ["A1"], "µV", preprocessed=True))
+        assert windows == [15.0, 15.0, 300.0]
 
     def test_baseline_rows(self, cohort, tmp_path):
         row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression on band power")
@@ -349,8 +354,10 @@ def test_interictal_data_sets(tmp_path, cohort):
         writer = csv.writer(file)
         writer.writerow(columns)
         for index in range(20):
-            writer.writerow([("pathology", "physiology")[index % 2], "c", "d", "M", index % 5 + 1, f"s{index}", "0"])
-            savemat(folder / f"s{index}.mat", {"data": generator.normal(0, 50, (1, 15000))})
+            pathological = index % 2 == 0
+            category = "pathology" if pathological else "physiology"
+            writer.writerow([category, "c", "d", "M", index % 5 + 1, f"s{index}", "0"])
+            savemat(folder / f"s{index}.mat", {"data": generator.normal(0, 200 if pathological else 50, (1, 15000))})
     study = Study(cohort, TINY, tmp_path / "out")
     configuration = Configuration("a", "A", size="tiny", pretraining=None)
     row = interictal.run(study, configuration, [folder, tmp_path / "DATASET_FNUSA"])
@@ -360,6 +367,10 @@ def test_interictal_data_sets(tmp_path, cohort):
     pretrained = replace(configuration, pretraining="nobody")  # of which there are no recordings
     assert interictal.run(study, pretrained, [folder]) is None
     assert interictal.run(study, configuration, [tmp_path / "nowhere"]) is None
+    assert interictal.baseline("line length", [tmp_path / "nowhere"]) is None
+    for name in interictal.BASELINES:  # pathology is four times as loud
+        found = interictal.baseline(name, [folder])
+        assert [found[f"MAYO {measure}"] for measure in interictal.MEASURES] == [1.0, 1.0, 1.0]
     assert "| *the paper: Brant-2* | 0.19 | 1.00 | 0.18 |" in interictal.markdown(
         pd.DataFrame([row | {"hardware": "some"}]), [configuration]
     )

@@ -72,7 +72,10 @@ def brainmaze(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArra
     from brainmaze_eeg_models.seizure import predict_channel_seizure_probability
 
     signal = recording.read(0, recording.num_samples).astype(float)
-    traces = [predict_channel_seizure_probability(row, recording.sfreq, model="modelA") for row in signal]
+    # The model reads windows of 300 s; of a shorter recording the whole is one window.
+    short = {"window_s": np.floor(2 * recording.duration) / 2, "step_s": 0.5, "discard_edges_s": 0.0}
+    options = {} if recording.duration >= 300 else short
+    traces = [predict_channel_seizure_probability(row, recording.sfreq, model="modelA", **options) for row in signal]
     # At 0 s no channel has a value.
     seconds, trace = traces[0][0][1:], np.nanmean([found[1:] for _, found in traces], axis=0)
     starts = Segments(recording).starts

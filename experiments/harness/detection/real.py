@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness.detection.baselines import INSTALLED, PUBLISHED
 from scipy.signal import resample
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -125,13 +126,6 @@ def best_threshold(fold: Fold, scores: Scores) -> float:
     return float(candidates[int(np.argmax(balanced))])
 
 
-BASELINES: dict[str, Callable[[Fold], tuple[Scores, float]]] = {
-    "line length": lambda fold: (line_length, best_threshold(fold, line_length)),
-    "logistic regression, log band power": lambda fold: (regression(*fold.others), 0.5),
-}
-"""By name, scores and threshold from the files of a fold that are not tested; no seed, no settings."""
-
-
 def background_of(source: Path | Recording, gain: float) -> Recording:
     """A recording times a factor."""
     recording = source if isinstance(source, Recording) else read_recording(source)
@@ -163,6 +157,13 @@ def brainmaze(file: Path, gain: float) -> np.ndarray:
     starts = 5.0 * np.arange(len(_segments(file)))
     starts[-1] = min(starts[-1], recording.duration - 5.0)
     return np.array([probability[(seconds >= start) & (seconds < start + 5.0)].mean() for start in starts])
+
+
+BASELINES: dict[str, Callable[[Fold], tuple[Scores, float]]] = {
+    "line length": lambda fold: (line_length, best_threshold(fold, line_length)),
+    "logistic regression, log band power": lambda fold: (regression(*fold.others), 0.5),
+} | ({PUBLISHED: lambda fold: (brainmaze, 0.5)} if PUBLISHED in INSTALLED else {})
+"""By name, scores and threshold from the files of a fold that are not tested; no seed, no settings."""
 
 
 def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str], members: int = 3) -> str:
