@@ -37,6 +37,7 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA linear path alone": {"num_layers": 0},
     "MVPA, default network": {"default_network": True},
     "MVPA, phase from the clock": {},
+    "MVPA, one matrix for all channels": {"individual_channels": False},  # Weather alone has a matrix for each
 }
 # What is read with the clock's phase; all other rows count rows. It makes a difference on Weather alone.
 CLOCK = ("MVPA, phase from the clock",)

@@ -245,9 +245,16 @@ PEER_SETTINGS: dict[str, dict[str, Any]] = {
         "channel_independence": 1,
         "ETTh1": {"e_layers": 2, "training": {"learning_rate": 1e-2, "batch_size": 128, "patience": 10}},
         "ETTh2": {"e_layers": 2, "training": {"learning_rate": 1e-2}},
+        # Beyond 96 a layer and ten epochs less, for an epoch of the script's takes a core 13 minutes. At 96 these had
+        # an MSE of .162, the script's .163.
         "Weather": {
-            "e_layers": 3,
-            "training": {"learning_rate": 1e-2, "batch_size": 128, "epochs": 20, "patience": 10},
+            "e_layers": {96: 3, 192: 2, 336: 2, 720: 2},
+            "training": {
+                "learning_rate": 1e-2,
+                "batch_size": 128,
+                "epochs": {96: 20, 192: 10, 336: 10, 720: 10},
+                "patience": 10,
+            },
         },
     },
     "TimeXer": {
