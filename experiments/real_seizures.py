@@ -56,6 +56,7 @@ GAINS = (1.0, 1.5, 2.0, 3.0)
 """Factors of the tested stretches: the background of other days was up to three times as strong."""
 BEST = ("--model.keep", "best")
 FIRST = (*BEST, "--model.method", "amplitude", "--model.learning_rate", "1e-2", "--trainer.max_steps", "80")
+WIDE = ("--model.augmentation.gain", "10.0")
 BOTH = "on both seizures"
 WAYS = {
     "finetuned": (),
@@ -64,8 +65,11 @@ WAYS = {
     f"one network finetuned {BOTH}": (),
     "one network finetuned, best of validation": BEST,
     "one network, amplitude map and head finetuned": FIRST,
+    "finetuned, gain up to 10": WIDE,
+    f"finetuned {BOTH}, gain up to 10": WIDE,
+    "one network finetuned, gain up to 10": WIDE,
 }
-"""Changes of the documented command: none; without validation; one network instead of three; as at earlier looks."""
+"""Changes of the documented command: none; without validation; one network instead of three; as at other looks."""
 
 
 def main() -> None:
@@ -121,7 +125,7 @@ def models(
         for seed in seeds:
             folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"
             taken = fold
-            if name.endswith(BOTH):
+            if BOTH in name:
                 taken = replace(fold, train=(*fold.train, *fold.validation), validation=())
             members = 1 if name.startswith("one network") else 3
             make = partial(trained, taken, seed, folder, [*changes, *options], members)

@@ -54,7 +54,7 @@ class Augmentation:
 
     Notes
     -----
-    The wide gain is what keeps a strong background from looking like a seizure: see "gain up to 1.5" in
+    The wide gain is what keeps a strong background from looking like a seizure: compare the gains in
     experiments/results/detection/patient_choices.md.
     """
 
