@@ -163,7 +163,6 @@ class TestStudy:
 
     def test_the_published_model_is_averaged_over_channels_and_segments(self, monkeypatch):
         """Its traces have a value each half second but the first; where a channel has none, the others count."""
-
         windows = []
 
         def traces(signal, sfreq, model, **options):
