@@ -109,8 +109,8 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     lead = (
         "Segments of 3 s, trained on the first four patients and tested on the others; pathology against all else. "
         "F1 is pooled over segments, sensitivity and specificity are averages over patients. "
-        "Baselines are logistic regressions, of line length on one feature; a published seizure detector has nothing to "
-        "find here. "
+        "Baselines are logistic regressions, of line length on one feature; a published seizure detector has nothing "
+        "to find here. "
     )
     if rows["row"].str.contains("tiny|small").any():
         lead += (
