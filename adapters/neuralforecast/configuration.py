@@ -28,9 +28,9 @@ _HOST_NAMES = {  # of ForecastingConfig's fields
 
 
 def network_config(
-    *, patch_length: int | None, patch_stride: int | None, lookback: int, **options: Any
+    n_series: int, *, patch_length: int | None, patch_stride: int | None, lookback: int, **options: Any
 ) -> ForecastingConfig:
-    """A `ForecastingConfig`; a patch length of None is the default's, shortened to the look-back.
+    """A `ForecastingConfig` for a panel; a patch length of None is the default's, shortened to the look-back.
 
     Raises
     ------
@@ -42,7 +42,9 @@ def network_config(
     if patch_stride is None:
         patch_stride = max(1, patch_length * DEFAULT["patch_stride"] // DEFAULT["patch_length"])
     with host_words(_HOST_NAMES):
-        return ForecastingConfig(lookback=lookback, patch_length=patch_length, patch_stride=patch_stride, **options)
+        config = ForecastingConfig(lookback=lookback, patch_length=patch_length, patch_stride=patch_stride, **options)
+        config.check_cost("position_size", n_series)
+    return config
 
 
 def check_whole(least: int = 1, **numbers: Any) -> None:

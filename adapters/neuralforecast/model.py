@@ -297,6 +297,7 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
         check_window(channel_window, n_series)  # type: ignore[arg-type]
         config = network_config(
+            n_series,  # type: ignore[arg-type]
             horizon=h, lookback=input_size, patch_length=patch_len, patch_stride=stride, dim=hidden_size,
             num_heads=n_heads, mlp_dim=linear_hidden_size, num_layers=encoder_layers, components=components,
             channel_distance=channel_distance, max_channels=max_channels, mixing_heads=mixing_heads,

@@ -90,6 +90,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
             future_size=0 if features is None else features.shape[1],
             shuffle_channels=parameters["shuffle_channels"],
         )
+        config.check_cost("position_size", channels)
     warn_of_short_series(rows, parameters)
     return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
 

@@ -45,7 +45,8 @@ class ForecastingConfig:
         Rows of the channel codebook; channels further apart share the last row.
     channel_window : int or None
         Compare the content of channels at most this far apart, as `mvpa_attention` does. The time of a step is then
-        linear in the number of channels instead of quadratic. It pays from some 300 channels on.
+        linear in the number of channels instead of quadratic. It pays from some 300 channels on. Learnt vectors and
+        positions compare all pairs, so with them it takes at most ``8 * max_channels`` channels (256).
     mixing_heads : int
         Heads of the linear path that read other channels (`ChannelMixing`). With 0 it reads each channel alone.
     channel_vectors : int or None
@@ -200,10 +201,22 @@ class ForecastingConfig:
                 f"from 0, got {self.location_outputs}"
             )
         object.__setattr__(self, "components", checked_components(self.components))
+        if self.channel_vectors is not None:
+            self.check_cost("channel_vectors", self.channel_vectors)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read a pickle, perhaps of a version that lacked some fields."""
         self.__dict__.update({**BEFORE, **state})
+
+    def check_cost(self, name: Literal["channel_vectors", "position_size"], channels: int) -> None:
+        """Raise ValueError if this option compares so many channels in pairs that `channel_window` would be in vain."""
+        most = DENSE_LIMIT * self.max_channels
+        if self.channel_window is not None and getattr(self, name) and channels > most:
+            instead = "sort the channels by their positions" if name == "position_size" else "sort like beside like"
+            raise ValueError(
+                f"{name} with channel_window needs at most {most} channels (8 * max_channels), got {channels}: it "
+                f"compares every channel with every other. Leave {name} out and {instead}, or leave channel_window out"
+            )
 
     def with_vectors(self, channels: int) -> ForecastingConfig:
         """The same with `channel_vectors` where they pay and cost little: the default of the adapters.

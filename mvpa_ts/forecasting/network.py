@@ -320,6 +320,7 @@ class ForecastingNetwork(nn.Module):
         if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
             found = None if positions is None else tuple(positions.shape)
             raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {found}")
+        config.check_cost("position_size", C)
         if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
             raise ValueError(f"positions must be finite, got {positions.tolist()}")
         if units is not None and units.shape != (C, 2):

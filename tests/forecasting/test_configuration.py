@@ -42,6 +42,10 @@ from support.made_up_networks import make_config
         ({"num_layers": 0, "future_size": 1, "covariate_maps": False}, "or without covariate_maps, got 0"),
         ({"num_layers": 0, "channel_window": 2}, r"channel_window \(2\) needs num_layers of at least 1"),
         ({"components": ("time",), "channel_window": 2}, "and 'content' in components: nothing else reads it"),
+        (
+            {"channel_window": 2, "max_channels": 2, "channel_vectors": 17},
+            r"channel_vectors with channel_window needs at most 16 channels \(8 \* max_channels\), got 17",
+        ),
         ({"location_outputs": (0, 1)}, r"location_outputs must be .* the 1 outputs .*got \(0, 1\)"),
         ({"level_reversion": True, "normalise": False}, "level_reversion needs normalise"),
         ({"bounded_channels": 0}, "bounded_channels must be at least 1, got 0"),

@@ -339,3 +339,11 @@ def test_a_window_over_channels_reaches_the_attention():
     torch.testing.assert_close(network(x), forecast)
     attention.channel_window = None
     assert not torch.allclose(network(x), forecast)
+
+
+def test_a_window_over_channels_takes_positions_of_few_channels_only():
+    network = ForecastingNetwork(make_config(channel_window=1, max_channels=2, position_size=1)).eval()
+    assert network(torch.randn(1, 24, 16), positions=torch.arange(16.0)[:, None]).isfinite().all()
+    message = r"position_size with channel_window needs at most 16 channels \(8 \* max_channels\), got 17: it compares"
+    with pytest.raises(ValueError, match=message):
+        network(torch.randn(1, 24, 17), positions=torch.arange(17.0)[:, None])

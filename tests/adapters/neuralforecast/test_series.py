@@ -124,6 +124,15 @@ def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
         tiny(2, channel_positions=positions)
 
 
+@pytest.mark.parametrize("option", ["channel_positions", "channel_vectors"])
+def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option: str, tiny: Callable):
+    given = {"channel_positions": {f"s{i}": float(i) for i in range(17)}, "channel_vectors": True}[option]
+    tiny(16, channel_window=2, max_channels=2, **{option: given})
+    tiny(17, channel_window=2, max_channels=2)
+    with pytest.raises(ValueError, match=f"{option} with channel_window needs at most 16 channels .*, got 17"):
+        tiny(17, channel_window=2, max_channels=2, **{option: given})
+
+
 def test_options_need_the_heads_of_the_linear_path(tiny: Callable):
     for option in ({"channel_positions": shaft()}, {"channel_vectors": True}):
         with pytest.raises(ValueError, match=f"{next(iter(option))} needs mixing_heads of at least 1"):

@@ -7,6 +7,7 @@ import re
 import warnings
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -85,6 +86,14 @@ def test_many_columns_have_fewer_windows_a_step(columns, windows):
     parameters = MVPAForecaster().get_params()
     assert training_of(parameters, 5, columns, from_scratch=True).batch_size == windows
     assert training_of({**parameters, "batch_size": 19}, 5, columns, from_scratch=True).batch_size == 19
+
+
+def test_positions_take_a_window_over_few_columns_only():
+    y = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 17)))
+    window = {**SMALL, "channel_window": 2, "max_channels": 2, "channel_positions": {column: column for column in y}}
+    MVPAForecaster(**window).fit(y[y.columns[:16]], fh=[1])
+    with pytest.raises(ValueError, match=r"channel_positions with channel_window needs at most 16 channels .*, got 17"):
+        MVPAForecaster(**window).fit(y, fh=[1])
 
 
 def test_defaults_are_those_of_the_core():
