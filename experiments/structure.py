@@ -40,9 +40,8 @@ MAIN, EARLIER = ("wave", "leaders", "METR-LA along"), "MVPA, heads that must rea
 KEY = ["task", "model", "steps", "seed"]
 # What is run first, so that a stop leaves a table that can be read: the models that the text compares.
 FIRST = ("MVPA", "MVPA, own channel only", "Linear", "MVPA, before", "TSMixer", "iTransformer", "TSMixerx", "TimeXer")
-ONE_SEED = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
-ROADS = ("MVPA", "MVPA, no channel vectors", "MVPA, own channel only", "MVPA, before", "Linear", "TSMixer",
-         "iTransformer", "PatchTST", "TimeXer")  # fmt: skip
+# The same roads in other orders, for MVPA alone.
+ORDERS = ("METR-LA in the file's order", "METR-LA shuffled", "METR-LA by correlation")
 LONG_MODELS = ("MVPA", "MVPA, own channel only", "Linear", "TSMixer", "iTransformer")
 
 
@@ -83,12 +82,10 @@ def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
         if not available(task_name):
             print(f"{task_name} is left out: metr_la is not in MVPA_TS_DATA, or statsmodels is missing", flush=True)
             continue
-        on_roads = task_name.startswith("METR")
-        names = ROADS if on_roads else models_of(TASKS[task_name](1, True))
+        names = ["MVPA"] if task_name in ORDERS else models_of(TASKS[task_name](1, True))
         names = [name for name in names if arguments.models is None or name in arguments.models]
-        seeds = arguments.seeds[:1] if arguments.quick or task_name in ONE_SEED else arguments.seeds
-        for seed in seeds:
-            if not on_roads and (arguments.models is None or "Ridge" in arguments.models):
+        for seed in arguments.seeds[:1] if arguments.quick else arguments.seeds:
+            if not task_name.startswith("METR") and (arguments.models is None or "Ridge" in arguments.models):
                 runs.append((task_name, "Ridge", 0, seed))
             runs += [(task_name, name, STEPS, seed) for name in names[: 2 if arguments.quick else None]]
             if task_name == "wave" and not arguments.quick:
@@ -96,7 +93,7 @@ def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
 
     def rank(run: tuple[str, str, int, int]) -> tuple[bool, int, bool]:
         task_name, name, _, seed = run
-        return name not in (*FIRST, "Ridge"), seed, task_name in ONE_SEED
+        return name not in (*FIRST, "Ridge"), seed, task_name in ORDERS
 
     return sorted(runs, key=rank)
 

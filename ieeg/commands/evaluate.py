@@ -210,7 +210,17 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
             f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders like "
             f"those of the detections in {detections}"
         )
-    return found[0] if found else None
+    if not found:
+        return None
+    subfolders = {*folder.relative_to(detections).parent.parts}
+    others = {*found[0].relative_to(root).parent.parts} - {name}
+    if subfolders and others and not subfolders & others:
+        warnings.warn(
+            f"{folder} is scored by {found[0]}, whose folder has another name: if that is another patient, put the "
+            "references in subfolders like those of the detections",
+            stacklevel=2,
+        )
+    return found[0]
 
 
 def _patterns(name: str) -> tuple[str, ...]:

@@ -93,9 +93,11 @@ class Peer(nn.Module):
 
 def models_of(task: Task) -> list[str]:
     """Names of the models that a task is for: where there is a covariate, the peers that read its kind."""
+    lookback = task.windows["train"].lookback
+    arms = [name for name, changes in ARMS.items() if changes.get("patch_length", 0) <= lookback]
     if task.features is None:
-        return [*ARMS, *(name for name in PEERS if name != "TSMixerx")]
-    return [*ARMS, *COVARIATE_ARMS, "TSMixerx", "iTransformer" if task.features == "future" else "TimeXer"]
+        return [*arms, *(name for name in PEERS if name != "TSMixerx")]
+    return [*arms, *COVARIATE_ARMS, "TSMixerx", "iTransformer" if task.features == "future" else "TimeXer"]
 
 
 def build(name: str, task: Task) -> tuple[nn.Module, float]:

@@ -163,6 +163,21 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
 
 
+def test_a_reference_in_a_folder_of_another_name_is_told(results, tmp_path):
+    shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / "p1" / "night")
+    options = [str(option) for option in ("-o", tmp_path / "scores", "--reference", tmp_path / "truth")]
+    file = tmp_path / "truth" / "p2" / "night_events.tsv"
+    write_events(file, [(30.0, 60.0)], 180.0)
+    with pytest.warns(UserWarning, match=r"out/p1/night is scored by .*truth/p2/night_events.tsv, whose folder has"):
+        assert main(["evaluate", str(tmp_path / "out"), *options]) == 0
+    for place in ("p1/night_events.tsv", "night_events.tsv", "night/events.tsv", "seizures/p1/night.tsv"):
+        (tmp_path / "truth" / place).parent.mkdir(exist_ok=True, parents=True)
+        file = file.rename(tmp_path / "truth" / place)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert main(["evaluate", str(tmp_path / "out"), *options]) == 0
+
+
 def test_what_was_detected_is_no_reference(results, tmp_path, capsys):
     """The results lie below the folder of the references, which has none for this recording."""
     shutil.copytree(results[0] / "S02_session0", tmp_path / "study" / "results" / "night")
