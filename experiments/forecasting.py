@@ -27,7 +27,17 @@ from typing import Any
 
 import torch
 from harness.command_line import script_parser
-from harness.forecasting.models import CLOCK, HORIZONS, LOOKBACK, MODELS, SEARCHES, Mean, available, build
+from harness.forecasting.models import (
+    CLOCK,
+    HORIZONS,
+    LOOKBACK,
+    MODELS,
+    SEARCHES,
+    Mean,
+    available,
+    build,
+    project_first,
+)
 from harness.forecasting.report import write_report
 from harness.tables import append_row, hardware, read_rows, results_folder
 
@@ -89,6 +99,7 @@ def run_one(
         windows = {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
     model, training, settings = build(model_name, dataset, horizon, frame.shape[1] - 1, seed, arguments.lookback)
     model.to(arguments.device)
+    project_first(model)
 
     def report(epoch: int, mse: float) -> None:
         if sys.stdout.isatty():

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from harness.forecasting import report as forecasting_report
-from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build
+from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build, project_first
 from harness.forecasting.transformer import calendar
 from harness.structure import tasks
 from harness.tables import RESULTS, append_row
@@ -139,6 +139,23 @@ def test_peers_have_their_published_settings(
     assert settings.keys().isdisjoint({"ETTh1", "ETTh2", "Weather", "training"})
     assert (training.loss, training.schedule, training.clip) == (SCRIPT.loss, SCRIPT.schedule, None)
     assert {key: getattr(training, key) for key in trained} == trained
+
+
+def test_timemixer_with_its_last_maps_in_the_other_order_is_the_same_model() -> None:
+    pytest.importorskip("neuralforecast")
+    model = build("TimeMixer", "ETTh1", 24, 5, 1)[0].double()
+    x, found = torch.randn(3, 96, 5, dtype=torch.float64), []
+    for change in (lambda model: None, project_first):
+        change(model)
+        torch.manual_seed(0)  # of the dropout
+        model.zero_grad()
+        forecast = model(x)
+        forecast.square().sum().backward()
+        found.append([forecast.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(found[0]) > 50
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-9)
+    assert "future_multi_mixing" in vars(model.model)
 
 
 def test_a_table_is_resumed_and_never_half_written(

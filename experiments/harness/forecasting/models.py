@@ -20,6 +20,7 @@ from harness.forecasting.settings import (
 )
 from harness.forecasting.transformer import MixingTransformer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
 from mvpa_ts.forecasting.network import phase_of_steps
@@ -127,6 +128,25 @@ class Host(nn.Module):
         forecast = self.model(batch)
         forecast = forecast if self.model.MULTIVARIATE else forecast.reshape(B, C, -1).transpose(1, 2)
         return forecast[..., None]
+
+
+def project_first(model: nn.Module) -> None:
+    """Let TimeMixer take its last two linear maps in the other order: the same forecasts in half the time at 720 steps.
+
+    The host maps every feature to the horizon and then sums the features, so it writes 16 times the forecast.
+    """
+    if not isinstance(model, Host) or type(model.model).__name__ != "TimeMixer":
+        return
+
+    def future_multi_mixing(batch: int, encoded: list[Tensor], _: Any) -> list[Tensor]:
+        project, forecasts = model.model.projection_layer, []
+        for predict, features in zip(model.model.predict_layers, encoded, strict=False):
+            read = F.linear(features, project.weight).squeeze(-1)
+            forecast = F.linear(read, predict.weight) + predict.bias * project.weight.sum() + project.bias
+            forecasts.append(forecast.reshape(batch, -1, forecast.shape[-1]).mT)
+        return forecasts
+
+    model.model.future_multi_mixing = future_multi_mixing
 
 
 class WithCycle(nn.Module):
