@@ -44,6 +44,7 @@ EEG_TYPES = {"eeg", "seeg", "ecog", "dbs", "ieeg", "sheeg"}
 UNITS = {"0": "V", "-3": "mV", "-6": "µV", "-9": "nV", "volts": "V", "volt": "V"}
 UNITS |= {"millivolts": "mV", "microvolts": "µV", "microvolt": "µV", "nanovolts": "nV"}
 HEADER = "onset\tprobability\talarm\n"
+_PIECE_SECONDS = 5.0  # of a gap, which may last hours, are fed at once
 _GAP_SECONDS = 1.0  # timestamps come late by less; more is lost signal
 _CLOCK_DRIFT = 1e-4  # the clocks of the stream and of its timestamps may go apart by so many seconds a second
 
@@ -226,18 +227,24 @@ def decisions(
         late = times - expected - np.arange(len(times)) / source.sfreq
         stays_late = np.minimum.accumulate(late[::-1])[::-1]
         lost = np.zeros(len(times), int)  # samples, up to each place
+        pieces: list[NDArray[np.float32]] = []
+        begin, piece = 0, round(_PIECE_SECONDS * source.sfreq)
         # A chunk may hold signal from both sides of a gap.
         while (places := np.flatnonzero(stays_late - lost / source.sfreq > _GAP_SECONDS)).size:
             place = places[0]
             count = round(stays_late[place] * source.sfreq) - lost[place]
             print(f"mvpformer stream: {count / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
-            unknown = np.full((len(chunk), count), np.nan, np.float32)
-            chunk = np.insert(chunk, [place + lost[place]], unknown, axis=1)
+            unknown = np.full((len(chunk), piece), np.nan, np.float32)
+            pieces += [chunk[:, begin:place], *[unknown] * (count // piece), unknown[:, : count % piece]]
+            begin = place
             lost[place:] += count
-        fed += chunk.shape[1]
-        length = chunk.shape[1] / source.sfreq
-        expected += length + min((late - lost / source.sfreq).min(), _CLOCK_DRIFT * length)
-        yield from detector.feed(chunk)
+        pieces.append(chunk[:, begin:])
+        length = sum(part.shape[1] for part in pieces)
+        fed += length
+        seconds_fed = length / source.sfreq
+        expected += seconds_fed + min((late - lost / source.sfreq).min(), _CLOCK_DRIFT * seconds_fed)
+        for part in pieces:
+            yield from detector.feed(part)
     yield from detector.finish()
 
 

@@ -145,6 +145,16 @@ def test_a_gap_inside_of_a_chunk(capsys):
     assert capsys.readouterr().err.count("of signal were lost") == 2
 
 
+def test_hours_of_loss_come_in_pieces():
+    """A hundred channels of ten hours at once would fill the memory."""
+    detector, source = Detector(), Source(RATE, ("A1",), [0], "µV")
+    inlet = Inlet((np.ones((512, 1)), 0.0), (np.ones((512, 1)), 36000.0))
+    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
+    assert max(part.shape[1] for part in detector.fed) <= 5 * RATE
+    assert sum(part.shape[1] for part in detector.fed) == 36001 * RATE
+    assert sum(int(np.isnan(part).sum()) for part in detector.fed) == 35999 * RATE
+
+
 def test_jitter_is_no_gap():
     detector = Detector()
     inlet = Inlet((np.ones((512, 2)), 0.0), (np.ones((512, 2)), 1.4))
