@@ -217,15 +217,6 @@ def test_module_without_a_floor_is_named(house):
         wrong_arrows(root)
 
 
-def test_rooms_are_small():
-    """A folder of the packages or of tests holds at most 15 modules, so that its listing is read at a glance."""
-    for top in (*PACKAGES, "tests"):
-        folders = {path.parent for path in (ROOT / top).rglob("*.py")}
-        for folder in folders:
-            names = [path.name for path in folder.glob("*.py") if path.name not in ("__init__.py", "conftest.py")]
-            assert len(names) <= 15, f"{folder.relative_to(ROOT)} holds {len(names)} modules: {sorted(names)}"
-
-
 def test_top_of_ieeg_holds_what_all_rooms_share():
     names = {path.stem for path in (ROOT / "ieeg").glob("*.py")}
     assert names == {"__init__", "constants", "events", "random_streams", "figures"}
