@@ -18,7 +18,7 @@ LEVEL_SEGMENTS = 24
 """Segments of the running level, the segment itself included: two minutes.
 
 Chosen on simulated subjects with random gains: a longer level helps a little more, but makes a stretch of training read
-more of what lies before it. What this level is worth: experiments/results/detection/amplitude_centring.md.
+more of what lies before it. What this level is worth: docs/development/detection.md.
 """
 _CENTER, _SCALE = 6.0, 2.0  # of log power in µV² over the bands of a background of 40 µV, so that inputs are near one
 

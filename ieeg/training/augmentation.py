@@ -54,8 +54,8 @@ class Augmentation:
 
     Notes
     -----
-    The wide gain is what keeps a strong background from looking like a seizure: compare the gains in
-    experiments/results/detection/patient_choices.md.
+    The wide gain is what keeps a strong background from looking like a seizure: see the gains in
+    docs/development/detection.md.
     """
 
     gain: float = 1.0

@@ -99,7 +99,7 @@ def widening(horizon: int, observed: Tensor) -> Tensor:
     """How far quantiles are moved from the median, a factor for each step and series.
 
     On series of other kinds than those of the training the next steps, and those of short histories, lie outside more
-    often than they should. The factors were chosen there (`experiments/forecast_spread.py`).
+    often than they should. The factors were chosen there (docs/development/forecasting.md).
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class BaseForecaster(nn.Module):
     def _reach(self, season: Tensor) -> Tensor:
         """Steps that simple forecasts look back at, [B]: six cycles of a season that the look-back cannot show.
 
-        There a longer history helps most (`experiments/forecast_reach.py`). Of shorter seasons it changes little, and
+        There a longer history helps most (docs/development/forecasting.md). Of shorter seasons it changes little, and
         days of traffic were forecast worse with the days of another part of the week in the mean.
         """
         lookback = torch.full_like(season, self.config.lookback)

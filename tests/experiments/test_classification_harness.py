@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import classification
-import classification_choices
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from harness.classification import models as classification_models
 from harness.classification import report as classification_report
-from harness.classification.folds import dealt
 from harness.classification.models import MODELS, Problem, run
 from harness.classification.peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
-
-from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
 
 
 def problem(length: int = 24, unequal: bool = True) -> Problem:
@@ -150,50 +145,3 @@ def test_report_means_over_seeds() -> None:
     assert "| MVPA | selected on test | 65.0 ± 7.1 |" in report
     assert "| 1NN-DTW | 40.0 | 1 |" in report
     assert "| MVPA | 2 s, 10 |" in report
-
-
-def test_folds_share_every_class() -> None:
-    labels = np.repeat(np.arange(5), [2, 3, 4, 7, 9])
-    folds = dealt(labels, 3, seed=0)
-    for label in range(5):
-        counts = np.bincount(folds[labels == label], minlength=3)
-        assert counts.max() - counts.min() <= 1
-    assert np.bincount(folds).max() - np.bincount(folds).min() <= 1
-
-
-def test_every_change_changes_something() -> None:
-    for name, change in classification_choices.CHANGES.items():
-        sizes, training = dict(change), ClassificationTraining()
-        changed = replace(training, **sizes.pop("training", {}))
-        changed = replace(changed, augmentation=replace(changed.augmentation, **sizes.pop("augmentation", {})))
-        config = ClassificationConfig(2, 3, 24)
-        same = changed == training and replace(config, **sizes) == config
-        assert same == (name == "as chosen"), name
-
-
-@pytest.mark.parametrize("arguments", [["--changes", "no attention"], ["--folds", "3"]])
-def test_choices_that_do_not_exist_are_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["classification_choices.py", "--quick", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        classification_choices.main()
-    assert stopped.value.code == 2
-
-
-def test_choices_are_resumed_and_never_read_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def load(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
-        assert split == "train"
-        found = problem()
-        return found.train, found.train_labels.astype(str)
-
-    monkeypatch.setattr(classification_choices, "load_uea", load)
-    table = tmp_path / "choices.csv"
-    monkeypatch.setattr(sys, "argv", ["classification_choices.py", "--quick", "--table", str(table)])
-    classification_choices.main()
-    rows = pd.read_csv(table)
-    assert len(rows) == 2
-    classification_choices.main()
-    assert len(pd.read_csv(table)) == 2
-    assert "| as chosen |" in table.with_suffix(".md").read_text()
-    assert "both" in capsys.readouterr().out

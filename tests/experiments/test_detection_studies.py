@@ -18,9 +18,7 @@ import yaml
 pytest.importorskip("peft")
 pytest.importorskip("timescoring")
 
-import amplitude_centring
 import demo_detect
-import pretraining_target
 import real_seizures
 import seizure_detection
 import treebank
@@ -37,7 +35,6 @@ from scipy.io import savemat
 
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.treebank_tasks import Examples
-from mvpa_ts.ieeg.training.pretraining import PretrainingModule, predict_windows
 
 TINY = Effort(
     context=3,
@@ -509,52 +506,11 @@ def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
     assert demo_detect.default_rows(rows[1:3]) == []
 
 
-def test_clips_hold_a_whole_seizure_or_none_and_share_their_gain_with_the_background_before():
-    samples = np.random.default_rng(0).normal(0, 50, (2, 400 * 64))
-    seizures = [(200.0, 230.0), (300.0, 320.0)]  # before the second one there is no room
-    made = [*amplitude_centring.pieces([Recording.from_array(samples, 64.0, ["A", "B"], "µV", seizures=seizures)])]
-    assert [name for name, *_ in made] == ["whole recordings", *["clips", "clips after background"] * 2]
-    assert [recording.duration for _, recording, _ in made] == [400.0, 30.0, 150.0, 30.0, 150.0]
-    assert [[*recording.seizures] for _, recording, _ in made[1:]] == [[(0.0, 30.0)], [(120.0, 150.0)], [], []]
-    assert [first for *_, first in made] == [0.0, 0.0, 120.0, 0.0, 120.0]
-    signals = [recording.read(0, recording.num_samples) for _, recording, _ in made]
-    for clip, longer, start in ((signals[1], signals[2], 200), (signals[3], signals[4], 160)):
-        np.testing.assert_array_equal(longer[:, 120 * 64 :], clip)
-        gain = clip / samples[:, start * 64 : start * 64 + clip.shape[1]]
-        np.testing.assert_allclose(gain, gain[0, 0], rtol=1e-4)
-        assert 1 / 3 < gain[0, 0] < 3
-
-
-def test_target_without_amplitude_is_the_encoder_alone():
-    module = pretraining_target.WithoutAmplitude(mvpformer_tiny(context=2, dropout=0.0))
-    generator = torch.Generator().manual_seed(0)
-    signal = 40.0 * torch.randn(2, 3, 4 * 2560, generator=generator)
-    batch = {"signal": signal, "subject": ["a", "b"], "start": torch.zeros(2)}
-    embeddings, prediction, real = predict_windows(module.model, batch, 2)
-    encoded = module.model.encoder(signal.unflatten(2, (4, 2560)).transpose(1, 2))
-    assert not torch.allclose(encoded, embeddings)
-
-    def loss(targets, contrast):
-        return contrast(module, batch, targets, prediction, real, torch.Generator().manual_seed(1))[0]
-
-    without = loss(embeddings, pretraining_target.WithoutAmplitude._contrast)
-    torch.testing.assert_close(without, loss(encoded, PretrainingModule._contrast))
-    assert not torch.allclose(without, loss(embeddings, PretrainingModule._contrast))
-
-
 class TestBaselines:
     def test_one_patients_thresholds_come_from_the_other_files(self):
         values = {"seizure": [5.0, 9.0], "quiet": [1.0, 4.0]}
         fold = SimpleNamespace(others=(["seizure"], ["quiet"]))
         assert real.best_threshold(fold, lambda file, gain: np.array(values[file])) == 4.0
-
-    def test_amplitude_study_scores_line_length_as_it_is(self):
-        quiet = np.random.default_rng(0).normal(0, 30, (2, 60 * 512))
-        quiet[:, 20 * 512 : 30 * 512] *= 4
-        recording = Recording.from_array(quiet, 512.0, ["A1", "A2"], "µV", preprocessed=True, seizures=[(20.0, 30.0)])
-        scores = amplitude_centring.scorer("line length", 0, 1, [], [])
-        areas = amplitude_centring.areas(scores, [(name, recording, 0.0) for name in amplitude_centring.TESTS])
-        assert set(areas.values()) == {1.0}
 
     def test_they_stand_above_the_configurations(self):
         numbers = dict.fromkeys(paper_rows.COLUMNS, 0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -179,17 +179,6 @@ def finetuned(fold: Fold, seed: int, folder: Path, options: Sequence[str], membe
         if mvpformer([*arguments, "--trainer.enable_progress_bar", "false", *options]):
             raise RuntimeError("mvpformer finetune failed, see above")
     return str(folder / "model")
-
-
-def networks_of(folder: str) -> list[MVPFormer]:
-    """The networks of a saved detector, each as a detector of its own."""
-    whole = MVPFormer.from_pretrained(folder)
-    singles = []
-    for network in whole.networks:
-        single = MVPFormer(replace(whole.config, members=1))
-        single.load_state_dict({name: w for name, w in network.state_dict().items() if not name.startswith("others.")})
-        singles.append(single.eval())
-    return singles
 
 
 def detected(model: str | MVPFormer) -> Scores:

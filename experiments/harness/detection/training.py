@@ -75,11 +75,9 @@ def pretrain(
     segments: Sequence[Segments],
     training: Training,
     start: MVPFormer | None = None,
-    *,
-    module: type[PretrainingModule] = PretrainingModule,
 ) -> MVPFormer:
     """Contrastive pretraining, from `start` where there is one."""
-    made = module(config, learning_rate=training.learning_rate, seed=training.seed, **training.schedule())
+    made = PretrainingModule(config, learning_rate=training.learning_rate, seed=training.seed, **training.schedule())
     if start is not None:
         made.model.load_state_dict(start.state_dict())
     elif training.recipe == "small":

@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 from harness.forecasting.settings import (
+    FEWER_EPOCHS,
     LONG_LOOKBACK_SETTINGS,
     MVPA_SETTINGS,
     PEER_SETTINGS,
     SEARCHED_SETTINGS,
-    SETTINGS_OF_A_HORIZON,
-    SETTINGS_OF_BLOCKS,
-    nearest_horizon,
     peer_settings,
 )
 from harness.forecasting.transformer import MixingTransformer
@@ -82,12 +80,8 @@ SCRIPT = ForecasterTraining(
     clip=None,
 )
 ENSEMBLE, MEMBERS = "MVPA, mean of 5 networks", 5  # differently seeded; not a single model, so a row of its own
-SEARCHED, SEARCHED_EACH = "MVPA, best of the search", "MVPA, best of a search for each horizon"
-SEARCHES: dict[str, dict[str, Any]] = {
-    SEARCHED: SEARCHED_SETTINGS,
-    "MVPA, best of a search in blocks": SETTINGS_OF_BLOCKS,
-    SEARCHED_EACH: SETTINGS_OF_A_HORIZON,
-}
+SEARCHED, FEWER = "MVPA, best of the search", "MVPA, half of the loss over frequencies"
+SEARCHES: dict[str, dict[str, Any]] = {SEARCHED: SEARCHED_SETTINGS, FEWER: FEWER_EPOCHS}
 # A peer that has what MVPA has beside its network: absolute errors as the loss and the hour of the day, as a cycle that
 # learns at CycleNet's rate.
 ALIKE, ALIKE_RATE = "iTransformer + cycle, absolute errors", 1e-2
@@ -215,10 +209,7 @@ def build(
     if name in SEARCHES:
         if dataset not in SEARCHES[name]:
             raise ValueError(f"{name!r} exists for {', '.join(SEARCHES[name])}, got {dataset}")
-        found = SEARCHES[name][dataset]
-        if name == SEARCHED_EACH:
-            found = nearest_horizon(found, horizon)
-        return configured(dataset, horizon, channels, found, lookback)
+        return configured(dataset, horizon, channels, SEARCHES[name][dataset], lookback)
     if name == ENSEMBLE:
         members = [
             build("MVPA", dataset, horizon, channels, MEMBERS * seed + index, lookback) for index in range(MEMBERS)

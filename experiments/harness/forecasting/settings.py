@@ -1,4 +1,4 @@
-"""Settings on each dataset: MVPA's as chosen by searches, by hand and for longer look-backs; peers' as published."""
+"""Settings on each dataset: MVPA's as it was chosen for each look-back; peers' as published."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 
 # After a closed-form start: the weights at the end of one cycle of the learning rate are kept.
 _CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "keep": "last"}
-# The best of the searches on the validation part (forecasting_search.py), here and below what is not named being the
-# default of ForecastingConfig and of Training.
+# The best of searches with Optuna on the validation part. What is not named, here and below, is the default of
+# ForecastingConfig and of ForecasterTraining.
 SEARCHED_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {  # trial 23
         "cycle_length": 24,
@@ -70,99 +70,18 @@ SEARCHED_SETTINGS: dict[str, dict[str, Any]] = {
         },
     },
 }
-# The best of the searches for one horizon each (forecasting_search.py --horizon): a wide attention path at the shorter
-# ones, few epochs at the longer ones.
-_ONE_PATCH: dict[str, Any] = {"cycle_length": 24, "phase_weights": True, "patch_length": 96, "patch_stride": 96}
-_TRAINED: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.995, "frequency_weight": 0.5, "keep": "last"}
-SETTINGS_OF_A_HORIZON: dict[str, dict[int, dict[str, Any]]] = {
+# As validation data choose it on ETTh1: the best of the search with fewer epochs.
+FEWER_EPOCHS: dict[str, dict[str, Any]] = {
     "ETTh1": {
-        96: {  # trial 15
-            **_ONE_PATCH,
-            "dim": 64,
-            "mlp_dim": 128,
-            "dropout": 0.1,
-            "attention_dropout": 0.4,
-            "head_dropout": 0.3,
-            "training": {**_TRAINED, "learning_rate": 4.5e-3, "linear_rate": 8.9, "epochs": 5, "horizon_decay": 0.25},
-        },
-        192: {  # trial 13
-            **_ONE_PATCH,
-            "dim": 64,
-            "mlp_dim": 128,
-            "dropout": 0.1,
-            "attention_dropout": 0.2,
-            "head_dropout": 0.4,
-            "training": {**_TRAINED, "learning_rate": 1.1e-3, "linear_rate": 21.8, "epochs": 5, "horizon_decay": 0.25},
-        },
-        336: {  # trial 1, the best of the other search with fewer epochs
-            **SEARCHED_SETTINGS["ETTh1"],
-            "training": {**SEARCHED_SETTINGS["ETTh1"]["training"], "epochs": 2, "weight_averaging": 0.99},
-        },
-        720: {  # trial 13
-            **_ONE_PATCH,
-            "phase_weights": False,
-            "dim": 64,
-            "mlp_dim": 128,
-            "dropout": 0.4,
-            "attention_dropout": 0.0,
-            "head_dropout": 0.8,
-            "training": {
-                **_TRAINED,
-                "learning_rate": 7.8e-3,
-                "linear_rate": 5.9,
-                "batch_size": 128,
-                "epochs": 1,
-                "weight_averaging": 0.98,
-                "horizon_decay": 0.75,
-                "frequency_weight": 0.25,
-            },
-        },
-    },
-}
-# The best of one search for all horizons of ETT in blocks (forecasting_search.py --blocks).
-SETTINGS_OF_BLOCKS: dict[str, dict[str, Any]] = {
-    "ETTh1": {  # trial 24
-        "cycle_length": 24,
-        "phase_weights": True,
-        "dim": 16,
-        "mlp_dim": 32,
-        "dropout": 0.7,
-        "attention_dropout": 0.4,
-        "head_dropout": 0.3,
-        "training": {
-            **_TRAINED,
-            "learning_rate": 9.1e-4,
-            "linear_rate": 17.6,
-            "epochs": 2,
-            "weight_averaging": 0.99,
-            "horizon_decay": 1.0,
-        },
-    },
-    "ETTh2": {  # trial 16
-        "cycle_length": 24,
-        "phase_weights": True,
-        "patch_stride": 48,
-        "dim": 16,
-        "mlp_dim": 32,
-        "dropout": 0.5,
-        "attention_dropout": 0.2,
-        "head_dropout": 0.2,
-        "training": {
-            **_TRAINED,
-            "learning_rate": 4.7e-3,
-            "linear_rate": 0.468,
-            "epochs": 2,
-            "weight_averaging": 0.99,
-            "horizon_decay": 1.0,
-            "frequency_weight": 0.25,
-        },
-    },
+        **SEARCHED_SETTINGS["ETTh1"],
+        "training": {**SEARCHED_SETTINGS["ETTh1"]["training"], "epochs": 5},
+    }
 }
 # Where each comes from: docs/development/forecasting.md.
 MVPA_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {
         **SEARCHED_SETTINGS["ETTh1"],
-        "training": {**SEARCHED_SETTINGS["ETTh1"]["training"], "epochs": 5, "frequency_weight": 0.25},
+        "training": {**FEWER_EPOCHS["ETTh1"]["training"], "frequency_weight": 0.25},
     },
     "ETTh2": {"patch_length": 24, "patch_stride": 12, "training": {"learning_rate": 2e-3, "patience": 5}},
     "Weather": {**SEARCHED_SETTINGS["Weather"], "bounded_channels": True},
@@ -293,11 +212,6 @@ PEER_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def nearest_horizon(by_horizon: dict[int, Any], horizon: int) -> Any:
-    """What is set for the horizon, or for the one nearest to it."""
-    return by_horizon[min(by_horizon, key=lambda known: abs(known - horizon))]
-
-
 def peer_settings(name: str, dataset: str, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the peer's constructor, and what its training changes of the scripts' defaults."""
     everywhere = {key: value for key, value in PEER_SETTINGS[name].items() if key not in FORECASTING_DATASETS}
@@ -305,8 +219,10 @@ def peer_settings(name: str, dataset: str, horizon: int) -> tuple[dict[str, Any]
     training = settings.pop("training", {})
 
     def chosen(values: dict[str, Any]) -> dict[str, Any]:
+        # A value by horizon that lacks this one gives that of the nearest.
         return {
-            key: nearest_horizon(value, horizon) if isinstance(value, dict) else value for key, value in values.items()
+            key: value[min(value, key=lambda known: abs(known - horizon))] if isinstance(value, dict) else value
+            for key, value in values.items()
         }
 
     return chosen(settings), chosen(training)
