@@ -1,9 +1,8 @@
 """Effect of dropping the last test batch on a forecasting result: one model, one training, six ways to count.
 
 Many published tables were made with ``drop_last=True`` on the test data: windows at the end of the test part are left
-out, more of them the larger the batch. Here a linear model, "Linear, rate 6e-3" of the forecasting table, is trained
-once for each horizon, and its error is averaged over all test windows, and over those that whole batches of some size
-would keep.
+out, more of them the larger the batch. Here a linear model is trained once for each horizon, and its error is averaged
+over all test windows, and over those that whole batches of some size would keep.
 
     python experiments/drop_last.py            # results/forecasting/drop_last.csv and .md, minutes on one core
     python experiments/drop_last.py --quick    # three training steps, one horizon, written elsewhere
@@ -26,7 +25,7 @@ from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windo
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
-# Its name in the forecasting table, where "Linear" has a higher rate.
+# "Linear" of the forecasting table has a higher rate.
 MODEL, RATE, SEED = "Linear, rate 6e-3", 6e-3, 1
 BATCH_SIZES = (1, 32, 128, 256, 512, 2048)  # 1 drops nothing
 

@@ -333,13 +333,6 @@ def test_committed_table_is_that_of_its_rows() -> None:
     assert (rows["windows"] - rows["kept"] < rows["batch_size"]).all()
 
 
-def test_without_dropping_the_errors_are_those_of_the_forecasting_table() -> None:
-    key, errors = ["dataset", "horizon"], ["test_mse", "test_mae"]
-    rows = pd.read_csv(RESULTS / "forecasting" / "drop_last.csv").query("batch_size == 1").set_index(key)[errors]
-    runs = pd.read_csv(RESULTS / "forecasting" / "forecasting.csv").query(f"model == '{drop_last.MODEL}' and seed == 1")
-    pd.testing.assert_frame_equal(rows, runs.set_index(key)[errors].loc[rows.index], rtol=1e-6)
-
-
 class TestTasksWithStructure:
     """The known answers of `experiments/structure.py`, from other formulas."""
 
