@@ -9,8 +9,9 @@ GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer Transfor
 BRAINDECODE := braindecode docstring-inheritance skorch tabulate torchinfo
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
-# Every script of experiments/ has a --quick form, which `make test` runs once.
-QUICK := $(addsuffix .quick,$(sort $(wildcard experiments/*.py)))
+# Every script of the rooms of experiments/ has a --quick form, which `make test` runs once.
+SCRIPTS := $(sort $(filter-out experiments/harness/%,$(wildcard experiments/*.py experiments/*/*.py)))
+QUICK := $(addsuffix .quick,$(SCRIPTS))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
@@ -25,13 +26,13 @@ help:  ## Print the targets
 install: $(VENV)/.project  ## Make .venv with locked versions and install the project into it
 
 demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write demo_output/report.html
-	$(BIN)/python experiments/demo.py
+	$(BIN)/python experiments/shipped/demo.py
 
 demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities
-	$(BIN)/python experiments/demo_ieeg.py
+	$(BIN)/python experiments/shipped/demo_ieeg.py
 
 demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
-	$(BIN)/python experiments/demo_detect.py
+	$(BIN)/python experiments/ieeg/demo_detect.py
 
 test: lint types unit smoke  ## Lint, types, tests, and a quick run of every script
 
@@ -41,7 +42,7 @@ gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minut
 
 # Start it again until no run is left. Peers run where neuralforecast is installed, otherwise they are named as missing.
 gpu-forecasting:  ## Train the forecasting models on this machine's GPU, 9 minutes a call (torch, pandas, einops)
-	PYTHONPATH=. $(PYTHON) experiments/forecasting.py --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
+	PYTHONPATH=. $(PYTHON) experiments/forecasting/forecasting.py --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
 		--models MVPA $(GPU_PEERS) "Linear + cycle" "MVPA content-only" "MVPA time-only" "MVPA channel-only" \
 		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting/forecasting_gpu.csv $(GPU_FORECASTING)
 

@@ -17,7 +17,7 @@ from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, param
 from mvpa_ts.weight_averaging import WeightAverage
 
 # Times the learning rate of the attention path: on the earlier years of the airline panel, after 100 steps, an error of
-# 22 instead of 32 with one rate for both (experiments/short_runs.py).
+# 22 instead of 32 with one rate for both (experiments/forecasting/short_runs.py).
 LINEAR_RATE = 30.0
 # Steps for each window that these rates are for; docs/development/forecasting.md has what was tried.
 FULL_RATE_STEPS = 1.0

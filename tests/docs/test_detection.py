@@ -36,7 +36,7 @@ def test_the_page_runs_as_printed(capsys):
 def test_every_command_and_script_on_the_page_exists():
     text = PAGE.read_text(encoding="utf-8")
     root = PAGE.parents[1]
-    for script in re.findall(r"experiments/\w+\.py", text):
+    for script in re.findall(r"experiments/[\w/]+\.py", text):
         assert (root / script).is_file(), script
     for target in re.findall(r"`make ([\w-]+)`", text):
         assert re.search(rf"^{target}:", (root / "Makefile").read_text(), re.MULTILINE), target

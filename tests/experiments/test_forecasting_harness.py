@@ -334,7 +334,7 @@ def test_committed_table_is_that_of_its_rows() -> None:
 
 
 class TestTasksWithStructure:
-    """The known answers of `experiments/structure.py`, from other formulas."""
+    """The known answers of `experiments/forecasting/structure.py`, from other formulas."""
 
     def test_the_floor_of_the_wave_is_the_variance_that_the_look_back_leaves(self) -> None:
         """Of the process, by its joint covariance; a draw of 257 windows that overlap is near it."""

@@ -11,7 +11,7 @@ def test_readme_holds_what_the_tables_say() -> None:
     for page in readme.PAGES:
         text = page.read_text()
         assert "<!-- results:" in text
-        assert readme.filled(text) == text, f"{page.name}: run python experiments/readme.py"
+        assert readme.filled(text) == text, f"{page.name}: run python experiments/shipped/readme.py"
 
 
 def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from support import made_up_data
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
+ROOMS = ("attention", "forecasting", "ieeg", "shipped")
+SCRIPTS = sorted(path for room in ("", *ROOMS) for path in (ROOT / "experiments" / room).glob("*.py"))
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -24,7 +25,7 @@ def test_make_runs_every_script_of_the_folder() -> None:
     command = ["make", "--question", "--print-data-base", "--no-builtin-rules", "smoke"]
     database = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     (targets,) = re.findall(r"^smoke: (.*)$", database, re.MULTILINE)
-    assert set(targets.split()) == {f"experiments/{path.name}.quick" for path in SCRIPTS}
+    assert set(targets.split()) == {f"{path.relative_to(ROOT)}.quick" for path in SCRIPTS}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

@@ -37,5 +37,5 @@ def test_a_styled_function_leaves_the_settings_of_its_caller() -> None:
 @pytest.mark.parametrize("path", DRAWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_whatever_draws_uses_the_style(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    drawings = ROOT / "experiments" / "harness" / "figures"  # whose caller, experiments/figures.py, sets the style
+    drawings = ROOT / "experiments" / "harness" / "figures"  # whose caller, experiments/ieeg/figures.py, sets the style
     assert "style.apply()" in text or "@styled" in text or path.parent == drawings

@@ -155,7 +155,7 @@ def by_model(results: Path) -> Figure:
     Parameters
     ----------
     results : Path
-        What `experiments/pretraining_comparison.py` wrote.
+        What `experiments/ieeg/pretraining_comparison.py` wrote.
     """
     compared = json.loads(results.read_text(encoding="utf-8"))
     tables = {name: pd.DataFrame(compared[name]["subjects"]) for name in COMPARED}

@@ -26,7 +26,7 @@ def test_it_is_small_and_has_a_card(name):
     card = (folder / "README.md").read_text(encoding="utf-8")
     for words in ("simulated subjects", "no recording of a person or an animal", "not a medical device"):
         assert words in card
-    assert f"experiments/demo_model.py --model {name}" in card
+    assert f"experiments/shipped/demo_model.py --model {name}" in card
 
 
 @pytest.mark.skipif(not SCRIPT.is_file(), reason="not a checkout")

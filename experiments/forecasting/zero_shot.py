@@ -1,0 +1,154 @@
+"""Zero-shot across numbers of channels: train on ETTh1 (7 channels), forecast ETTh2 (7) and Weather (21) as they are.
+
+Nothing of the other sets is trained on; each is scaled by its own train rows, as everywhere. MVPA has its settings for
+ETTh1 but no cycle and no parameters of single channels, for those belong to a data set. Beside it are its linear
+path alone, the last value repeated, and the last day repeated (for Weather 144 steps, more than the others see).
+
+    python experiments/forecasting/zero_shot.py          # results/forecasting/zero_shot.csv and .md; resumable
+    python experiments/forecasting/zero_shot.py --quick  # three training steps, one horizon, written elsewhere
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
+import pandas as pd
+import torch
+from harness.command_line import script_parser
+from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
+from torch import Tensor, nn
+
+from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
+from mvpa_ts.forecasting.errors import evaluate
+from mvpa_ts.forecasting.training import train
+from mvpa_ts.windows import Windows
+
+SOURCE, TARGETS = "ETTh1", ("ETTh2", "Weather")
+# What belongs to the channels of the source is left out.
+SHARED = {"cycle_length": None, "phase_weights": False, "individual_channels": False}
+TRAINED, NAIVE = ("MVPA", "MVPA linear path alone"), ("last value", "last day")
+
+
+def main() -> None:
+    """Train and test what is not in the table yet, then write the Markdown."""
+    parser = script_parser(__doc__, "three training steps, one horizon, written elsewhere")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = results_folder("forecasting", quick=arguments.quick)
+    table = folder / "zero_shot.csv"
+    seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
+    pending = [("naive", horizon, 1) for horizon in HORIZONS]
+    pending += [(name, horizon, seed) for seed in seeds for name in TRAINED for horizon in HORIZONS]
+    for name, horizon, seed in pending:
+        known = read_rows(table)
+        models = NAIVE if name == "naive" else (name,)
+        if arguments.quick and horizon != HORIZONS[0]:
+            continue
+        if (
+            not known.empty
+            and (known["model"].isin(models) & (known["horizon"] == horizon) & (known["seed"] == seed)).any()
+        ):
+            continue
+        append_row(table, *measure(name, horizon, seed, quick=arguments.quick))
+        print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
+    write_page(table, markdown(read_rows(table)))
+
+
+def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict[str, Any]]:
+    """Train one model on the source, or take the naive ones; a row for each target."""
+    source = windows_of(SOURCE, horizon, quick=quick)
+    targets = {target: windows_of(target, horizon, quick=quick)["test"] for target in TARGETS}
+    if name == "naive":
+        for model in NAIVE:
+            for target, windows in targets.items():
+                season = 1 if model == "last value" else CYCLES[target]
+                yield _row(model, target, horizon, seed, naive_errors(windows, season), len(windows))
+        return
+    channels = source["train"].values.shape[1]
+    torch.manual_seed(seed)
+    model, training, _ = mvpa(SOURCE, horizon, channels, {**MVPA_MODELS[name], **SHARED})
+    train(model, source, training, seed=seed, max_steps=3 if quick else None)
+    for target, windows in targets.items():
+        yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
+
+
+def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, Windows]:
+    """Windows of a data set, few of them in a smoke run."""
+    windows = forecasting_windows(load_forecasting_frame(name), name, lookback=LOOKBACK, horizon=horizon)
+    return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()} if quick else windows
+
+
+def naive_errors(windows: Windows, season: int) -> tuple[float, float]:
+    """Errors of the last `season` rows before each horizon, repeated."""
+    return evaluate(_LastSeason(windows, season), windows)
+
+
+class _LastSeason(nn.Module):
+    """Reads the series itself, for a season may be longer than the look-back."""
+
+    def __init__(self, windows: Windows, season: int) -> None:
+        super().__init__()
+        self.windows = windows
+        self.ahead = torch.arange(windows.horizon) % season - season
+
+    def forward(self, phase: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Rows before the horizon, [B, h, C, 1]; the phase of a window is its first row."""
+        return self.windows.values[(phase + self.windows.lookback)[:, None] + self.ahead][..., None]
+
+
+def _row(model: str, target: str, horizon: int, seed: int, errors: tuple[float, float], windows: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "target": target,
+        "horizon": horizon,
+        "seed": seed,
+        "test_mse": errors[0],
+        "test_mae": errors[1],
+        "test_windows": windows,
+        "hardware": hardware(),
+    }
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """One table a target; mean over seeds."""
+    lines = [
+        f"Trained on {SOURCE} alone, tested on all test windows of the set named: MSE / MAE in scaled units, look-back "
+        f"{LOOKBACK}, mean over seeds ± standard deviation of the MSE.",
+        "",
+    ]
+    for target in TARGETS:
+        part = rows[rows["target"] == target]
+        horizons = sorted(part["horizon"].unique())
+        lines += [
+            f"**{SOURCE} → {target}**",
+            "",
+            "| model | " + " | ".join(map(str, horizons)) + " | average | seeds |",
+            "|---|" + "---|" * (len(horizons) + 2),
+        ]
+        for name in [*TRAINED, *NAIVE]:
+            own = part[part["model"] == name]
+            if own.empty:
+                continue
+            cells = []
+            for horizon in horizons:
+                runs = own[own["horizon"] == horizon]
+                spread = f" ± {runs['test_mse'].std():.3f}" if len(runs) > 1 else ""
+                cells.append(f"{runs['test_mse'].mean():.3f}{spread} / {runs['test_mae'].mean():.3f}")
+            mean = own.groupby("horizon")[["test_mse", "test_mae"]].mean().mean()
+            average = f"**{mean['test_mse']:.3f} / {mean['test_mae']:.3f}**" if len(horizons) == len(HORIZONS) else "–"
+            seeds = own["seed"].nunique() if name in TRAINED else "–"
+            lines.append(f"| {name} | {' | '.join(cells)} | {average} | {seeds} |")
+        lines.append("")
+    return "\n".join([*lines, f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
+
+
+if __name__ == "__main__":
+    main()
