@@ -9,8 +9,9 @@ GPU_PEERS := iTransformer TimeMixer PatchTST TimeXer VanillaTransformer Transfor
 BRAINDECODE := braindecode docstring-inheritance skorch tabulate torchinfo
 # Folders are listed too: their time changes when a file is deleted.
 SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
-# Every script of the rooms of experiments/ has a --quick form, which `make test` runs once.
-SCRIPTS := $(sort $(filter-out experiments/harness/%,$(wildcard experiments/*.py experiments/*/*.py)))
+# Every script has a --quick form, which `make test` runs once. harness/ is what scripts share.
+SCRIPTS := $(filter-out experiments/harness/% %/__init__.py,$(sort $(wildcard experiments/*.py experiments/*/*.py)))
+script = $(filter %/$(1).py,$(SCRIPTS))
 QUICK := $(addsuffix .quick,$(SCRIPTS))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -18,31 +19,39 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: docs help install demo demo-ieeg demo-detect test gpu gpu-forecasting faults fuzz lint types unit coverage smoke format clean $(QUICK)
+.PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting faults fuzz lint types unit slow \
+	coverage smoke format clean $(QUICK)
 
-help:  ## Print the targets
+help:  ## Print the targets and the scripts
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
+	@printf '\nScripts, each with --help and --quick:\n'
+	@$(foreach room,$(sort $(dir $(SCRIPTS))),echo '$(room)'; \
+		echo $(notdir $(basename $(filter-out %/__init__.py,$(sort $(wildcard $(room)*.py))))) | fold -s -w 110 | sed 's/^/  /';)
 
 install: $(VENV)/.project  ## Make .venv with locked versions and install the project into it
 
 demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write demo_output/report.html
-	$(BIN)/python experiments/shipped/demo.py
+	$(BIN)/python $(call script,demo)
 
 demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities
-	$(BIN)/python experiments/shipped/demo_ieeg.py
+	$(BIN)/python $(call script,demo_ieeg)
 
 demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
-	$(BIN)/python experiments/ieeg/demo_detect.py
+	$(BIN)/python $(call script,demo_detect)
 
-test: lint types unit smoke  ## Lint, types, tests, and a quick run of every script
+test:  ## Lint, types, tests, and a quick run of every script (14 minutes on two cores)
+	@+MAKE="$(MAKE)" bash .ci/steps install lint types unit smoke
+
+test-all:  ## All that `make test` does, and the slow tests: full products and long runs
+	@+MAKE="$(MAKE)" bash .ci/steps install lint types unit slow smoke
 
 # A machine with a GPU has its own torch: no environment is made.
 gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minutes (torch, triton, numpy, einops)
-	PYTHONPATH=. $(PYTHON) experiments/attention_gpu.py
+	PYTHONPATH=. $(PYTHON) $(call script,attention_gpu)
 
 # Start it again until no run is left. Peers run where neuralforecast is installed, otherwise they are named as missing.
 gpu-forecasting:  ## Train the forecasting models on this machine's GPU, 9 minutes a call (torch, pandas, einops)
-	PYTHONPATH=. $(PYTHON) experiments/forecasting/forecasting.py --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
+	PYTHONPATH=. $(PYTHON) $(call script,forecasting) --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
 		--models MVPA $(GPU_PEERS) "Linear + cycle" "MVPA content-only" "MVPA time-only" "MVPA channel-only" \
 		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting/forecasting_gpu.csv $(GPU_FORECASTING)
 
@@ -50,7 +59,7 @@ fuzz: $(VENV)/.project  ## Read 1000 mutated files of each format within limits 
 	$(BIN)/python tests/fuzz/run.py
 
 faults: $(VENV)/.project  ## Kill tasks 200 times, fill their disk, and look what they lose (20 minutes)
-	$(BIN)/python experiments/faults.py
+	$(BIN)/python $(call script,faults)
 
 lint: $(VENV)/.dependencies
 	$(BIN)/ruff check .
@@ -65,24 +74,31 @@ types: $(VENV)/.project
 unit: $(VENV)/.project
 	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile $(COVERAGE)
 
+slow: $(VENV)/.project
+	$(BIN)/pytest -m slow --numprocesses 2 --dist loadfile
+
 coverage: COVERAGE = --cov --cov-report=term:skip-covered
 coverage: unit  ## The tests, and which lines they miss (slower)
 
-smoke: $(QUICK)
+# Two at a time: a script uses one core. What a script prints is shown if it fails.
+smoke: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
+	@+$(MAKE) --no-print-directory -j2 $(QUICK)
 
 # Without a data folder the quick runs read made-up sets, so that they need no network. None may touch the results.
 $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
-	@touch build/$(@F)
-	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick
-	@written=$$(find experiments/results -type f -newer build/$(@F)); test -z "$$written" || \
+	@mkdir -p build/quick && touch build/quick/$(subst /,-,$*)
+	@started=$$(date +%s); log=build/quick/$(subst /,-,$*).log; \
+	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick > $$log 2>&1 || \
+		{ cat $$log; echo "$* --quick failed" >&2; exit 1; }; \
+	echo "$* --quick: $$(($$(date +%s) - started)) s"
+	@written=$$(find experiments/results -type f -newer build/quick/$(subst /,-,$*)); test -z "$$written" || \
 		{ echo "$* --quick wrote $$written: a quick run must leave the results alone" >&2; exit 1; }
 
 build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@
 
-docs: $(VENV)/.project  ## Build the pages, the reference and the gallery as a site in build/site
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation '.[docs]'
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+docs: $(VENV)/.sphinx $(VENV)/.project  ## Build the pages, the reference and the gallery as a site in build/site
+	$(BIN)/sphinx-build -q -W --keep-going -j 2 -b html docs build/site
 
 format: $(VENV)/.dependencies  ## Fix what ruff can fix and format
 	$(BIN)/ruff check --fix .
@@ -103,6 +119,10 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation '.[dev]'
 	@$(BIN)/pip install --quiet -c constraints.txt --no-deps $(BRAINDECODE) || \
 		echo "braindecode could not be installed: the test that compares its MVPFormer with ours is skipped" >&2
+	@touch $@
+
+$(VENV)/.sphinx: $(VENV)/.dependencies
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation '.[docs]'
 	@touch $@
 
 # The project itself is installed as its users get it, from a wheel; rebuilt when a source file changes.

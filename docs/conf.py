@@ -98,6 +98,7 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "abort_on_example_error": True,
     "min_reported_time": 5,
+    "parallel": 2,  # processes: a script uses one core
 }
 warnings.filterwarnings("ignore")
 
