@@ -20,7 +20,7 @@ export MPLBACKEND := Agg
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting faults fuzz lint types unit slow \
-	coverage smoke format clean $(QUICK)
+	coverage smoke quick-runs format clean $(QUICK)
 
 help:  ## Print the targets and the scripts
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -82,7 +82,9 @@ coverage: unit  ## The tests, and which lines they miss (slower)
 
 # Two at a time: a script uses one core. What a script prints is shown if it fails.
 smoke: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
-	@+$(MAKE) --no-print-directory -j2 $(QUICK)
+	@+$(MAKE) --no-print-directory -j2 quick-runs
+
+quick-runs: $(QUICK)
 
 # Without a data folder the quick runs read made-up sets, so that they need no network. None may touch the results.
 $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
