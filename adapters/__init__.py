@@ -5,13 +5,14 @@ An adapter imports its host inside `host_library`, so that a missing host is ans
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+
+from mvpa_ts._lazy import lazy_names
 
 HOSTS = ("neuralforecast", "sktime")
+__getattr__ = lazy_names(__name__, {host: f"{__name__}.{host}" for host in HOSTS})
 
 
 @contextmanager
@@ -49,9 +50,3 @@ def host_words(words: Mapping[str, str]) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(re.sub(r"\w+", lambda word: words.get(word[0], word[0]), str(error))) from error
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name in HOSTS:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,9 @@ For research use; not a medical device.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mvpa_ts._lazy import lazy_names
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detection import Detection as Detection
@@ -50,17 +51,7 @@ _LAZY = {
     "simulate_recording": "mvpa_ts.ieeg.simulation.simulate",
 }
 __all__ = [*_LAZY]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("mvpa_ts"):
-            raise
-        raise ImportError(f'mvpa_ts.ieeg.{name} needs {error.name}: pip install ".[ieeg]" in the clone') from error
+__getattr__ = lazy_names(__name__, _LAZY, extra="ieeg")
 
 
 def __dir__() -> list[str]:

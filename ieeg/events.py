@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts._moved import hand_on
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 SeizureEvents = list[tuple[float, float]]
@@ -124,14 +123,3 @@ def segment_labels(starts: npt.ArrayLike, seizures: Sequence[tuple[float, float]
         if offset > onset:
             labels |= (onset < onsets + SEGMENT_SECONDS) & (offset > onsets)
     return labels
-
-
-# Names that were here before 0.2.
-__getattr__ = hand_on(
-    __name__,
-    {
-        "mvpa_ts.ieeg.detection.rules": "EventRules OnlineRule PAPER_REFERENCE_GAP RULES RuleName event_rules"
-        " probabilities_to_events",
-        "mvpa_ts.ieeg.recordings.annotations": "COLUMNS write_events",
-    },
-)

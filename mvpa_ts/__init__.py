@@ -6,10 +6,9 @@ name, for example ``pip install ".[neuralforecast]"`` in the clone.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mvpa_ts import _moved
+from mvpa_ts._lazy import lazy_names
 
 if TYPE_CHECKING:
     from mvpa_ts.attention import MVPAttention as MVPAttention
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.network import ForecastingNetwork as ForecastingNetwork
 
 __version__ = "0.2.0"
-_moved.install()
 
-# Names are loaded on first use, so that `import mvpa_ts` does not import torch.
 _LAZY = {
     "ClassificationConfig": "mvpa_ts.classification",
     "ClassificationNetwork": "mvpa_ts.classification",
@@ -35,16 +32,9 @@ _LAZY = {
     "least_squares_start": "mvpa_ts.forecasting.closed_form",
     "mvpa_attention": "mvpa_ts.attention",
 }
-_PACKAGES = ("adapters", "ieeg")
+_PACKAGES = {"adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}
 __all__ = [*_LAZY, "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in _PACKAGES:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _LAZY | _PACKAGES)
 
 
 def __dir__() -> list[str]:

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts._moved import hand_on
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -103,7 +101,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-# A name that was here before 0.2.
-__getattr__ = hand_on(__name__, {"mvpa_ts.weights": "read_weights"})

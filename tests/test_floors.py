@@ -16,7 +16,7 @@ PACKAGES = {"mvpa_ts": "mvpa_ts", "adapters": "mvpa_ts.adapters", "ieeg": "mvpa_
 # From the ground up. A module belongs to the longest name that fits, and imports its own room and lower floors only. A
 # name that ends in "." is the package's __init__ alone.
 FLOORS = (
-    ("mvpa_ts._moved",),
+    ("mvpa_ts._lazy",),
     ("mvpa_ts.checks", "mvpa_ts.files", "mvpa_ts.windows"),
     ("mvpa_ts.weights",),
     ("mvpa_ts.attention.problem",),

@@ -18,7 +18,47 @@ import numpy as np
 import pytest
 import torch
 
-FILES = Path(__file__).parent / "fixtures" / "before_the_move"
+MVPFORMER: dict[str, Any] = {
+    "dim": 4,
+    "num_layers": 1,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "mlp_dim": 4,
+    "time_rows": 6,
+    "channel_rows": 4,
+    "window": 2,
+    "context": 4,
+}
+WAVE = np.sin(np.arange(60) / 3)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small sound form of each file that a reader reads."""
+    from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig
+    from mvpa_ts.ieeg.model.lora import prepared, save_finetuned, with_head
+
+    folder = tmp_path_factory.mktemp("files")
+    base = MVPFormer(MVPFormerConfig(**MVPFORMER))
+    base.save_pretrained(folder / "base")
+    save_finetuned(prepared(with_head(base), "lora", rank=2), folder / "finetuned")
+    small_forecaster().to_files(folder / "forecaster")
+    small_classifier().to_files(folder / "classifier")
+    return folder
+
+
+def small_forecaster() -> Any:
+    from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Series, fit_forecaster
+
+    config = ForecastingConfig(4, 16, patch_length=8, patch_stride=4, dim=4, num_heads=2, mlp_dim=4, num_outputs=3)
+    return fit_forecaster([Series(WAVE[:, None])], config, ForecasterTraining(steps=2), levels=(0.1, 0.5, 0.9))
+
+
+def small_classifier() -> Any:
+    from mvpa_ts.classification import ClassificationTraining, fit_classifier
+
+    series = [WAVE[None] * (1 + row % 2) for row in range(6)]
+    return fit_classifier(series, [row % 2 for row in range(6)], training=ClassificationTraining(steps=2))
 
 
 class Code:
@@ -40,7 +80,7 @@ def _model(folder: Path) -> Any:
 def _adapter(folder: Path) -> Any:
     from mvpa_ts.ieeg.model.lora import load_finetuned
 
-    return load_finetuned(folder, base=FILES / "base")
+    return load_finetuned(folder, base=folder.parent / "base")
 
 
 def _checkpoint(file: Path) -> Any:
@@ -56,7 +96,7 @@ def _released(file: Path) -> Any:
 
 
 def _forecaster(folder: Path) -> Any:
-    from mvpa_ts.forecasting.fitted import FittedForecaster
+    from mvpa_ts.forecasting import FittedForecaster
 
     return FittedForecaster.from_files(folder)
 
@@ -67,23 +107,26 @@ def _classifier(folder: Path) -> Any:
     return FittedClassifier.from_files(folder)
 
 
-# Of each reader: a sound file or folder, and the file in it that holds weights.
-READERS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
+# Of each reader: a sound folder, and the file in it that holds weights; or None, as the file is all weights.
+READERS: dict[str, tuple[Callable[[Path], Any], str | None, str]] = {
     "model": (_model, "base", "model.safetensors"),
     "adapter": (_adapter, "finetuned/adapter", "adapter_model.safetensors"),
-    "checkpoint": (_checkpoint, "pretraining.ckpt", ""),
-    "released": (_released, "pretraining.ckpt", ""),
-    "forecaster": (_forecaster, "forecaster_files", "forecaster.safetensors"),
-    "classifier": (_classifier, "classifier_files", "classifier.safetensors"),
+    "checkpoint": (_checkpoint, None, ""),
+    "released": (_released, None, ""),
+    "forecaster": (_forecaster, "forecaster", "forecaster.safetensors"),
+    "classifier": (_classifier, "classifier", "classifier.safetensors"),
 }
 
 
 @pytest.mark.parametrize("form", ["pickle", "torch", "torch of old"])
 @pytest.mark.parametrize("name", READERS)
-def test_no_code_from_files(tmp_path, name, form):
+def test_no_code_from_files(tmp_path, files, name, form):
     read, source, weights = READERS[name]
     path = tmp_path / "file"
-    (shutil.copytree if (FILES / source).is_dir() else shutil.copyfile)(FILES / source, path)
+    if source is not None:
+        shutil.copytree(files / source, path)
+        shutil.copytree(files / "base", tmp_path / "base")
+        read(path)  # the folder is sound before
     mark = tmp_path / "code has run"
     content = {"state_dict": {}, "code": Code(mark)}
     with (path / weights if weights else path).open("wb") as file:
@@ -160,22 +203,13 @@ assert not asked, asked
 
 
 def test_training_asks_no_network():
-    from mvpa_ts import ForecastingConfig
-    from mvpa_ts.classification import ClassificationTraining, fit_classifier
-    from mvpa_ts.forecasting.fitted import fit_forecaster
-    from mvpa_ts.forecasting.training import ForecasterTraining
-    from mvpa_ts.windows import Series
-
-    wave = np.sin(np.arange(60) / 3)
     with network_noted() as asked:
-        config = ForecastingConfig(4, 16, patch_length=8, patch_stride=4, dim=4, num_heads=2, mlp_dim=4, num_outputs=3)
-        fit_forecaster([Series(wave[:, None])], config, ForecasterTraining(steps=2), levels=(0.1, 0.5, 0.9))
-        series = [wave[None] * (1 + row % 2) for row in range(6)]
-        fit_classifier(series, [row % 2 for row in range(6)], training=ClassificationTraining(steps=2))
+        small_forecaster()
+        small_classifier()
     assert asked == []
 
 
-def test_detection_asks_no_network_and_writes_no_identity(tmp_path, capfd):
+def test_detection_asks_no_network_and_writes_no_identity(tmp_path, files, capfd):
     """A patient's name, code and dates stand in the file's header and in an annotation, and nowhere else."""
     edfio = pytest.importorskip("edfio")
     from mvpa_ts.ieeg.commands.main import main
@@ -187,7 +221,7 @@ def test_detection_asks_no_network_and_writes_no_identity(tmp_path, capfd):
     patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
     note = edfio.EdfAnnotation(3, 0, "Jane Roe moves")
     edfio.Edf(signals, patient=patient, annotations=[note]).write(tmp_path / "recording.edf")
-    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(FILES / "finetuned" / "model")]
+    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(files / "finetuned" / "model")]
     with network_noted() as asked:
         assert main([*arguments, "-o", str(tmp_path / "found"), "--channels", "all"]) == 0
     assert asked == []

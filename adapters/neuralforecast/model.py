@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +29,6 @@ from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, Masked
 from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, PathRates, WeightAveraging
 from mvpa_ts.adapters.neuralforecast.series import checked_order, checked_positions
 from mvpa_ts.checks import check_flags
-from mvpa_ts.forecasting.configuration import BEFORE
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining
 
@@ -387,31 +385,6 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         output = losses.sorted_quantiles(output, self.loss)
         self._forecast = output if self.training and self.frequency_weight else None
         return losses.flattened(output, self.loss)
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load weights; those of a version with fewer parts of the linear path make the network of that version."""
-        if getattr(self.network, "mixing", None) is not None and not _holds(state_dict, "network.mixing."):
-            config = replace(self.network.config, **BEFORE)
-            if self.hparams["patch_len"] is None and config.num_layers:
-                patch = state_dict["network.encoder.embed.weight"].shape[1]
-                stride = max(1, patch // 2) if self.hparams["stride"] is None else config.patch_stride
-                config = replace(config, patch_length=patch, patch_stride=stride)
-            self.network = ForecastingNetwork(config)
-        else:
-            lacking: dict[str, Any] = {}
-            if len(getattr(self.network, "features", ())) and not _holds(state_dict, "network.features."):
-                lacking["covariate_heads"] = 0
-            if getattr(self.network, "reads_effects", False) and not _holds(state_dict, "network.future_effects"):
-                lacking["covariate_effects"] = False
-            if lacking:
-                self.network = ForecastingNetwork(replace(self.network.config, **lacking))
-        state_dict = {**state_dict}
-        state_dict.setdefault("_extra_state", torch.tensor(list(b"null"), dtype=torch.uint8))  # not in older files
-        return super().load_state_dict(state_dict, *args, **kwargs)
-
-
-def _holds(state_dict: Any, prefix: str) -> bool:
-    return any(name.startswith(prefix) for name in state_dict)
 
 
 def register(name: str, model: type[MVPA]) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sized
-from dataclasses import replace
+from collections.abc import Sized
 from typing import Any
 
-import torch
 from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import callers, losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.base import QUICK, QUICK_RATE, BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.seasons import season_of
-from mvpa_ts.forecasting.simple_forecasts import NAMES as SIMPLE_FORECASTS
 
 # Options of `MVPA` that make or start its network; this one exists.
 _OF_THE_NETWORK = (
@@ -198,31 +195,6 @@ class PretrainedMVPA(MVPA):
     def _on_linear_path(name: str) -> bool:
         """The choice among simple forecasts takes the place of the linear path: it learns far faster."""
         return name.removeprefix("network.") in QUICK
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As torch's; a model saved with a network that was shipped before gets that network back."""
-        network: BaseForecaster = self.network.network
-        prefix = "network.network."
-        sizes = {name.removeprefix(prefix): part.shape for name, part in state_dict.items() if name.startswith(prefix)}
-        if sizes.keys() >= {"embed_simple.weight", "stack.blocks.0.mlp.gate.weight"}:
-            config = _config_of(network.config, sizes)
-            if config != network.config:
-                self.network.network = BaseForecaster(config)
-        return super().load_state_dict(state_dict, strict, assign)
-
-
-def _config_of(config: BaseConfig, sizes: Mapping[str, torch.Size]) -> BaseConfig:
-    """The configuration of a network of other sizes, by the shapes of its weights."""
-    width, inputs = sizes["embed_simple.weight"]
-    blocks = {name.split(".")[2] for name in sizes if name.startswith("stack.blocks.")}
-    return replace(
-        config,
-        dim=width,
-        num_heads=sizes["stack.blocks.0.attention.content_bias"][0],
-        mlp_dim=sizes["stack.blocks.0.mlp.gate.weight"][0],
-        num_layers=len(blocks),
-        generation=1 if inputs == len(SIMPLE_FORECASTS) * config.patch_length else 2,
-    )
 
 
 class _Quantiles(nn.Module):

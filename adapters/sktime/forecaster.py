@@ -232,10 +232,6 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
             if not finetune_steps:  # else it is trained for the steps of fh
                 self.set_tags(**{"requires-fh-in-fit": False})
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps of a version that lacked some parameters."""
-        self.__dict__.update({**self.get_param_defaults(), **state})
-
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon | None) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
 

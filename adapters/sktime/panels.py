@@ -95,9 +95,9 @@ class PanelEstimator:
         write_json(Path(folder) / _CHANNELS, {"names": None if names is None else [plain(name) for name in names]})
 
     def _read_channels(self, folder: str | Path) -> None:
-        """Take the names that channels had in `fit` from a folder; folders of before 0.3 hold none."""
+        """Take the names that channels had in `fit` from a folder."""
         path = Path(folder) / _CHANNELS
-        names = read_config(path).get("names") if path.is_file() else None
+        names = read_config(path).get("names")
         if names is None:
             return
         if not isinstance(names, list) or len(names) != self.fitted_.config.num_channels:

@@ -1,6 +1,5 @@
 """Forecasting of multivariate series: the network, its training, and what training returns."""
 
-from mvpa_ts._moved import hand_on
 from mvpa_ts.forecasting.closed_form import least_squares_start
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
@@ -22,12 +21,3 @@ __all__ = [
     "fit_forecaster",
     "least_squares_start",
 ]
-
-__getattr__ = hand_on(
-    __name__,
-    {
-        "mvpa_ts.learning_rates": "parameter_groups",
-        "mvpa_ts.forecasting.patches": "location_scale",
-        "mvpa_ts.windows": "observed_range",
-    },
-)

@@ -28,17 +28,15 @@ from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
     PERIODS,
     SEEN,
-    errors_so_far,
     filled,
-    likely_periods,
     seasons_of_panel,
     simple_forecasts,
 )
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Quantiles that the network gives."""
-ORIGINS = {1: (8, 64), 2: (4, 8, 12, 24, 48, 96)}
-"""Steps before the end from which the simple forecasts are tried on the history, by the network's generation."""
+ORIGINS = (4, 8, 12, 24, 48, 96)
+"""Steps before the end from which the simple forecasts are tried on the history."""
 FARTHEST = 2048
 """Steps that simple forecasts look back at, at the most, where the told season is long."""
 LEAST_STEPS = 16
@@ -63,7 +61,7 @@ class Reading(NamedTuple):
         Whether a patch has an observed step.
     simple : Tensor, shape (B, C, K, h)
         Simple forecasts.
-    relative : Tensor, shape (B, C, K, chunks or 1)
+    relative : Tensor, shape (B, C, K, chunks)
         Log of their errors so far over the least.
     features : Tensor, shape (B, C, F)
     unit : Tensor, shape (B, C, 1)
@@ -138,8 +136,7 @@ class BaseForecaster(nn.Module):
         D, P, K = config.dim, config.patch_length, self.num_simple
         self.history_tokens = config.lookback // P
         self.horizon_tokens = config.horizon // P
-        parts = 1 if config.generation == 1 else 3
-        features = len(self.origins) * (K + 1) + parts * K + 2 * PERIODS + config.generation + 1
+        features = len(self.origins) * (K + 1) + 3 * K + 2 * PERIODS + 3
         self.embed_history = nn.Linear(2 * P, D)
         self.embed_simple = nn.Linear(K * P, D, bias=False)
         self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
@@ -172,15 +169,12 @@ class BaseForecaster(nn.Module):
     @property
     def num_simple(self) -> int:
         """Number of simple forecasts that are weighed."""
-        return len(NAMES) + (len(trend_forecasts.NAMES) if self.config.generation == 2 else 0)
+        return len(NAMES) + len(trend_forecasts.NAMES)
 
     @property
     def origins(self) -> tuple[int, ...]:
         """Steps before the end from which simple forecasts are tried; with as much history before as after."""
-        config = self.config
-        return tuple(
-            back for back in ORIGINS[config.generation] if config.generation == 1 or 2 * back <= config.lookback
-        )
+        return tuple(back for back in ORIGINS if 2 * back <= self.config.lookback)
 
     @property
     def farthest(self) -> int:
@@ -227,7 +221,7 @@ class BaseForecaster(nn.Module):
             )
         reading = self.read(x, mask, season)
         forecast = self.forecast(reading, ordered=ordered)
-        if self.training or self.config.generation == 1:
+        if self.training:
             return forecast
         # Series upside down are forecast upside down: the mean of both is a little better.
         forecast = 0.5 * (forecast - self.forecast(reading.upside_down(), ordered=ordered).flip(3))
@@ -251,9 +245,7 @@ class BaseForecaster(nn.Module):
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
         rows, observed = (rearrange(part, "b l c -> (b c) l") for part in (x, mask))
         hint = told.repeat_interleave(C)
-        read = (
-            self._simple(rows, observed) if config.generation == 1 else self._all_simple(rows, observed, C, hint.long())
-        )
+        read = self._simple(rows, observed, C, hint.long())
         simple, relative, features, unit = (rearrange(part, "(b c) ... -> b c ...", c=C) for part in read)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
@@ -269,8 +261,6 @@ class BaseForecaster(nn.Module):
         days of traffic were forecast worse with the days of another part of the week in the mean.
         """
         lookback = torch.full_like(season, self.config.lookback)
-        if self.config.generation == 1:
-            return lookback
         return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
 
     def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
@@ -310,29 +300,11 @@ class BaseForecaster(nn.Module):
             + reading.location[:, None, :, None]
         )
 
-    def _simple(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Simple forecasts [N, K, h], log errors beside the best [N, K, 1], features [N, F], a usual error [N, 1]."""
-        config = self.config
-        values, first = filled(x, mask)
-        periods, strength = likely_periods(values, first)
-        simple = simple_forecasts(values, first, periods, config.horizon).clamp(-20.0, 20.0)
-        logs, known, units = [], [], []
-        for steps in self.origins:
-            errors = errors_so_far(values, first, periods, steps) + 1e-3
-            logs.append(errors.log())
-            known.append((~errors[:, :1].isnan()).to(x.dtype))
-            units.append(errors.amin(1, keepdim=True))
-        unit = torch.stack(units).nanmean(0).nan_to_num(0.5).clamp(0.02, 2.0)
-        relative = torch.stack([log - size.log() for log, size in zip(logs, units, strict=True)]).nanmean(0)
-        relative = relative.nan_to_num(0.0)
-        observed = mask.to(x.dtype).mean(1, keepdim=True)
-        features = [*logs, *known, relative, strength, (periods + 1.0).log() / 3.0, unit.log(), observed]
-        return simple, relative[..., None], torch.cat(features, dim=1).nan_to_num(0.0), unit
+    def _simple(self, x: Tensor, mask: Tensor, channels: int, hint: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Simple forecasts [N, K, h], log errors beside the best [N, K, chunks], features [N, F], a usual error [N, 1].
 
-    def _all_simple(
-        self, x: Tensor, mask: Tensor, channels: int, hint: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `_simple`, of both families of forecasts; errors by how far ahead, [N, K, chunks of the horizon]."""
+        The chunks are those of the horizon.
+        """
         config, origins = self.config, self.origins
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         if not torch.compiler.is_compiling():  # a compiled graph has fixed sizes

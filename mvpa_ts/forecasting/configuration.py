@@ -11,15 +11,6 @@ from mvpa_ts.checks import check_flags, keep_shares, keep_whole
 
 # Above so many channels per row of the channel codebook, the linear path never writes out a weight for each pair.
 DENSE_LIMIT = 8
-# What a network does whose saved configuration lacks these fields, for it was made before they were.
-BEFORE: dict[str, Any] = {
-    "mixing_heads": 0,
-    "channel_vectors": None,
-    "position_size": 0,
-    "covariate_maps": False,
-    "covariate_heads": 0,
-    "covariate_effects": False,
-}
 
 
 @dataclass(frozen=True)
@@ -204,10 +195,6 @@ class ForecastingConfig:
         if self.channel_vectors is not None:
             self.check_cost("channel_vectors", self.channel_vectors)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps of a version that lacked some fields."""
-        self.__dict__.update({**BEFORE, **state})
-
     def check_cost(self, name: Literal["channel_vectors", "position_size"], channels: int) -> None:
         """Raise ValueError if this option compares so many channels in pairs that `channel_window` would be in vain."""
         most = DENSE_LIMIT * self.max_channels
@@ -256,8 +243,6 @@ class BaseConfig:
     max_channels : int
         Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
     dropout : float
-    generation : int
-        Simple forecasts that it reads: 1 for the first network's, without trends under a season; 2 for all.
     """
 
     lookback: int = 512
@@ -270,23 +255,16 @@ class BaseConfig:
     num_layers: int = 3
     max_channels: int = 32
     dropout: float = 0.0
-    generation: int = 2
 
     def __post_init__(self) -> None:
         keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
-                   "num_layers", "max_channels", "generation")  # fmt: skip
-        if self.generation not in (1, 2):
-            raise ValueError(f"generation must be 1 or 2, got {self.generation}")
+                   "num_layers", "max_channels")  # fmt: skip
         keep_shares(self, "dropout")
         for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
             if getattr(self, name) % getattr(self, of):
                 raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps from before there was a second generation."""
-        self.__dict__.update({"generation": 1, **state})
 
 
 def mvpa_forecaster_base(**changes: Any) -> BaseConfig:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.checks import check_numbers, read_fields
-from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
+from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, start_in_order
 from mvpa_ts.forecasting.training import ForecasterTraining, train
@@ -22,6 +22,7 @@ from mvpa_ts.windows import Scaling, Series, last_window, observed_range, series
 
 _FORMAT = "mvpa-ts forecaster 1"
 _PARTS = {"train": "training", "validation": "validation"}
+_NAMES = ("feature_names", "channel_names")
 _FILES = ("forecaster.json", "forecaster.safetensors")
 
 
@@ -70,10 +71,6 @@ class FittedForecaster:
     def horizon(self) -> int:
         """Steps that the network forecasts."""
         return self.network.config.horizon
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps of a version without names of channels."""
-        self.__dict__.update({"channel_names": None, **state})
 
     @torch.no_grad()
     def predict(
@@ -145,9 +142,9 @@ class FittedForecaster:
             unexpected or of another shape is named.
         """
         path, weights = (Path(folder) / name for name in _FILES)
-        description = read_description(path, _FORMAT, "config", "levels", "feature_scaling", "feature_names")
-        fields, tensors = description["config"], read_weights(weights)
-        config = read_fields(ForecastingConfig, {**BEFORE, **fields} if isinstance(fields, dict) else fields, path)
+        description = read_description(path, _FORMAT, "config", "levels", *_NAMES, "feature_scaling")
+        tensors = read_weights(weights)
+        config = read_fields(ForecastingConfig, description["config"], path)
         check_sizes(asdict(config), tensors, path)
         network = built_for(lambda: ForecastingNetwork(config), tensors, weights)
         check_numbers(description["levels"], None, f"{path}: levels")
@@ -164,13 +161,12 @@ class FittedForecaster:
             network.eval(),
             levels,
             scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
-            _names(description, "feature_names", path),
-            _names(description, "channel_names", path),
+            *(_names(description, field, path) for field in _NAMES),
         )
 
 
 def _names(description: Mapping[str, Any], field: str, path: Path) -> tuple[Any, ...] | None:
-    names = description.get(field)
+    names = description[field]
     if names is None:
         return None
     if not isinstance(names, list) or not all(isinstance(name, (str, int, float)) for name in names):

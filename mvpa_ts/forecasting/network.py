@@ -8,7 +8,6 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from mvpa_ts._moved import hand_on
 from mvpa_ts.attention.functional import check_floats
 from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
@@ -243,14 +242,6 @@ class ForecastingNetwork(nn.Module):
             scale = torch.where(~units.isnan().any(1), units[:, 1], scale)
         return (future @ self.future_effects) * scale
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read a pickle, perhaps of a version without heads in the linear path."""
-        super().__setstate__(state)
-        if "mixing" not in self._modules:
-            self.__dict__["mixing"] = None
-        if "features" not in self._modules:
-            self.__dict__["features"] = {}
-
     def _location_scale(self, x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each window; without an observed value, the mean of its whole series."""
         if not self.config.normalise:
@@ -398,7 +389,3 @@ class _Bounded(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         below, above = ctx.saved_tensors
         return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
-
-
-# A name that was here before 0.3.
-__getattr__ = hand_on(__name__, {"mvpa_ts.learning_rates": "parameter_groups"})

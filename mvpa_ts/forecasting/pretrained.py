@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.checks import read_fields
 from mvpa_ts.files import read_config, write_bytes
 from mvpa_ts.forecasting.base import (
     LEAST_STEPS,
@@ -97,13 +97,7 @@ def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> No
 
 
 def _read(folder: Path) -> BaseForecaster:
-    # Folders written before there was a second generation do not name the first.
-    fields: dict[str, Any] = {"generation": 1} | read_config(folder / _CONFIG)
-    try:
-        config = BaseConfig(**fields)
-    except TypeError as error:
-        raise ValueError(f"{folder / _CONFIG} is not a configuration of a base forecaster: {error}") from None
-    network = BaseForecaster(config)
+    network = BaseForecaster(read_fields(BaseConfig, read_config(folder / _CONFIG), folder / _CONFIG))
     weights = {name: tensor.float() for name, tensor in read_weights(folder / _WEIGHTS).items()}
     load_strictly(network, weights, folder / _WEIGHTS)
     return network.eval()

@@ -179,21 +179,6 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
     return torch.stack(forecasts, 1)
 
 
-def errors_so_far(x: Tensor, first: Tensor, periods: Tensor, steps: int) -> Tensor:
-    """Mean absolute error of each forecast over the last `steps` steps, made from what came before them, [N, K].
-
-    NaN for series with fewer than twice as many steps.
-    """
-    L = x.shape[1]
-    if 2 * steps > L:
-        return x.new_full((len(x), len(NAMES)), torch.nan)
-    begin = first.clamp(max=L - steps - 1)
-    within = periods.clamp(max=L - steps - 1)
-    forecasts = simple_forecasts(x[:, :-steps], begin, within, steps)
-    errors = (forecasts - x[:, None, -steps:]).abs().mean(2)
-    return errors.masked_fill(((L - first) < 2 * steps)[:, None], torch.nan)
-
-
 def smoothed(x: Tensor, real: Tensor, share: float) -> Tensor:
     """Mean with weights that fall by `share` a step into the past, [N, 1]: simple exponential smoothing."""
     back = torch.arange(x.shape[1] - 1, -1, -1, device=x.device, dtype=x.dtype)

@@ -10,7 +10,7 @@ import torch
 from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, make_network, make_windows
 
 from mvpa_ts.forecasting import mixing
-from mvpa_ts.forecasting.configuration import BEFORE, ForecastingConfig
+from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.mixing import ChannelMixing, mixing_share
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.patches import location_scale
@@ -238,14 +238,6 @@ def test_whole_numbers_are_positions() -> None:
 def test_what_nothing_would_read(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):
         make_config(mixing_heads=0, **{name: 2})
-
-
-def test_a_pickle_without_the_new_fields_is_a_network_without_them() -> None:
-    state = {name: value for name, value in vars(make_config()).items() if name not in BEFORE}
-    old = ForecastingConfig.__new__(ForecastingConfig)
-    old.__setstate__(state)
-    assert {name: getattr(old, name) for name in BEFORE} == BEFORE
-    assert ForecastingNetwork(old).mixing is None
 
 
 def test_an_average_of_buffers_keeps_the_reach() -> None:

@@ -9,7 +9,6 @@ import torch
 from mvpa_ts.forecasting.simple_forecasts import (
     NAMES,
     autocorrelation,
-    errors_so_far,
     filled,
     likely_periods,
     simple_forecasts,
@@ -103,12 +102,3 @@ def test_forecasts_equal_scalar_loops(length, begin, period):
         }
         for name, value in expected.items():
             assert result[NAMES.index(name), h] == pytest.approx(value, abs=1e-9), (name, h)
-
-
-def test_errors_are_those_of_forecasts_from_an_earlier_origin():
-    x = series(3, 40)
-    first, periods = torch.tensor([0, 5, 30]), torch.full((3, 3), 5)
-    errors = errors_so_far(x, first, periods, 8)
-    assert errors[2].isnan().all()  # ten steps are fewer than twice eight
-    forecasts = simple_forecasts(x[:2, :32], first[:2], periods[:2], 8)
-    torch.testing.assert_close(errors[:2], (forecasts - x[:2, None, 32:]).abs().mean(2))

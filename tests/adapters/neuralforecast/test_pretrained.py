@@ -10,8 +10,7 @@ from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, DistributionLoss, MQLoss, QuantileLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.forecasting.base import BaseConfig, BaseForecaster
-from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base, save_base
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 
@@ -98,18 +97,6 @@ def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(
 def test_the_weights_are_small_enough_for_a_wheel():
     folder = resources.files("mvpa_ts.forecasting") / "weights" / "base"
     assert sum(len(path.read_bytes()) for path in folder.iterdir()) < 5e6
-
-
-@pytest.mark.parametrize("sizes", [{"generation": 1}, {}, {"dim": 24, "num_heads": 2, "mlp_dim": 40, "num_layers": 2}])
-def test_a_model_saved_with_a_former_network_gets_it_back(tmp_path, sizes: dict):
-    df = panel(2)
-    save_base(BaseForecaster(BaseConfig(**sizes)), tmp_path / "first")
-    former = NeuralForecast(models=[MVPA.from_pretrained(str(tmp_path / "first"), h=6, **QUIET)], freq="D")
-    former.fit(df)
-    former.models[0].hparams["base"] = "base"  # as it was saved when that network was the shipped one
-    former.save(str(tmp_path / "model"), overwrite=True)
-    loaded = NeuralForecast.load(str(tmp_path / "model"))
-    pd.testing.assert_frame_equal(loaded.predict(df), former.predict(df))
 
 
 def test_forecasts_of_the_past():
