@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig as ClassificationConfig
     from mvpa_ts.classification import ClassificationNetwork as ClassificationNetwork
     from mvpa_ts.classification import fit_classifier as fit_classifier
-    from mvpa_ts.forecasting.closed_form import least_squares_start as least_squares_start
-    from mvpa_ts.forecasting.configuration import ForecastingConfig as ForecastingConfig
-    from mvpa_ts.forecasting.network import ForecastingNetwork as ForecastingNetwork
+    from mvpa_ts.forecasting.network.closed_form import least_squares_start as least_squares_start
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig as ForecastingConfig
+    from mvpa_ts.forecasting.network.network import ForecastingNetwork as ForecastingNetwork
 
 __version__ = "0.2.0"
 
 _LAZY = {
     "ClassificationConfig": "mvpa_ts.classification",
     "ClassificationNetwork": "mvpa_ts.classification",
-    "ForecastingConfig": "mvpa_ts.forecasting.configuration",
+    "ForecastingConfig": "mvpa_ts.forecasting.network.configuration",
     "ForecastingNetwork": "mvpa_ts.forecasting.network",
     "MVPAttention": "mvpa_ts.attention",
     "fit_classifier": "mvpa_ts.classification",
-    "least_squares_start": "mvpa_ts.forecasting.closed_form",
+    "least_squares_start": "mvpa_ts.forecasting.network.closed_form",
     "mvpa_attention": "mvpa_ts.attention",
 }
 _PACKAGES = {"adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}

@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import Any
 
 from mvpa_ts.adapters import host_words
-from mvpa_ts.forecasting.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 
 DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _HOST_NAMES = {  # of ForecastingConfig's fields

@@ -16,8 +16,8 @@ from mvpa_ts.adapters.neuralforecast import callers, panel
 from mvpa_ts.adapters.neuralforecast.configuration import check_whole
 from mvpa_ts.adapters.neuralforecast.series import SeriesKnowledge, checked_order, checked_positions
 from mvpa_ts.adapters.neuralforecast.tables import check_tables
-from mvpa_ts.forecasting.closed_form import covariate_effects, start_in_closed_form
-from mvpa_ts.forecasting.mixing import mixing_share
+from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
+from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.training import ForecasterTraining
 
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")

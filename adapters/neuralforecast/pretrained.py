@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import callers, losses, panel
 from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
-from mvpa_ts.forecasting.seasons import season_of
+from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
+from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 # Options of `MVPA` that make or start its network; this one exists.
 _OF_THE_NETWORK = (

@@ -19,8 +19,8 @@ from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters
 from mvpa_ts.checks import keep_whole
 
 if TYPE_CHECKING:
-    from mvpa_ts.forecasting.configuration import ForecastingConfig
     from mvpa_ts.forecasting.fitted import FittedForecaster
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.windows import Scaling, Series
 
 _FINETUNE_STEPS = 50
@@ -54,7 +54,7 @@ class Networks:
 
     def _shipped(self, start: ShippedForecaster | None, horizon: int, index: pd.Index) -> ShippedForecaster:
         """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
-        from mvpa_ts.forecasting.seasons import season_of
+        from mvpa_ts.forecasting.pretrained.seasons import season_of
 
         check_parameters(self.get_params(), self.get_param_defaults())
         if self.sp is not None and (isinstance(self.sp, bool) or int(self.sp) != self.sp or self.sp < 1):

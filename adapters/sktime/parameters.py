@@ -14,7 +14,7 @@ from mvpa_ts.adapters.sktime.columns import checked_positions
 from mvpa_ts.checks import check_flags
 
 if TYPE_CHECKING:
-    from mvpa_ts.forecasting.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.training import ForecasterTraining
     from mvpa_ts.windows import Series
 
@@ -41,7 +41,7 @@ def checked_device(name: str) -> str:
 
 def network_config(parameters: Mapping[str, Any], series: list[Series], horizon: int) -> ForecastingConfig:
     """The network for these series; what the parameters leave open follows from their length."""
-    from mvpa_ts.forecasting.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.quantiles import checked_levels
 
     check_flags(SimpleNamespace(**parameters), "channel_vectors", "individual", "bounded", "phase_weights")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from mvpa_ts.forecasting.base import BaseForecaster
+    from mvpa_ts.forecasting.pretrained.base import BaseForecaster
     from mvpa_ts.windows import Scaling, Series
 
 USED = frozenset(
@@ -49,7 +49,7 @@ class ShippedForecaster:
     @property
     def levels(self) -> tuple[float, ...]:
         """Quantiles that the network gives."""
-        from mvpa_ts.forecasting.base import LEVELS
+        from mvpa_ts.forecasting.pretrained.base import LEVELS
 
         return LEVELS
 

@@ -32,9 +32,9 @@ from harness.forecasting.synthetic import made_up_panels
 from torch import Tensor
 
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.base import LEVELS, BaseForecaster, Reading
-from mvpa_ts.forecasting.configuration import BaseConfig, mvpa_forecaster_base
 from mvpa_ts.forecasting.pretrained import load_base, save_base
+from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseForecaster, Reading
+from mvpa_ts.forecasting.pretrained.configuration import BaseConfig, mvpa_forecaster_base
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
 CALENDARS = (4, 7, 12, 24, 48, 52, 96, 144, 168, 288, 288)
@@ -207,7 +207,7 @@ def loss_of(network: BaseForecaster, panels: Panels, reading: Reading) -> Tensor
 @torch.no_grad()
 def validate(network: BaseForecaster, batches: int, told: float = 0.0) -> dict[str, float]:
     """Errors on panels of another seed beside those of simple forecasts, and the coverage of the 80 % interval."""
-    from mvpa_ts.forecasting.simple_forecasts import filled, likely_periods, simple_forecasts
+    from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_periods, simple_forecasts
 
     network.eval()
     L, h = network.config.lookback, network.config.horizon

@@ -38,8 +38,8 @@ from harness.quiet import silence
 from harness.tables import RESULTS, append_row, hardware, read_rows, write_page
 
 from mvpa_ts.files import write_text
-from mvpa_ts.forecasting.base import LEVELS
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.pretrained.base import LEVELS
 
 TABLE = RESULTS / "forecasting" / "pretrained.csv"
 

@@ -1,10 +1,10 @@
 """Forecasting of multivariate series: the network, its training, and what training returns."""
 
-from mvpa_ts.forecasting.closed_form import least_squares_start
-from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
-from mvpa_ts.forecasting.network import ForecastingNetwork
-from mvpa_ts.forecasting.patches import PatchEncoder
+from mvpa_ts.forecasting.network.closed_form import least_squares_start
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.network import ForecastingNetwork
+from mvpa_ts.forecasting.network.patches import PatchEncoder
 from mvpa_ts.forecasting.quantiles import LEVELS
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series

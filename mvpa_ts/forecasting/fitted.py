@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.checks import check_numbers, read_fields
-from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, start_in_order
 from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
-from mvpa_ts.forecasting.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
-from mvpa_ts.forecasting.mixing import mixing_share
-from mvpa_ts.forecasting.network import ForecastingNetwork
+from mvpa_ts.forecasting.network.closed_form import start_effects, start_in_closed_form
+from mvpa_ts.forecasting.network.mixing import mixing_share
+from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.learning_rates import lower_rates, one_cycle, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage
 from mvpa_ts.weights import Checkpoint

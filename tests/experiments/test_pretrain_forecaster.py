@@ -13,7 +13,7 @@ import pretrain_forecaster
 import pytest
 import torch
 
-from mvpa_ts.forecasting.configuration import mvpa_forecaster_base
+from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
 
 SMALL = {"lookback": 64, "horizon": 16, "patch_length": 8, "chunk_length": 4, "dim": 16, "num_heads": 2, "mlp_dim": 24}
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting import base
-from mvpa_ts.forecasting.base import LEVELS, BaseConfig, BaseForecaster, widening
-from mvpa_ts.forecasting.configuration import mvpa_forecaster_base
-from mvpa_ts.forecasting.pretrained import finetuned, forecast_quantiles, load_base, save_base
-from mvpa_ts.forecasting.seasons import season_of
-from mvpa_ts.forecasting.simple_forecasts import seasons_of_panel
+from mvpa_ts.forecasting.pretrained import base, finetuned, forecast_quantiles, load_base, save_base
+from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseConfig, BaseForecaster, widening
+from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
+from mvpa_ts.forecasting.pretrained.seasons import season_of
+from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
 
 SMALL = BaseConfig(
     lookback=64, horizon=16, patch_length=8, chunk_length=4, dim=16, num_heads=2, mlp_dim=24, num_layers=2

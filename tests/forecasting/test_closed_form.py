@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, least_squares_start
 from mvpa_ts.forecasting import LEVELS, ForecasterTraining, Series, fit_forecaster
-from mvpa_ts.forecasting.closed_form import covariate_effects, start_effects
+from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_effects
 from mvpa_ts.forecasting.quantiles import start_in_order
 from mvpa_ts.windows import Scaling, series_windows
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, make_network, make_windows
 
-from mvpa_ts.forecasting import mixing
-from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.mixing import ChannelMixing, mixing_share
-from mvpa_ts.forecasting.network import ForecastingNetwork
-from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.forecasting.network import ForecastingNetwork, mixing
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.mixing import ChannelMixing, mixing_share
+from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
 
 

@@ -20,7 +20,7 @@ from support.made_up_networks import (
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
-from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.forecasting.normalisation import location_scale
 
 
 @pytest.mark.parametrize("channels", [1, 2, 7])

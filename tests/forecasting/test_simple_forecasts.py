@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting.simple_forecasts import (
+from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     NAMES,
     autocorrelation,
     filled,

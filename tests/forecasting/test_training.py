@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.quantiles import LEVELS
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting.simple_forecasts import seasons_of_panel
-from mvpa_ts.forecasting.trend_forecasts import NAMES, trend_forecasts
+from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
+from mvpa_ts.forecasting.pretrained.trend_forecasts import NAMES, trend_forecasts
 
 AHEAD = 30
 SEASON = torch.tensor([0.0, 1.0, -0.4, 0.3, 0.8, -1.2, -0.5], dtype=torch.float64)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
-from mvpa_ts.forecasting.network import phase_of_steps
+from mvpa_ts.forecasting.network.network import phase_of_steps
 
 LOOKBACK = 96
 HORIZONS = (96, 192, 336, 720)

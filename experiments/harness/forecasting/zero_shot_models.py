@@ -14,9 +14,9 @@ import pandas as pd
 import torch
 from harness.forecasting.zero_shot_sets import CONTEXT, EvaluationSet
 
-from mvpa_ts.forecasting.base import LEVELS
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
-from mvpa_ts.forecasting.seasons import season_of
+from mvpa_ts.forecasting.pretrained.base import LEVELS
+from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"

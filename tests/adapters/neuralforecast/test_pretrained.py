@@ -95,7 +95,7 @@ def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(
 
 
 def test_the_weights_are_small_enough_for_a_wheel():
-    folder = resources.files("mvpa_ts.forecasting") / "weights" / "base"
+    folder = resources.files("mvpa_ts.forecasting.pretrained") / "weights" / "base"
     assert sum(len(path.read_bytes()) for path in folder.iterdir()) < 5e6
 
 

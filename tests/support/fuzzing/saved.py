@@ -12,8 +12,8 @@ from support.fuzzing.formats import Format
 from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.fitted import FittedClassifier
 from mvpa_ts.classification.training import ClassificationTraining, fit_classifier
-from mvpa_ts.forecasting.configuration import ForecastingConfig
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, load_released, mvpformer_tiny
 from mvpa_ts.ieeg.detection.detection import read_detection

@@ -28,7 +28,7 @@ def season_of(frequency: Any) -> int:
 
     Examples
     --------
-    >>> from mvpa_ts.forecasting.seasons import season_of
+    >>> from mvpa_ts.forecasting.pretrained.seasons import season_of
     >>> [season_of(name) for name in ("h", "5min", "ME", "QE-DEC", "YE", 1)]
     [168, 288, 12, 4, 0, 0]
     """

@@ -1,10 +1,10 @@
-"""Sizes and options of the forecasting network, and those of the one that is trained once for any panel."""
+"""Sizes and options of the forecasting network."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import check_flags, keep_shares, keep_whole
@@ -225,56 +225,3 @@ class ForecastingConfig:
     def future_segments(self) -> int:
         """Tokens per channel over the horizon; none without future exogenous features."""
         return math.ceil(self.horizon / self.patch_stride) if self.future_size else 0
-
-
-@dataclass(frozen=True)
-class BaseConfig:
-    """Sizes of a `BaseForecaster`.
-
-    Attributes
-    ----------
-    lookback, horizon : int
-        Steps that the network reads and forecasts at once.
-    patch_length : int
-        Steps in a token of history; a token of the horizon has as many.
-    chunk_length : int
-        Steps of the horizon that share the weights of the simple forecasts.
-    dim, num_heads, mlp_dim, num_layers : int
-    max_channels : int
-        Rows of the channel codebook, used where the order of series has a meaning; series further apart share the last.
-    dropout : float
-    """
-
-    lookback: int = 512
-    horizon: int = 64
-    patch_length: int = 32
-    chunk_length: int = 8
-    dim: int = 64
-    num_heads: int = 4
-    mlp_dim: int = 160
-    num_layers: int = 3
-    max_channels: int = 32
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        keep_whole(self, 1, "lookback", "horizon", "patch_length", "chunk_length", "dim", "num_heads", "mlp_dim",
-                   "num_layers", "max_channels")  # fmt: skip
-        keep_shares(self, "dropout")
-        for name, of in (("lookback", "patch_length"), ("horizon", "patch_length"), ("patch_length", "chunk_length")):
-            if getattr(self, name) % getattr(self, of):
-                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
-
-
-def mvpa_forecaster_base(**changes: Any) -> BaseConfig:
-    """The forecaster that the package ships as "base", 1.1 million weights; `changes` replace fields.
-
-    Examples
-    --------
-    >>> from mvpa_ts.forecasting.configuration import mvpa_forecaster_base
-    >>> mvpa_forecaster_base().lookback, mvpa_forecaster_base(num_layers=2).num_layers
-    (512, 2)
-    """
-    sizes: dict[str, Any] = {"dim": 128, "num_heads": 8, "mlp_dim": 256, "num_layers": 4}
-    return BaseConfig(**(sizes | changes))

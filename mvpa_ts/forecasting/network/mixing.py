@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.configuration import DENSE_LIMIT
+from mvpa_ts.forecasting.network.configuration import DENSE_LIMIT
 from mvpa_ts.windows import Windows
 
 # Scores are the parameters times this, so that one learning rate suits scores and maps: with 1 the heads of the

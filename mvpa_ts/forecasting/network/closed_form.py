@@ -9,8 +9,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from mvpa_ts.forecasting.network import ForecastingNetwork, phase_of_steps
-from mvpa_ts.forecasting.patches import location_scale
+from mvpa_ts.forecasting.network.network import ForecastingNetwork, phase_of_steps
+from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
 
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.

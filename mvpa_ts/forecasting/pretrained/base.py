@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from mvpa_ts.attention.functional import check_floats
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.forecasting import trend_forecasts
-from mvpa_ts.forecasting.configuration import BaseConfig
-from mvpa_ts.forecasting.patches import location_scale, unit_of_windows
-from mvpa_ts.forecasting.simple_forecasts import (
+from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
+from mvpa_ts.forecasting.pretrained import trend_forecasts
+from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
+from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
     NAMES,
     PERIODS,
@@ -124,7 +124,7 @@ class BaseForecaster(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from mvpa_ts.forecasting.base import BaseConfig, BaseForecaster
+    >>> from mvpa_ts.forecasting.pretrained.base import BaseConfig, BaseForecaster
     >>> network = BaseForecaster(BaseConfig(dim=24, num_heads=2, mlp_dim=32, num_layers=1))
     >>> network(torch.randn(2, 100, 5)).shape  # two windows of 100 steps, five series
     torch.Size([2, 64, 5, 9])

@@ -9,9 +9,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from mvpa_ts.attention.functional import check_floats
-from mvpa_ts.forecasting.configuration import ForecastingConfig
-from mvpa_ts.forecasting.mixing import ChannelMixing, FeatureMaps
-from mvpa_ts.forecasting.patches import PatchEncoder, location_scale, unit_of_windows
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.mixing import ChannelMixing, FeatureMaps
+from mvpa_ts.forecasting.network.patches import PatchEncoder
+from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 
 
 class ForecastingNetwork(nn.Module):

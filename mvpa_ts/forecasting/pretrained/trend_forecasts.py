@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.simple_forecasts import PERIODS, local_slope, season_shape, smoothed
+from mvpa_ts.forecasting.pretrained.simple_forecasts import PERIODS, local_slope, season_shape, smoothed
 
 NAMES = (
     "half the trend",

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mvpa_ts.checks import read_fields
 from mvpa_ts.files import read_config, write_bytes
-from mvpa_ts.forecasting.base import (
+from mvpa_ts.forecasting.pretrained.base import (
     LEAST_STEPS,
     LEVELS,
     MOST_SERIES,
@@ -63,7 +63,7 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
     torch.Size([1, 64, 3, 9])
     """
     if str(name) in NAMES:
-        with resources.as_file(resources.files("mvpa_ts.forecasting") / "weights" / str(name)) as folder:
+        with resources.as_file(resources.files("mvpa_ts.forecasting.pretrained") / "weights" / str(name)) as folder:
             return _read(folder)
     folder = Path(name)
     if not (folder / _CONFIG).is_file():
