@@ -60,8 +60,8 @@ def test_many_series_are_forecast_in_groups_of_neighbours(network, monkeypatch):
 
 def test_training_further_on_many_series_draws_some(network, monkeypatch):
     seen = []
-    monkeypatch.setattr("mvpa_ts.forecasting.pretrained.MOST_SERIES", 3)
-    monkeypatch.setattr("mvpa_ts.forecasting.pretrained._MOST_TRAINED", 21)
+    monkeypatch.setattr("mvpa_ts.forecasting.pretrained.pretrained.MOST_SERIES", 3)
+    monkeypatch.setattr("mvpa_ts.forecasting.pretrained.pretrained._MOST_TRAINED", 21)
     forecast = BaseForecaster.forecast
     monkeypatch.setattr(
         BaseForecaster,
