@@ -87,10 +87,10 @@ PLANTED = {
     "lines: adapters": ("adapters/sktime/__init__.py", lambda text: text + "\nplanted = 1\n"),
     "lines: experiments": ("experiments/harness/study.py", lambda text: text + "\nplanted = 1\n"),
     "lines: tests": ("tests/test_kernels.py", lambda text: text + "planted = 1\n"),
-    "vague names in 1000: adapters": ("adapters/sktime/__init__.py", lambda text: text + "\nfound = rest = 1\n"),
-    "lines to a comment: mvpa_ts": (
+    "vague names: adapters": ("adapters/sktime/__init__.py", lambda text: text + "\n" + "found = rest = 1\n" * 100),
+    "lacking comments: mvpa_ts": (
         "mvpa_ts/forecasting/__init__.py",
-        lambda text: text + "\n" + "planted = 1  # noqa: F841\n" * 100,
+        lambda text: text + "\n" + "planted = 1  # noqa: F841\n" * 1000,
     ),
     "words: docs and results": ("docs/development/planted.md", lambda text: "Two words."),
     "files: adapters/neuralforecast": ("adapters/neuralforecast/planted.py", lambda text: ""),
@@ -154,11 +154,6 @@ def test_lower_keeps_the_reason_of_an_unchanged_row(copied, lower):
     _, rows = copied
     row = Row(rows["lines: adapters"].most, "a new host")
     assert lower(rows | {"lines: adapters": row})["lines: adapters"] == row
-
-
-def test_lower_stops_at_what_is_wanted():
-    low = growth.lowered({"vague names in 1000: ieeg": 2.0}, {"vague names in 1000: ieeg": Row(15.3)})
-    assert low == {"vague names in 1000: ieeg": Row(10)}
 
 
 def test_lower_refuses_to_raise(copied, lower, tmp_path):
