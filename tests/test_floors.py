@@ -20,7 +20,12 @@ FLOORS = (
     ("mvpa_ts.checks", "mvpa_ts.files", "mvpa_ts.windows"),
     ("mvpa_ts.weights",),
     ("mvpa_ts.attention.problem",),
-    ("mvpa_ts.attention.reference", "mvpa_ts.attention.separable", "mvpa_ts.attention.triton"),
+    (
+        "mvpa_ts.attention.reference",
+        "mvpa_ts.attention.sdpa",
+        "mvpa_ts.attention.separable",
+        "mvpa_ts.attention.triton",
+    ),
     ("mvpa_ts.attention.functional",),
     ("mvpa_ts.attention.last_segment", "mvpa_ts.attention.cache", "mvpa_ts.attention.context_parallel"),
     ("mvpa_ts.attention.module",),

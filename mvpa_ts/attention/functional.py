@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.triton import why_unavailable
 
-Implementation = Literal["auto", "reference", "separable", "triton"]
+Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
-IMPLEMENTATIONS = ("reference", "separable", "triton")
+IMPLEMENTATIONS = ("reference", "separable", "sdpa", "triton")
 
 
 def mvpa_attention(
@@ -93,7 +93,7 @@ def mvpa_attention(
         Source of the dropout masks.
     return_lse : bool, default False
         Also return the log-sum-exp of the logits, by which outputs over parts of the keys can be merged.
-    impl : {"auto", "reference", "separable", "triton"}, default "auto"
+    impl : {"auto", "reference", "separable", "sdpa", "triton"}, default "auto"
         "auto" takes "triton" on a GPU that can run it, "reference" for small inputs, and "separable" otherwise. A named
         implementation never falls back to another.
 
@@ -168,6 +168,8 @@ def mvpa_attention(
         dropout=dropout,
         dropout_masks=dropout_masks,
     )
+    if return_lse and impl == "sdpa":
+        raise ValueError("return_lse must be False with impl='sdpa', whose kernels give no gradient of it: use another")
     output, lse = _implementation(impl, problem)(problem)
     device_type = query.device.type
     if output.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
@@ -275,12 +277,16 @@ def draw_dropout_masks(
     return keep_segment, keep_channel
 
 
-def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor]]:
+def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
     name = _pick(problem) if impl == "auto" else impl
     if name == "triton" and impl != "auto" and (reason := _why_not_triton(problem)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason}")
-    if name == "separable" and _is_transformed():
-        raise RuntimeError(f"impl='separable' cannot run here: {_NEEDS_REFERENCE}")
+    if name in ("separable", "sdpa") and _is_transformed():
+        raise RuntimeError(f"impl={name!r} cannot run here: {_NEEDS_REFERENCE}")
+    if name == "sdpa" and problem.channel_window is not None:
+        raise RuntimeError(
+            f"impl='sdpa' cannot run here: it has no channel_window, got {problem.channel_window}; use impl='separable'"
+        )
     return _load(name)
 
 
@@ -300,12 +306,14 @@ def _why_not_triton(problem: Problem) -> str | None:
     return why_unavailable(problem.query)
 
 
-def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
+def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
     """Import an implementation when it is first used; import statements are what torch.compile can follow."""
     if name == "reference":
         from mvpa_ts.attention.reference import reference_attention as attention
     elif name == "separable":
         from mvpa_ts.attention.separable import separable_attention as attention
+    elif name == "sdpa":
+        from mvpa_ts.attention.sdpa import sdpa_attention as attention
     else:
         from mvpa_ts.attention.triton.operator import triton_attention as attention
     return attention
