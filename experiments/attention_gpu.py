@@ -1,325 +1,384 @@
-"""Check and time FlashMVPA on a GPU, against its peers on the same tokens.
+"""Check and time FlashMVPA and impl="sdpa" on a GPU, against their peers on the same tokens.
 
-First correctness at full sizes against float64; kernels that fail in the precision that is timed are not timed. Then
-the grid of sizes: forward and forward + backward, time and peak memory, in one process, so that ratios are of one run.
-Running out of memory is a result. What was measured is written at once, and a run that is started again goes on where
-it stopped; other failures are tried again then. Needs torch with CUDA, triton, numpy and einops; matplotlib for the
-plot. With TRITON_INTERPRET=1, --quick runs the kernels on the CPU.
+Correctness against float64 first, in several processes that compile side by side. Then, one at a time: T = C = 50 and
+100, repetitions bit for bit, training steps of MVPFormer-S, kernel by kernel, and more sizes. This process uses no GPU;
+the others do one item after another and are ended when an item takes too long, so that no failure stops the rest.
+Every answer is a line of attention_gpu.jsonl at once; attention_gpu.md is the page of what is there. Needs torch,
+triton, numpy and einops. With TRITON_INTERPRET=1, --quick runs the kernels on the CPU.
 
-    PYTHONPATH=. python experiments/attention_gpu.py --minutes 10
+    PYTHONPATH=. python experiments/attention_gpu.py --minutes 9
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import contextlib
 import json
-import statistics
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from harness.attention.accuracy import FULL_SIZES, check, compile_ahead, configurations, name_of
-from harness.attention.peers import Attend, Case, FlexMVPA, contenders
-from harness.command_line import script_parser
-from harness.tables import RESULTS
-
-import mvpa_ts
-from mvpa_ts.attention.triton import why_unavailable
-
-PAPER_SIZES = (1, 10, 20, 30, 40, 50)
-# Dense 16-bit TFLOP/s and TB/s of the data sheets: what a floor is computed from, not what a kernel reaches.
-DATA_SHEETS = {"H200": (989.0, 4.8), "H100": (989.0, 3.35), "A100": (312.0, 2.0)}
+Item = dict[str, Any]
 PASSES = ("forward", "forward + backward")
-OUT_OF_MEMORY = "out of memory"
+FLASH = "flash SDPA causal"
+WORKER: Sequence[str] = (sys.executable, __file__, "--work")
+# Of the given minutes, what checking and compiling may take before clocks are read.
+CHECKING = 0.3
 
 
-def cases(quick: bool) -> Iterator[Case]:
-    """Sizes, the telling ones first, should time run out."""
-    if quick:
-        yield Case(4, 3, batch=1, heads=4, kv_heads=2, head_dim=16, window=1)
-        yield Case(3, 17, batch=1, heads=2, kv_heads=2, head_dim=16, window=1, dense_last_segment=False)
-        return
-    yield Case(50, 50)
-    yield Case(50, 50, dense_last_segment=False)
-    yield from (Case(T, C) for T, C in ((100, 100), (100, 32), (100, 64), (25, 128)))
-    for C in (32, 88):
-        yield Case(100, C, heads=12, kv_heads=4)
-        yield Case(100, C, heads=16, kv_heads=8, head_dim=128)
-    grid = sorted(((T, C) for T in PAPER_SIZES for C in PAPER_SIZES), key=lambda size: -size[0] * size[1])
-    yield from (Case(T, C, dense_last_segment=dense) for T, C in grid[1:] for dense in (True, False))
+@dataclass
+class Lane:
+    """One process and the items that it does in their order."""
+
+    name: str
+    items: list[Item]
+    command: Sequence[str] = field(default_factory=lambda: WORKER)
+    process: subprocess.Popen[str] | None = None
+    answers: queue.Queue[dict[str, Any] | None] = field(default_factory=queue.Queue)
+    log: Path = Path(os.devnull)
+
+    def start(self, folder: Path) -> None:
+        """Start the process; it imports and waits for items."""
+        self.log = folder / f"{self.name}.{time.time():.0f}.log"
+        self.answers = queue.Queue()
+        # A pool of compilers for each process would be many processes, and would outlive a killed one.
+        environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+        with self.log.open("w") as errors:
+            self.process = subprocess.Popen(self.command, stderr=errors, **pipes)  # type: ignore[call-overload]
+        threading.Thread(target=self._read, args=(self.process, self.answers), daemon=True).start()
+
+    def do(self, item: Item, seconds: float, folder: Path) -> dict[str, Any]:
+        """The answer to an item, or why there is none after so many seconds."""
+        if self.process is None or self.process.poll() is not None:
+            self.start(folder)
+        assert self.process is not None
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(item) + "\n")
+            self.process.stdin.flush()
+            answer = self.answers.get(timeout=max(seconds, 0.1))
+        except queue.Empty:
+            answer = {"failed": f"no answer within {seconds:.0f} s", "lost process": True, "log": self.tail()}
+        except OSError:
+            answer = None
+        if answer is None:
+            code = self.stop()
+            answer = {"failed": f"the process ended with {code}", "lost process": True, "log": self.tail()}
+        if answer.get("lost process") or answer.get("process ends"):
+            self.stop()
+        return answer
+
+    def tail(self) -> str:
+        """The end of what the process wrote."""
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def stop(self) -> int | None:
+        """End the process, whatever it does, and return its exit status."""
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs holds a process even when killed
+            if process.poll() is None:
+                process.kill()
+            process.wait(5)
+        return process.returncode
+
+    @staticmethod
+    def _read(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | None]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("@@"):
+                answers.put(json.loads(line[2:]))
+        answers.put(None)
 
 
-@dataclass(frozen=True)
-class Work:
-    """The least that exact MVPA with a rank-1 far field must do."""
+class Record:
+    """The lines of answers, and the page made of them."""
 
-    flop: float
-    gigabytes: float
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "attention_gpu.jsonl"
+        self.path.write_text("")
+        self.begun = time.monotonic()
+        self.rows: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
 
-    def floor(self, sheet: tuple[float, float]) -> float:
-        """Milliseconds at the rates of a data sheet: arithmetic or memory, whichever is longer."""
-        return max(self.flop / (sheet[0] * 1e12), self.gigabytes / (sheet[1] * 1e3)) * 1e3
-
-
-def work(case: Case, backward: bool, element_bytes: int = 2) -> Work:
-    """Arithmetic of the pairs that exist, and every tensor once; the scores count as read or written once."""
-    T, C, W, d = case.segments, case.channels, case.window, case.head_dim
-    near = sum(t + 1 if case.dense_last_segment and t == T - 1 else min(t, W) + 1 for t in range(T)) * C * C
-    far = sum(t + 1 for t in range(T)) * C * C - near
-    rows = case.batch * case.heads
-    scores = rows * case.tokens * (T + C)
-    flop = rows * (near * 4 + far * 2) * d + 2 * d * scores
-    queries = case.batch * case.tokens * case.heads * d
-    keys = case.batch * case.tokens * case.kv_heads * d
-    moved = 2 * queries + 2 * keys + 2 * scores
-    if backward:
-        flop += rows * (near * 10 + far * 4) * d + 4 * d * scores
-        moved += 4 * queries + 4 * keys + 4 * scores
-    return Work(flop, moved * element_bytes / 1e9)
+    def add(self, item: Item, answer: dict[str, Any]) -> None:
+        """Write one answer down."""
+        with self._lock:
+            row = {"at": round(time.monotonic() - self.begun, 1), "item": item, "answer": answer}
+            self.rows.append(row)
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            self.path.with_suffix(".md").write_text(page(self.rows))
+            print(f"{row['at']:6.1f} s  {title(item)}: {brief(answer)}", flush=True)
 
 
-def measure(attend: Attend, case: Case, device: torch.device, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
-    """Median milliseconds and peak GiB beyond the inputs, of both passes; or why there are none."""
-    found: dict[str, Any] = {}
+def case(segments: int, channels: int, **changes: Any) -> Item:
+    """A size; the harness adds batch 64, 12 heads of 64, window 10 and a dense last segment."""
+    return {"segments": segments, "channels": channels} | changes
+
+
+# Batches are those that fit float64 beside the kernels; kernels do not depend on them.
+FIFTY = {"case": case(50, 50, batch=16), "dtype": "bfloat16", "samples": [0, 15], "heads": [0, 11], "draws": 2}
+TILES = {"case": case(40, 100, batch=16), "dtype": "bfloat16", "samples": [0, 15], "heads": [11], "draws": 2}
+HUNDRED = {"case": case(100, 100, batch=16), "dtype": "bfloat16", "samples": [15], "heads": [11]}
+WIDE = {
+    "case": case(100, 32, batch=2, heads=4, kv_heads=2, head_dim=128), "dtype": "bfloat16",
+    "variant": "channels masked, dropout", "draws": 2,
+}  # fmt: skip
+FEW = {
+    "case": case(50, 7, batch=4, heads=4, kv_heads=2, window=3), "dtype": "bfloat16", "variant": "tokens masked",
+    "draws": 4,
+}  # fmt: skip
+MODEL = {
+    "case": case(25, 32, batch=16, kv_heads=4), "dtype": "bfloat16", "samples": [0, 15], "heads": [0, 3],
+    "draws": 2,
+}  # fmt: skip
+SINGLE = {"case": case(13, 19, batch=2, heads=4, kv_heads=2), "dtype": "float32", "draws": 4}
+HALF = SINGLE | {"dtype": "float16", "variant": "tokens masked"}
+
+
+def checks() -> list[Lane]:
+    """Lanes of checks, the telling ones first in each; what is compiled for later clocks comes last."""
+
+    def triton(setting: Item, position: int = 0) -> Item:
+        return {"kind": "check", "impl": "triton", "position": position} | setting
+
+    def ahead(position: int, *cases: Item) -> list[Item]:
+        shared = {"kind": "compile", "mechanism": "FlashMVPA", "dtype": "bfloat16", "position": position}
+        return [shared | {"case": some | {"batch": 8}} for some in cases]
+
+    flex = {"kind": "compile", "mechanism": "MVPA FlexAttention", "dtype": "bfloat16"}
+    every = (FIFTY, MODEL, WIDE, FEW, SINGLE, HALF, TILES)
+    lanes = [
+        Lane("flex-50", [flex | {"case": case(50, 50)}]),
+        Lane("flex-100", [flex | {"case": case(100, 100, batch=16)}]),
+        Lane("sdpa", [{"kind": "check", "impl": "sdpa"} | setting for setting in every]),
+    ]
+    # Candidates of block sizes by their position: all of those that the clock may choose are checked.
+    for position in range(3):
+        lanes += [
+            Lane(
+                f"fifty-{position}", [triton(FIFTY, position), *ahead(position, case(50, 50, dense_last_segment=False))]
+            ),
+            Lane(f"tiles-{position}", [triton(TILES, position), *ahead(position, case(100, 64))]),
+            Lane(f"model-{position}", [triton(MODEL, position), *ahead(position, case(100, 32))]),
+        ]
+    lanes += [
+        Lane("wide", [triton(WIDE), triton(WIDE, 1), *ahead(0, case(25, 128))]),
+        Lane("few", [triton(FEW), triton(FEW, 1)]),
+        Lane("single", [triton(SINGLE), triton(HALF)]),
+        Lane("hundred", [triton(HUNDRED)]),
+    ]
+    return lanes
+
+
+def clocks() -> list[Item]:
+    """What is measured alone on the GPU, in decreasing interest."""
+
+    def at(some: Item, *mechanisms: str) -> list[Item]:
+        return [{"kind": "time", "mechanism": name, "case": some, "dtype": "bfloat16"} for name in mechanisms]
+
+    fifty, hundred, few = case(50, 50), case(100, 100), case(100, 100, batch=4)
+    sixteen = {"case": fifty, "dtype": "bfloat16"}
+    # Flash attention at the beginning and at the end of a size tells how steady the clock of the GPU is.
+    items = at(fifty, FLASH, "FlashMVPA", "cuDNN SDPA causal", "MVPA sdpa", "MVPA separable")
+    items += [{"kind": "repeat", "mechanism": "FlashMVPA", "times": 100} | sixteen]
+    items += at(hundred, FLASH, "FlashMVPA", "cuDNN SDPA causal")
+    items += at(fifty, "MVPA FlexAttention", FLASH)
+    items += at(case(100, 100, batch=16), "MVPA FlexAttention", "FlashMVPA", FLASH)
+    step = {"kind": "train", "segments": 25, "channels": 32, "batch": 32, "sizes": {}}
+    items += [step | {"impl": impl} for impl in ("triton", "sdpa", "separable", "plain attention")]
+    items += [{"kind": "profile", "mechanism": "FlashMVPA"} | sixteen]
+    model = case(25, 32, kv_heads=4)
+    items += at(model, "FlashMVPA", FLASH, "MVPA sdpa", "MVPA separable")
+    once = "MVPA sdpa, rounded once"
+    items += at(fifty, once, f"{once}, flash", f"{once}, cuDNN")
+    items += [{"kind": "repeat", "mechanism": "MVPA sdpa", "times": 20} | sixteen | {"case": model}]
+    items += [{"kind": "profile", "mechanism": "FlashMVPA", "case": hundred, "dtype": "bfloat16"}]
+    items += at(case(50, 50, dense_last_segment=False), "FlashMVPA", FLASH)
+    for size in ((100, 64), (100, 32), (25, 128)):
+        items += at(case(*size), "FlashMVPA", FLASH, "cuDNN SDPA causal")
+    items += at(few, "MVPA sdpa", "MVPA separable", "FlashMVPA", FLASH)
+    items += at(fifty, "flash SDPA", "Nyströmformer", "MVPA reference", "softmax attention")
+    for size in ((16, 7), (8, 21), (10, 10), (20, 20), (30, 30), (40, 40), (50, 10), (10, 50)):
+        items += at(case(*size), FLASH, "MVPA sdpa", "MVPA separable", "MVPA reference", "FlashMVPA")
+    return items
+
+
+def tiny() -> tuple[list[Lane], list[Item]]:
+    """One item of every kind, for a CPU."""
+    size = {"case": case(3, 2, batch=2, heads=2, kv_heads=2, head_dim=16, window=1), "dtype": "float32"}
+    part = {"samples": [1], "heads": [0]}
+    check = {"kind": "check", "impl": "triton"} | size
+    lanes = [Lane("one", [check | part, check | {"impl": "sdpa", "variant": "tokens masked"}])]
+    lanes += [Lane("flex-50", [{"kind": "compile", "mechanism": "MVPA FlexAttention"} | size])]
+    names = (
+        "FlashMVPA",
+        FLASH,
+        "cuDNN SDPA causal",
+        "MVPA FlexAttention",
+        "MVPA sdpa",
+        "MVPA sdpa, rounded once, flash",
+    )
+    items: list[Item] = [{"kind": "time", "mechanism": name} | size for name in names]
+    items += [{"kind": "repeat", "mechanism": "FlashMVPA", "times": 1} | size]
+    sizes = {"dim": 32, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "mlp_dim": 16}
+    step = {"kind": "train", "segments": 3, "channels": 2, "batch": 1, "sizes": sizes, "steps": 1}
+    items += [step | {"impl": impl} for impl in ("triton", "plain attention")]
+    return lanes, [*items, {"kind": "profile", "mechanism": "MVPA sdpa"} | size]
+
+
+def run(lanes: list[Lane], items: list[Item], record: Record, minutes: float, limit: float, together: int) -> None:
+    """Check in lanes side by side, then measure one item after another, until all is done or the minutes are over."""
+    folder = Path(tempfile.mkdtemp(prefix="mvpa-ts-gpu-"))
+    deadline = record.begun + minutes * 60
+    alone = Lane("alone", items)
+    begin = {"kind": "device"}
+    alone.start(folder)
     try:
-        inputs = case.inputs(device, dtype)
-        # A transposed copy is not part of any mechanism.
-        cotangent = torch.randn_like(attend(inputs))
-        leaves = [x for x in inputs.values() if x.requires_grad]
-
-        def forward() -> None:
-            with torch.no_grad():
-                attend(inputs)
-
-        def both() -> None:
-            torch.autograd.grad(attend(inputs), leaves, cotangent, allow_unused=True)
-
-        for name, run in zip(PASSES, (forward, both), strict=True):
-            found[name] = timed(run, device, seconds)
-    except torch.OutOfMemoryError:
-        found["failed"] = OUT_OF_MEMORY
-    except Exception as error:  # a peer that cannot run is a result, and its reason is kept
-        found["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    return found
-
-
-def timed(run: Callable[[], None], device: torch.device, seconds: float) -> dict[str, Any]:
-    """Repeat for about `seconds`, after one run that compiles and one that warms up."""
-    run()
-    if device.type == "cpu":
-        start = time.perf_counter()
-        run()
-        return {"ms": (time.perf_counter() - start) * 1e3, "GiB": None, "runs": 1}
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    once = _milliseconds(run, 1)
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**30
-    # Several runs between two events, so that the host works ahead as it does in training.
-    together = max(1, min(20, round(5.0 / once)))
-    times: list[float] = []
-    start_of_all = time.perf_counter()
-    while len(times) < 3 or (time.perf_counter() - start_of_all < seconds and len(times) < 100):
-        times.append(_milliseconds(run, together))
-    return {"ms": statistics.median(times), "GiB": peak, "runs": len(times) * together}
+        record.add(begin, alone.do(begin, 0.5 * minutes * 60, folder))
+        free = threading.Semaphore(together)
+        threads = {}
+        for lane in lanes:
+            # FlexAttention compiles longest, on the CPU, and may go on while the clocks of others are read.
+            share = 0.55 if lane.name.startswith("flex") else CHECKING
+            arguments = (lane, record, record.begun + share * minutes * 60, free, folder)
+            threads[lane.name] = threading.Thread(target=_check, args=arguments)
+            threads[lane.name].start()
+        for name, thread in threads.items():
+            if not name.startswith("flex"):
+                thread.join()
+        by_name = {lane.name: lane for lane in lanes}
+        losses: dict[str, int] = {}
+        for item in items:
+            who = item.get("mechanism", item.get("impl", ""))
+            left = deadline - time.monotonic()
+            if left < 3 or losses.get(who, 0) > 1:
+                reason = "time was over" if left < 3 else "left out: two processes were lost with it"
+                record.add(item, {"failed": reason})
+                continue
+            lane = alone
+            if who == "MVPA FlexAttention":  # compiled in that process
+                lane = by_name.get(f"flex-{item['case']['segments']}", by_name["flex-50"])
+                threads[lane.name].join()
+                left = deadline - time.monotonic()
+            answer = lane.do(item, min(limit, left), folder)
+            losses[who] = losses.get(who, 0) + bool(answer.get("lost process") or answer.get("process ends"))
+            record.add(item, answer)
+    finally:
+        for lane in (alone, *lanes):
+            lane.stop()
+        logs = "".join(f"#### {log.name}\n{log.read_text(errors='replace')[-200_000:]}" for log in folder.glob("*.log"))
+        record.path.with_suffix(".log").write_text(logs)
 
 
-def _milliseconds(run: Callable[[], None], repetitions: int) -> float:
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(repetitions):
-        run()
-    stop.record()
-    stop.synchronize()
-    return start.elapsed_time(stop) / repetitions
+def _check(lane: Lane, record: Record, until: float, free: threading.Semaphore, folder: Path) -> None:
+    for item in lane.items:
+        with free:
+            left = until - time.monotonic()
+            answer = lane.do(item, left, folder) if left > 1 else {"failed": "time for checks was over"}
+        record.add(item, answer)
+    if not lane.name.startswith("flex"):
+        lane.stop()  # its memory is needed
+
+
+def title(item: Item) -> str:
+    """An item in a few words."""
+    words = [item["kind"], item.get("mechanism", item.get("impl", ""))]
+    if size := item.get("case"):
+        words.append(size_of(size))
+    words += [str(item[name]) for name in ("dtype", "variant", "position") if name in item]
+    return " ".join(word for word in words if word)
+
+
+def size_of(size: Item) -> str:
+    """A size in a few words: only what differs from the usual."""
+    others = {name: value for name, value in size.items() if name not in ("segments", "channels")}
+    return f"T={size['segments']} C={size['channels']}" + "".join(f" {name}={value}" for name, value in others.items())
+
+
+def brief(answer: dict[str, Any]) -> str:
+    """An answer in a few words."""
+    if "ratios" in answer:
+        worst = max(answer["ratios"], key=answer["ratios"].get)
+        state = "right" if answer["passes"] else f"WRONG in {', '.join(answer['wrong'])}"
+        return f"{state}, at most {answer['ratios'][worst]:.2f}× the error of the standard ({worst})"
+    words = [f"{answer[name]['ms']:.3f} ms {name}" for name in PASSES if name in answer]
+    words += [f"{answer['ms']:.2f} ms a step"] if "ms" in answer else []
+    words += [f"differing {sum(answer['differing'].values())} times"] if "differing" in answer else []
+    words += [answer["failed"].splitlines()[0][:160]] if "failed" in answer else []
+    return ", ".join(words) or f"done in {answer.get('seconds', 0):.1f} s"
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Checks, times as ratios to causal flash attention, and the rest."""
+    by_kind: dict[str, list[tuple[Item, dict[str, Any]]]] = {}
+    for row in rows:
+        by_kind.setdefault(row["item"]["kind"], []).append((row["item"], row["answer"]))
+    _, device = by_kind.get("device", [({}, {})])[0]
+    lines = [", ".join(f"{name} {value}" for name, value in device.items()), "", "## Checks", ""]
+    lines += [f"- {title(item)}: {brief(answer)}" for item, answer in by_kind.get("check", [])]
+    wrong = {i["impl"] for i, a in by_kind.get("check", []) if i["dtype"] == "bfloat16" and not a.get("passes")}
+    marks = {"FlashMVPA": "triton", "MVPA sdpa": "sdpa"}
+    times = by_kind.get("time", [])
+    base = {json.dumps(item["case"]): answer for item, answer in times if item["mechanism"] == FLASH}
+    for name in PASSES:
+        lines += ["", f"## {name}", "", "× is time over that of causal flash attention on the same tokens.", ""]
+        lines += ["| case | mechanism | ms | × | GiB | |", "|" + " --- |" * 6]
+        for item, answer in times:
+            cells = [size_of(item["case"]), item["mechanism"]]
+            notes = [answer["called"]["backend"]] if answer.get("called") else []
+            notes += ["a check failed"] if marks.get(item["mechanism"]) in wrong else []
+            if name not in answer:
+                lines.append(f"| {' | '.join(cells)} | | | | {answer.get('failed', '').splitlines()[0][:120]} |")
+                continue
+            ms, gib = answer[name]["ms"], answer[name]["GiB"]
+            flash = base.get(json.dumps(item["case"]), {}).get(name)
+            cells += [f"{ms:.3f}", f"{ms / flash['ms']:.2f}" if flash else "", f"{gib:.2f}" if gib is not None else ""]
+            lines.append(f"| {' | '.join([*cells, ', '.join(notes)])} |")
+    for kind in ("train", "repeat", "compile"):
+        lines += ["", f"## {kind}", ""] + [
+            f"- {title(item)}: {brief(answer)}" for item, answer in by_kind.get(kind, [])
+        ]
+    for item, answer in by_kind.get("profile", []):
+        lines += ["", f"## {title(item)}, ms of one forward and backward pass", ""]
+        lines += [f"- {ms:.3f} in {count:.0f} × {name}" for name, count, ms in answer.get("kernels", [])]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Check, then time until the grid is done or the minutes are over."""
-    arguments = parse_arguments()
-    begun = time.monotonic()
-    device = torch.device("cuda" if torch.cuda.is_available() and not arguments.quick else "cpu")
-    if device.type == "cpu" and not arguments.quick:
-        raise SystemExit("no CUDA device is there; --quick runs what a CPU can")
-    interpreted = device.type == "cpu" and why_unavailable(torch.empty(1, 1, 1, 1, 1)) is None
-    impl = "triton" if device.type == "cuda" or interpreted else "separable"
-    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    path = Path(arguments.output) / "attention_gpu.json"
-    record = start_record(path, device, arguments)
-    if "checks" not in record:
-        checked = configurations(list(cases(True)), (dtype,))
-        if not arguments.quick:
-            checked = configurations(FULL_SIZES, (dtype, torch.float32, torch.float16))
-            compile_ahead(checked, device)
-        record["checks"] = check(checked, device, impl)
-        record["correct"] = all(x["passes"] for x in record["checks"].values() if x["precision"] == name_of(dtype))
-        save(path, record, arguments.quick)
-    for case in cases(arguments.quick):
-        row = record["cases"].setdefault(str(case), {"size": vars(case), "measured": {}})
-        row["floor"] = floors(case, record["data sheet"])
-        for name, attend in contenders(case).items():
-            if name in row["measured"] or (name == "FlashMVPA" and device.type == "cuda" and not record["correct"]):
-                continue
-            if time.monotonic() - begun > arguments.minutes * 60:
-                print("time is over; start again to go on")
-                draw(path, record, arguments.quick)
-                return
-            found = measure(attend, case, device, dtype, arguments.seconds)
-            if found.get("failed") not in (None, OUT_OF_MEMORY) and isinstance(attend, FlexMVPA):
-                found = measure(FlexMVPA(case, dynamic=False), case, device, dtype, arguments.seconds)
-            row["measured"][name] = found
-            save(path, record, arguments.quick)
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-        print(describe(str(case), row), flush=True)
-    draw(path, record, arguments.quick)
+    """Run everything, or do items as one of the processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one tiny item of every kind on the CPU; keep nothing")
+    parser.add_argument("--minutes", type=float, default=9.0, help="stop after this many minutes (default 9)")
+    parser.add_argument("--limit", type=float, default=25.0, help="seconds for one measurement (default 25)")
+    parser.add_argument("--output", help="folder of the results (default: experiments/results/attention)")
+    parser.add_argument("--work", action="store_true", help="do the items that standard input holds")
+    arguments = parser.parse_args()
+    if arguments.work:
+        # What libraries print must not mix with the answers.
+        answers, sys.stdout = sys.stdout, sys.stderr
+        from harness.attention.gpu_work import serve
 
-
-def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = script_parser(__doc__, "two tiny sizes on the CPU; write nothing")
-    parser.add_argument("--minutes", type=float, default=9.5, help="stop after this many minutes (default 9.5)")
-    parser.add_argument("--seconds", type=float, default=0.15, help="for each measurement (default 0.15)")
-    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
-    parser.add_argument("--output", default=str(RESULTS / "attention"), help="folder of the results")
-    return parser.parse_args()
-
-
-def start_record(path: Path, device: torch.device, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What an earlier run on the same kind of device, software and kernels left, or an empty record."""
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    sheet = next((rates for key, rates in DATA_SHEETS.items() if key in name), None)
-    software = {"torch": torch.__version__}
-    if device.type == "cuda":
-        import triton
-
-        sources = sorted((Path(mvpa_ts.__file__).parent / "attention").rglob("*.py"))
-        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
-        software |= {"triton": triton.__version__, "sources of the attention": digest}
-    if path.exists() and not arguments.fresh and not arguments.quick:
-        record = json.loads(path.read_text())
-        if (record["device"], record["software"]) == (name, software):
-            for row in record["cases"].values():
-                row["measured"] = {k: v for k, v in row["measured"].items() if v.get("failed") in (None, OUT_OF_MEMORY)}
-            if any("failed" in found for found in record.get("checks", {}).values()):
-                del record["checks"]
-            return record
-    return {"device": name, "data sheet": sheet, "software": software, "cases": {}}
-
-
-def floors(case: Case, sheet: tuple[float, float] | None) -> dict[str, dict[str, float | None]]:
-    """The work of both passes, and its time at the rates of the data sheet."""
-    found = {}
-    for name, backward in zip(PASSES, (False, True), strict=True):
-        least = work(case, backward)
-        found[name] = {"GFLOP": least.flop / 1e9, "GB": least.gigabytes, "ms": least.floor(sheet) if sheet else None}
-    return found
-
-
-def describe(title: str, row: dict[str, Any]) -> str:
-    """One line for each contender."""
-    lines = [title]
-    for name, found in row["measured"].items():
-        if "failed" in found:
-            lines.append(f"  {name:20} {found['failed']}")
-            continue
-        parts = [
-            f"{found[p]['ms']:9.3f} ms" + (f" {found[p]['GiB']:7.2f} GiB" if found[p]["GiB"] else "") for p in PASSES
-        ]
-        lines.append(f"  {name:20} " + "   ".join(parts))
-    return "\n".join(lines)
-
-
-def save(path: Path, record: dict[str, Any], quick: bool) -> None:
-    """Write the record and the table."""
-    text = table(record)
-    if quick:
+        serve(sys.stdin, answers)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for file, content in ((path, json.dumps(record, indent=1) + "\n"), (path.with_suffix(".md"), text)):
-        unfinished = file.with_name(file.name + ".part")
-        unfinished.write_text(content)
-        unfinished.replace(file)
-
-
-def draw(path: Path, record: dict[str, Any], quick: bool) -> None:
-    """The plot, where matplotlib is."""
-    if quick:
-        return
-    try:
-        plot(record, path.with_suffix(".png"))
-    except ImportError:
-        print("matplotlib is not there: no plot")
-
-
-def table(record: dict[str, Any]) -> str:
-    """Times as ratios to causal flash SDPA, memory, and the fraction of the floor."""
-    lines = [
-        f"{record['device']}, {', '.join(f'{k} {v}' for k, v in record['software'].items())}, bfloat16, causal.",
-        "× is time over that of causal flash SDPA on the same tokens. Floor: arithmetic or memory traffic at the rates",
-        "of the data sheet, as a fraction of the time taken.",
-        "",
-    ]
-    if checks := record.get("checks"):
-        worst: dict[str, float] = {}
-        for found in checks.values():
-            precision = found["precision"]
-            worst[precision] = max([worst.get(precision, 0.0), *found["ratios"].values()])
-        errors = ", ".join(f"{ratio:.2f} in {precision}" for precision, ratio in worst.items())
-        lines += [f"Largest error of output and gradients, over that of logits in float32: {errors}.", ""]
-        for title, found in checks.items():
-            if not found["passes"]:
-                lines.append(f"FAILS: {title}{': ' + found['failed'] if 'failed' in found else ''}.\n")
-        lines += [] if record["correct"] else ["The kernels were not timed.", ""]
-    for pass_name in PASSES:
-        lines += [f"## {pass_name}", "", "| case | mechanism | ms | × | GiB | TFLOP/s | floor |", "|" + " --- |" * 7]
-        for title, row in record["cases"].items():
-            base = row["measured"].get("flash SDPA causal", {}).get(pass_name, {}).get("ms")
-            for name, found in row["measured"].items():
-                if pass_name not in found:
-                    lines.append(f"| {title} | {name} | {found['failed']} | | | | |")
-                    continue
-                ms, gib = found[pass_name]["ms"], found[pass_name]["GiB"]
-                ratio = f"{ms / base:.2f}" if base else ""
-                rate, floor = "", ""
-                if name == "FlashMVPA" and "floor" in row:
-                    least = row["floor"][pass_name]
-                    rate = f"{least['GFLOP'] / ms:.0f}"
-                    floor = f"{least['ms'] / ms:.2f}" if least["ms"] else ""
-                memory = f"{gib:.2f}" if gib is not None else ""
-                lines.append(f"| {title} | {name} | {ms:.3f} | {ratio} | {memory} | {rate} | {floor} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def plot(record: dict[str, Any], path: Path) -> None:
-    """Time against the number of tokens, one line for each mechanism."""
-    from harness.figures import style
-
-    style.apply()
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), sharex=True)
-    for axis, pass_name in zip(axes, PASSES, strict=True):
-        points: dict[str, list[tuple[int, float]]] = {}
-        for row in record["cases"].values():
-            size = row["size"]
-            if (size["heads"], size["kv_heads"]) != (12, 12) or not size["dense_last_segment"]:
-                continue
-            for name, found in row["measured"].items():
-                if pass_name in found:
-                    points.setdefault(name, []).append((size["segments"] * size["channels"], found[pass_name]["ms"]))
-        for name, values in points.items():
-            axis.plot(*zip(*sorted(values), strict=True), marker=".", label=name)
-        axis.set(xscale="log", yscale="log", xlabel="tokens T·C", ylabel="ms", title=pass_name)
-    axes[0].legend()
-    figure.suptitle(f"{record['device']}, batch 64, 12 heads of 64, bfloat16")
-    figure.savefig(path)
-    pyplot.close(figure)
+    output = Path(arguments.output or Path(__file__).parent / "results" / "attention")
+    if arguments.quick:
+        output = Path(arguments.output or tempfile.mkdtemp(prefix="mvpa-ts-"))
+        run(*tiny(), Record(output), minutes=arguments.minutes, limit=120.0, together=1)
+    else:
+        run(checks(), clocks(), Record(output), arguments.minutes, arguments.limit, together=os.cpu_count() or 1)
 
 
 if __name__ == "__main__":

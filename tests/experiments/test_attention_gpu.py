@@ -1,34 +1,30 @@
-"""The GPU benchmark as far as a CPU can run it: its peers, its arithmetic, its records."""
+"""The GPU benchmark as far as a CPU can run it: its peers, its plan, what it does with processes that fail."""
 
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import attention_gpu
 import pytest
 import torch
-from attention_gpu import (
-    OUT_OF_MEMORY,
-    PASSES,
-    cases,
-    describe,
-    draw,
-    floors,
-    measure,
-    save,
-    start_record,
-    table,
-    work,
-)
-from harness.attention import accuracy
-from harness.attention.accuracy import FULL_SIZES, check, configurations, error_ratios
+from attention_gpu import FLASH, PASSES, Lane, Record, checks, clocks, page, tiny, title
+from harness.attention.accuracy import Part, error_ratios, options
+from harness.attention.gpu_work import SMALL_MODEL, measure, work
 from harness.attention.peers import Case, _nystrom_attention, _pseudo_inverse, contenders, tokens_first
+
+from mvpa_ts.ieeg import mvpformer_s
 
 CPU = torch.device("cpu")
 SMALL = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2)
 
 
-@pytest.mark.parametrize("name", ["MVPA separable", "MVPA FlexAttention"])
+@pytest.mark.parametrize(
+    "name", ["MVPA separable", "MVPA sdpa", "MVPA sdpa, rounded once, flash", "MVPA FlexAttention"]
+)
 @pytest.mark.parametrize("dense_last_segment", [True, False])
 def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: bool) -> None:
     case = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2, dense_last_segment=dense_last_segment)
@@ -50,7 +46,7 @@ def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: 
     ],
 )
 def test_faster_peers_are_in_the_list_and_named_where_they_are_missing(name: str, reason: str) -> None:
-    assert reason in measure(contenders(SMALL)[name], SMALL, CPU, torch.float32, 0.01)["failed"]
+    assert reason in measure(name, SMALL, torch.float32, CPU, 0.01)["failed"]
 
 
 def test_flash_attention_packages_are_called_with_tokens_before_heads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,94 +92,130 @@ def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_w
 def test_work_is_that_of_the_pairs_that_exist() -> None:
     case = Case(50, 50)
     bias_products = 2 * 64 * 64 * 12 * 2500 * 100
-    assert work(case, False).flop - bias_products == pytest.approx(445e9, rel=0.005)
-    both = work(case, True).flop - 3 * bias_products
-    assert both == pytest.approx(445e9 + 1.02e12, rel=0.005)
+    assert work(case, False) - bias_products == pytest.approx(445e9, rel=0.005)
+    assert work(case, True) - 3 * bias_products == pytest.approx(445e9 + 1.02e12, rel=0.005)
     # Without a far field: 4·d for each causal pair.
     near = Case(5, 3, batch=1, heads=1, kv_heads=1, head_dim=16, window=10)
-    assert work(near, False).flop == 15 * 9 * 4 * 16 + 2 * 16 * 15 * 8
+    assert work(near, False) == 15 * 9 * 4 * 16 + 2 * 16 * 15 * 8
 
 
-def test_cases_begin_with_the_telling_one_and_hold_the_whole_grid() -> None:
-    every = list(cases(quick=False))
-    assert every[0] == Case(50, 50)
-    assert len(every) == len(set(every)) == 80
-    assert {(c.segments, c.channels) for c in every} >= {(100, 100), (25, 128), (1, 1), (50, 1)}
-
-
-def test_error_ratios_tell_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"window": 2, "dense_last_segment": True}
-    right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, options)
+@pytest.mark.parametrize("part", [None, Part([1], [0])], ids=["all", "a sample and a head"])
+def test_error_ratios_tell_a_wrong_kernel(part: Part | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = options(SMALL, "channels masked, dropout", CPU)
+    right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, some, part=part)
     assert max(right.values()) < 2
-    from harness.attention import accuracy as attention_accuracy
+    from harness.attention import accuracy
 
     def wrong(*inputs: torch.Tensor, impl: str, **others: object) -> torch.Tensor:
         return attend(*inputs, impl=impl, **others) * (1.05 if impl == "separable" else 1.0)
 
-    attend = attention_accuracy.mvpa_attention
-    monkeypatch.setattr(attention_accuracy, "mvpa_attention", wrong)
-    assert max(error_ratios(SMALL, "separable", CPU, torch.bfloat16, options).values()) > 2
+    attend = accuracy.mvpa_attention
+    monkeypatch.setattr(accuracy, "mvpa_attention", wrong)
+    assert max(error_ratios(SMALL, "separable", CPU, torch.bfloat16, some, part=part).values()) > 2
 
 
-def test_records_hold_times_failures_table_and_plot(tmp_path) -> None:
-    attend = contenders(SMALL)
-    names = ("FlashMVPA", "MVPA separable", "flash SDPA causal")
-    measured = {name: measure(attend[name], SMALL, CPU, torch.float32, 0.01) for name in names}
-    assert "impl='triton' cannot run here" in measured["FlashMVPA"]["failed"]
-    assert measured["MVPA separable"][PASSES[1]]["ms"] > 0
-    row = {"size": vars(SMALL), "measured": measured, "floor": floors(SMALL, (989.0, 3.35))}
-    record = {"device": "CPU", "software": {"torch": "x"}, "data sheet": None, "cases": {str(SMALL): row}}
-    assert "flash SDPA causal" in describe(str(SMALL), row)
-    assert "| 1.00 |" in table(record)
-    save(tmp_path / "attention_gpu.json", record, quick=False)
-    assert json.loads((tmp_path / "attention_gpu.json").read_text())["cases"]
-    draw(tmp_path / "attention_gpu.json", record, quick=False)
-    assert (tmp_path / "attention_gpu.png").exists()
+def test_the_trained_stack_has_the_sizes_of_mvpformer_s() -> None:
+    config = mvpformer_s()
+    assert {name: getattr(config, name) for name in SMALL_MODEL} == SMALL_MODEL
 
 
-def test_what_is_checked_has_every_layout_of_the_kernels_and_every_precision() -> None:
-    dtypes = (torch.bfloat16, torch.float32, torch.float16)
-    checked = configurations(FULL_SIZES, dtypes)
-    assert {entry.dtype for entry in checked} == set(dtypes)
-    assert {entry.case for entry in checked if entry.dtype == torch.bfloat16} == set(FULL_SIZES)
-    assert len({str(entry) for entry in checked}) == len(checked)
+def test_the_plan_begins_with_the_telling_sizes_and_checks_every_block_that_it_times() -> None:
+    items = clocks()
+    assert [items[0]["mechanism"], items[1]["mechanism"]] == [FLASH, "FlashMVPA"]
+    assert len({json.dumps(item) for item in items}) >= len(items) - 1  # flash attention at T = C = 50 twice
+    kinds = [item["kind"] for item in items]
+    assert kinds.index("repeat") < kinds.index("train") < kinds.index("profile")
     launch = pytest.importorskip("mvpa_ts.attention.triton.launch")
 
-    def blocks(some: Iterable[Case]) -> set[object]:
-        queries = [torch.empty(case.shapes["query"], dtype=torch.bfloat16, device="meta") for case in some]
+    def blocks(some: list[dict[str, Any]]) -> set[object]:
+        sizes = [Case(**item["case"]) for item in some if item.get("mechanism", item.get("impl")) in MVPA_KERNELS]
+        queries = [torch.empty(size.shapes["query"], dtype=torch.bfloat16, device="meta") for size in sizes]
         kernels = ("forward", "query_gradient", "far_gradient", "key_gradient")
         return {launch.choose_blocks(kernel, query, False) for query in queries for kernel in kernels}
 
-    assert blocks(cases(quick=False)) <= blocks(FULL_SIZES)
+    large = [item for item in items if item.get("case", {}).get("channels", 0) >= 25]
+    checked = [item for lane in checks() for item in lane.items if item["kind"] == "check"]
+    assert blocks(large) <= blocks(checked)
+    assert {item["dtype"] for item in checked} == {"bfloat16", "float16", "float32"}
+    assert {item["position"] for item in checked if item["impl"] == "triton"} == {0, 1, 2}
 
 
-def test_a_precision_that_cannot_run_fails_alone_and_is_checked_again(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
+MVPA_KERNELS = ("FlashMVPA", "triton")
+WORKER = """
+import sys, time, json
+for line in sys.stdin:
+    kind = json.loads(line)["kind"]
+    if kind == "hang":
+        time.sleep(600)
+    if kind == "die":
+        print("a last word", file=sys.stderr, flush=True)
+        sys.exit(7)
+    print("noise of a library")
+    print("@@" + json.dumps({"seconds": 0.1}), flush=True)
+"""
+
+
+def test_a_process_that_hangs_or_dies_is_replaced_and_the_rest_is_done(tmp_path: Path) -> None:
+    lane = Lane("one", [], command=(sys.executable, "-c", WORKER))
+    answers = [lane.do({"kind": kind}, seconds, tmp_path) for kind, seconds in SEQUENCE]
+    lane.stop()
+    assert [answer.get("failed") for answer in answers] == [None, "no answer within 1 s", None, DIED, None]
+    assert "a last word" in answers[3]["log"]
+
+
+SEQUENCE = (("right", 60.0), ("hang", 1.0), ("right", 60.0), ("die", 60.0), ("right", 60.0))
+DIED = "the process ended with 7"
+
+
+def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ratios(case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict) -> dict[str, float]:
-        if dtype == torch.float16:
-            raise ValueError("out of registers")
-        return {"output": 1.0}
+    monkeypatch.setattr(attention_gpu, "WORKER", (sys.executable, "-c", WORKER))
+    items = [{"kind": kind, "mechanism": name} for kind, name in (*[("die", "bad")] * 3, ("right", "good"))]
+    lanes = [Lane("checks", [{"kind": "right", "impl": "x"}, {"kind": "hang", "impl": "x"}])]
+    monkeypatch.setattr(attention_gpu, "CHECKING", 0.02)  # of 10 minutes: 12 s for a check that hangs
+    record = Record(tmp_path)
+    attention_gpu.run(lanes, items, record, minutes=10, limit=60, together=2)
+    failed = [row["answer"].get("failed", "") for row in record.rows]
+    assert [text.partition(" within")[0] for text in failed] == [
+        "", "", "no answer", DIED, DIED, "left out: two processes were lost with it", "",
+    ]  # fmt: skip
+    lines = (tmp_path / "attention_gpu.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == record.rows
+    assert "a last word" in (tmp_path / "attention_gpu.log").read_text()
+    last = Record(tmp_path / "late")
+    attention_gpu.run([], items[-1:], last, minutes=0.01, limit=60, together=1)
+    assert last.rows[-1]["answer"] == {"failed": "time was over"}
 
-    monkeypatch.setattr(accuracy, "error_ratios", ratios)
-    path, arguments = tmp_path / "attention_gpu.json", SimpleNamespace(fresh=False, quick=False)
-    record = start_record(path, CPU, arguments) | {"correct": True}
-    for dtypes, is_kept in (((torch.bfloat16,), True), ((torch.bfloat16, torch.float16), False)):
-        record["checks"] = check(configurations([SMALL], dtypes), CPU, "separable")
-        path.write_text(json.dumps(record))
-        assert ("checks" in start_record(path, CPU, arguments)) == is_kept
-    assert sum(found["passes"] for found in record["checks"].values()) == len(record["checks"]) / 2
-    assert "plain, float16: ValueError: out of registers.\n" in table(record)
+
+def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path: Path) -> None:
+    """As on a GPU machine: the tree's root on the path, and nothing of pandas or PyWavelets."""
+    root = Path(attention_gpu.__file__).parents[1]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
+    command = [sys.executable, "experiments/attention_gpu.py", "--quick", "--output", str(tmp_path)]
+    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, timeout=280)
+    rows = [json.loads(line) for line in (tmp_path / "attention_gpu.jsonl").read_text().splitlines()]
+    lanes, items = tiny()
+    assert len(rows) == 1 + sum(len(lane.items) for lane in lanes) + len(items)
+    failed = {title(row["item"]).partition(" T=")[0] for row in rows if "failed" in row["answer"]}
+    flex, cudnn = ("compile MVPA FlexAttention", "time MVPA FlexAttention"), "time cuDNN SDPA causal"
+    assert failed == {*flex, cudnn}, [row["answer"] for row in rows if "failed" in row["answer"]]
+    assert all(row["answer"]["passes"] for row in rows if row["item"]["kind"] == "check")
+    text = (tmp_path / "attention_gpu.md").read_text()
+    assert all(f"## {name}" in text for name in (*PASSES, "Checks", "train", "repeat"))
+    assert "| FlashMVPA |" in text
 
 
-def test_a_later_run_keeps_results_and_tries_failures_again(tmp_path) -> None:
-    path = tmp_path / "attention_gpu.json"
-    arguments = SimpleNamespace(fresh=False, quick=False)
-    record = start_record(path, CPU, arguments)
-    measured = {"one": {"forward": {"ms": 1.0, "GiB": 0.1}}, "two": {"failed": OUT_OF_MEMORY}, "three": {"failed": "x"}}
-    record["cases"]["case"] = {"size": vars(SMALL), "measured": measured}
-    path.write_text(json.dumps(record))
-    assert set(start_record(path, CPU, arguments)["cases"]["case"]["measured"]) == {"one", "two"}
-    record["software"]["torch"] = "another"
-    path.write_text(json.dumps(record))
-    assert start_record(path, CPU, arguments)["cases"] == {}
+def test_a_page_says_which_timed_kernels_failed_their_check() -> None:
+    size = {"segments": 5, "channels": 3}
+    check = {"kind": "check", "impl": "triton", "case": size, "dtype": "bfloat16"}
+    wrong = {"passes": False, "wrong": ["key"], "ratios": {"output": 1.0, "key": 9.0}}
+    found = {"forward": {"ms": 2.0, "GiB": 0.5}, "failed": "out of memory"}
+    rows = [{"item": check, "answer": wrong}]
+    rows += [
+        {"item": {"kind": "time", "mechanism": name, "case": size}, "answer": found} for name in ("FlashMVPA", FLASH)
+    ]
+    text = page(rows)
+    assert "WRONG in key, at most 9.00×" in text
+    assert "| T=5 C=3 | FlashMVPA | 2.000 | 1.00 | 0.50 | a check failed |" in text
+    assert f"| T=5 C=3 | {FLASH} | | | | out of memory |" in text

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
@@ -25,27 +22,7 @@ LIMITS = {"bfloat16": 1.5, "float16": 1.5, "float32": 4.0}
 DRAWS = 4
 # All block sizes that a kernel may choose from are checked; they are at most this many.
 MOST_CANDIDATES = 3
-# One for each layout of the kernels: one tile of channels, half of one, several, few channels; narrow and wide heads.
-FULL_SIZES = (
-    Case(50, 50, batch=2, heads=2, kv_heads=1),
-    Case(50, 7, batch=2, heads=2, kv_heads=1, window=3),
-    Case(50, 25, batch=1, heads=2, kv_heads=1),
-    Case(100, 88, batch=1, heads=2, kv_heads=2, dense_last_segment=False),
-    Case(100, 32, batch=1, heads=4, kv_heads=2, head_dim=128),
-    Case(100, 88, batch=1, heads=1, kv_heads=1, head_dim=128, dense_last_segment=False),
-)
 VARIANTS = ("plain", "channels masked, dropout", "tokens masked")
-
-
-class Configuration(NamedTuple):
-    """What is checked at one time."""
-
-    case: Case
-    variant: str
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        return f"{self.case}, {self.variant}, {name_of(self.dtype)}"
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -53,15 +30,8 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def configurations(cases: Sequence[Case], dtypes: Sequence[torch.dtype]) -> list[Configuration]:
-    """All cases in the first precision, which is the one that is timed; the first two also in the others."""
-    some = {dtype: cases if dtype == dtypes[0] else cases[:2] for dtype in dtypes}
-    return [Configuration(case, name, dtype) for dtype in dtypes for case in some[dtype] for name in VARIANTS]
-
-
-def options(configuration: Configuration, device: torch.device) -> dict[str, Any]:
+def options(case: Case, variant: str, device: torch.device) -> dict[str, Any]:
     """Keyword arguments of the attention."""
-    case = configuration.case
     generator = torch.Generator().manual_seed(3)
 
     def draw(probability: float, *shape: int) -> Tensor:
@@ -75,29 +45,7 @@ def options(configuration: Configuration, device: torch.device) -> dict[str, Any
         "tokens masked": {"token_mask": token_mask},
     }
     shared = {"window": case.window, "dense_last_segment": case.dense_last_segment}
-    return shared | variants[configuration.variant]
-
-
-def check(checked: Sequence[Configuration], device: torch.device, impl: str) -> dict[str, Any]:
-    """Errors (root mean square) of output and gradients, by configuration; or why there are none."""
-    found: dict[str, Any] = {}
-    for configuration in checked:
-        case, _, dtype = configuration
-        try:
-            ratios = error_ratios(case, impl, device, dtype, options(configuration, device))
-        except Exception as error:  # one precision or layout that cannot run must not keep the others from it
-            failed = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            found[str(configuration)] = {"precision": name_of(dtype), "passes": False, "ratios": {}, "failed": failed}
-            print(f"{configuration}: {failed}", flush=True)
-            continue
-        worst = max(ratios.values())
-        found[str(configuration)] = {
-            "precision": name_of(dtype),
-            "passes": not beyond_limits(ratios, dtype),
-            "ratios": {tensor: round(ratio, 3) for tensor, ratio in ratios.items()},
-        }
-        print(f"{configuration}: error {worst:.2f}× that of the standard", flush=True)
-    return found
+    return shared | variants[variant]
 
 
 def beyond_limits(ratios: dict[str, float], dtype: torch.dtype) -> list[str]:
@@ -106,22 +54,37 @@ def beyond_limits(ratios: dict[str, float], dtype: torch.dtype) -> list[str]:
 
 
 def error_ratios(
-    case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict[str, Any]
+    case: Case,
+    impl: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: dict[str, Any],
+    *,
+    draws: int = DRAWS,
+    positions: Sequence[int] | None = None,
+    part: Part | None = None,
 ) -> dict[str, float]:
     """For the output and every gradient: error over the error of the standard, the worst of all block sizes."""
-    draws = [squared_errors(case, impl, device, dtype, options, seed) for seed in range(DRAWS)]
-    allowed, found = (torch.stack(errors).sum(0) for errors in zip(*draws, strict=True))
+    drawn = [squared_errors(case, impl, device, dtype, options, seed, positions, part) for seed in range(draws)]
+    allowed, found = (torch.stack(squares).sum(0) for squares in zip(*drawn, strict=True))
     ratios = (found / allowed).sqrt().nan_to_num(nan=math.inf).amax(0)
     return dict(zip(("output", *case.shapes), ratios.tolist(), strict=True))
 
 
 def squared_errors(
-    case: Case, impl: str, device: torch.device, dtype: torch.dtype, options: dict[str, Any], seed: int
+    case: Case,
+    impl: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: dict[str, Any],
+    seed: int,
+    positions: Sequence[int] | None = None,
+    part: Part | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Mean squares of the errors of output and gradients: the standard's [9], and the kernels' by block size [., 9]."""
-    exact = evaluate(case, "reference", device, dtype, torch.float64, options, seed)
+    exact = evaluate(case, "reference", device, dtype, torch.float64, options, seed, part)
     with float32_logits(dtype) if dtype.itemsize == 2 else nullcontext():
-        standard = evaluate(case, "reference", device, dtype, torch.float32, options, seed)
+        standard = evaluate(case, "reference", device, dtype, torch.float32, options, seed, part)
 
     def squares(actual: list[Tensor]) -> Tensor:
         return torch.stack([(got - true).square().mean().cpu() for got, true in zip(actual, exact, strict=True)])
@@ -130,10 +93,35 @@ def squared_errors(
     rounding = torch.stack([true.square().mean().cpu() for true in exact]) * (torch.finfo(dtype).eps / 4) ** 2
     allowed = torch.maximum(squares([given.to(dtype).double() for given in standard]), rounding)
     found = []
-    for position in range(MOST_CANDIDATES if impl == "triton" else 1):
+    if positions is None:
+        positions = range(MOST_CANDIDATES if impl == "triton" else 1)
+    for position in positions:
         with blocks_at(position if impl == "triton" else None):
-            found.append(squares(evaluate(case, impl, device, dtype, dtype, options, seed)))
+            found.append(squares(evaluate(case, impl, device, dtype, dtype, options, seed, part)))
     return allowed, torch.stack(found)
+
+
+class Part(NamedTuple):
+    """Samples and key heads for which alone a large case is compared: float64 holds all pairs of tokens."""
+
+    samples: list[int]
+    heads: list[int]
+
+    def of(self, name: str, tensor: Tensor, groups: int) -> Tensor:
+        """Cut the part out of an input, of its gradient or of the output."""
+        if name in ("output", "query"):
+            heads = [head * groups + member for head in self.heads for member in range(groups)]
+            return tensor[self.samples][:, :, :, heads]
+        if name in ("key", "value"):
+            return tensor[self.samples][:, :, :, self.heads]
+        return tensor[..., self.heads, :]
+
+    def of_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options for these samples: masks have one row for each."""
+        masks = {name: mask[self.samples] for name, mask in options.items() if isinstance(mask, Tensor)}
+        if "dropout_masks" in options:
+            masks["dropout_masks"] = tuple(mask[self.samples] for mask in options["dropout_masks"])
+        return options | masks
 
 
 def evaluate(
@@ -144,14 +132,33 @@ def evaluate(
     computed: torch.dtype,
     options: dict[str, Any],
     seed: int = 0,
+    part: Part | None = None,
 ) -> list[Tensor]:
-    """Output and gradients in float64; all precisions start from the same numbers, those of the given one."""
-    inputs = [x.detach().to(computed).requires_grad_() for x in case.inputs(device, given, seed).values()]
-    output = mvpa_attention(*inputs, impl=impl, **options)  # type: ignore[arg-type]
+    """Output and gradients in float64; all precisions start from the same numbers, those of the given one.
+
+    With a part the reference evaluates that alone. Others evaluate everything, with the gradient of that part.
+    """
+    names = ("output", *case.shapes)
+    groups = case.heads // case.kv_heads
+    tensors = {name: x.detach() for name, x in case.inputs(device, given, seed).items()}
     generator = torch.Generator(device).manual_seed(1)
-    cotangent = torch.randn(output.shape, generator=generator, device=device, dtype=torch.float32)
-    gradients = torch.autograd.grad(output, inputs, cotangent.to(given).to(computed))
-    return [output.detach().double(), *(gradient.double() for gradient in gradients)]
+    cotangent = torch.randn(tensors["query"].shape, generator=generator, device=device, dtype=torch.float32)
+    cotangent = cotangent.to(given).to(computed)
+    if part and impl == "reference":
+        tensors = {name: part.of(name, x, groups) for name, x in tensors.items()}
+        cotangent, options = part.of("output", cotangent, groups), part.of_options(options)
+    elif part:
+        chosen = torch.zeros_like(cotangent, dtype=torch.bool)
+        heads = [head * groups + member for head in part.heads for member in range(groups)]
+        for sample in part.samples:
+            chosen[sample, :, :, heads] = True
+        cotangent = cotangent * chosen
+    inputs = [x.to(computed).requires_grad_() for x in tensors.values()]
+    output = mvpa_attention(*inputs, impl=impl, **options)  # type: ignore[arg-type]
+    found = [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+    if part and impl != "reference":
+        found = [part.of(name, x, groups) for name, x in zip(names, found, strict=True)]
+    return [x.double() for x in found]
 
 
 class _RoundedBetween(torch.autograd.Function):
@@ -198,29 +205,3 @@ def blocks_at(position: int | None) -> Iterator[None]:
         if position:
             stack.enter_context(mock.patch.object(batch, "_PROGRAMS", 1))
         yield
-
-
-def compile_ahead(checked: Sequence[Configuration], device: torch.device) -> None:
-    """Compile what `check` needs in several processes: one alone takes seconds for each of a hundred kernels.
-
-    The compiled kernels are in Triton's cache on disk then. What fails here fails again, and is told, in `check`.
-    """
-    jobs = [(configuration, device, position) for position in range(MOST_CANDIDATES) for configuration in checked]
-    workers = min(8, (os.cpu_count() or 1) // 2)
-    if workers < 2:
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        failures = sum(pool.map(_compile, jobs))
-    if failures:
-        print(f"{failures} of {len(jobs)} calls failed while kernels were compiled ahead", flush=True)
-
-
-def _compile(job: tuple[Configuration, torch.device, int]) -> bool:
-    configuration, device, position = job
-    try:
-        with blocks_at(position):
-            dtype = configuration.dtype
-            evaluate(configuration.case, "triton", device, dtype, dtype, options(configuration, device))
-    except Exception:  # of any kind: the check makes the same call later and reports its error
-        return True
-    return False

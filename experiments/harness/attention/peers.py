@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar
+from unittest import mock
 
 import torch
 from einops import rearrange
@@ -15,6 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from torch.nn.functional import adaptive_avg_pool1d, conv2d, scaled_dot_product_attention
 
 from mvpa_ts import mvpa_attention
+from mvpa_ts.attention import sdpa
 
 INPUTS = ("query", "key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias")
 
@@ -62,7 +65,7 @@ Attend = Callable[[dict[str, Tensor]], Tensor]
 
 
 def contenders(case: Case) -> dict[str, Attend]:
-    """Every mechanism by name; the first four compute the same function. One that is not there says so when called."""
+    """Every mechanism by name; those of MVPA compute the same function. One that is not there says so when called."""
 
     def mvpa(impl: str) -> Attend:
         options = {"window": case.window, "dense_last_segment": case.dense_last_segment, "impl": impl}
@@ -70,6 +73,10 @@ def contenders(case: Case) -> dict[str, Attend]:
 
     return {
         "FlashMVPA": mvpa("triton"),
+        "MVPA sdpa": mvpa("sdpa"),
+        "MVPA sdpa, rounded once": lambda x: _rounded_once(mvpa("sdpa"), x, None),
+        "MVPA sdpa, rounded once, flash": lambda x: _rounded_once(mvpa("sdpa"), x, SDPBackend.FLASH_ATTENTION),
+        "MVPA sdpa, rounded once, cuDNN": lambda x: _rounded_once(mvpa("sdpa"), x, SDPBackend.CUDNN_ATTENTION),
         "MVPA separable": mvpa("separable"),
         "MVPA reference": mvpa("reference"),
         "MVPA FlexAttention": FlexMVPA(case),
@@ -81,6 +88,17 @@ def contenders(case: Case) -> dict[str, Attend]:
         "softmax attention": _softmax_attention,
         "Nyströmformer": _nystromformer,
     }
+
+
+def _rounded_once(attend: Attend, x: dict[str, Tensor], backend: SDPBackend | None) -> Tensor:
+    """MVPA by torch's attention without the second part of the scores: fewer columns, so that more kernels take it."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sdpa, "SPLIT", False))
+        if backend is not None:
+            stack.enter_context(sdpa_kernel(backend))
+        if backend is SDPBackend.FLASH_ATTENTION:  # it takes values as wide as the keys only
+            stack.enter_context(mock.patch.object(sdpa, "_value_width", lambda query, _d: query.shape[-1]))
+        return attend(x)
 
 
 def tokens_first(x: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
