@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.model.configuration import mvpformer_m as mvpformer_m
     from mvpa_ts.ieeg.model.configuration import mvpformer_s as mvpformer_s
     from mvpa_ts.ieeg.model.configuration import mvpformer_tiny as mvpformer_tiny
+    from mvpa_ts.ieeg.model.embedding import embed as embed
+    from mvpa_ts.ieeg.model.generation import generate as generate
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer as MVPFormer
     from mvpa_ts.ieeg.model.released import load_released as load_released
     from mvpa_ts.ieeg.preprocessing.segments import Segments as Segments
@@ -42,6 +44,8 @@ _LAZY = {
     "Segments": "mvpa_ts.ieeg.preprocessing.segments",
     "Similarity": "mvpa_ts.ieeg.training.similarity",
     "StreamingDetector": "mvpa_ts.ieeg.detection.streaming",
+    "embed": "mvpa_ts.ieeg.model.embedding",
+    "generate": "mvpa_ts.ieeg.model.generation",
     "load_released": "mvpa_ts.ieeg.model.released",
     "mvpformer_m": "mvpa_ts.ieeg.model.configuration",
     "mvpformer_s": "mvpa_ts.ieeg.model.configuration",

@@ -48,14 +48,8 @@ FLOORS = (
 )
 # Rooms with floors of their own that stand side by side: on the core, and within it.
 WINGS = ({"adapters", "ieeg"}, {"forecasting", "classification", "datasets"})
-# A class and the file that its method hands over to, in one room each: Recording.from_raw, MVPFormer.embed, .generate.
-ALLOWED_CIRCLES = frozenset(
-    {
-        ("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.raw"),
-        ("mvpa_ts.ieeg.model.mvpformer", "mvpa_ts.ieeg.model.embedding"),
-        ("mvpa_ts.ieeg.model.mvpformer", "mvpa_ts.ieeg.model.generation"),
-    }
-)
+# A class and the file that its method hands over to, in one room: Recording.from_raw.
+ALLOWED_CIRCLES = frozenset({("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.raw")})
 
 
 def modules_of(root: Path) -> dict[str, Path]:

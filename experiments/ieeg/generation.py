@@ -35,7 +35,7 @@ from harness.figures import style
 from harness.tables import append_row, hardware, read_rows, write_page
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, mvpformer_tiny, simulate_cohort
+from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, generate, mvpformer_tiny, simulate_cohort
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
 from mvpa_ts.ieeg.model.generation import roll_out
 from mvpa_ts.ieeg.model.sliding import encoded_past
@@ -127,7 +127,7 @@ def similarities(model: MVPFormer, recording: Recording, horizon: int) -> list[d
     real = []
     for moment in moments(segments, context):
         past = recording.crop(0.0, 5.0 * moment)
-        generated = model.generate(past, horizon, preprocessing=segments.preprocessing, past=context)
+        generated = generate(model, past, horizon, preprocessing=segments.preprocessing, past=context)
         future = truth[moment : moment + horizon]
         before = seen(model, past, segments, context)
         guesses = {"generated": generated.embeddings, "persistence": before[-1:], "mean": before.mean(0, keepdim=True)}
@@ -198,7 +198,7 @@ def figure(rows: pd.DataFrame, model: MVPFormer, recording: Recording, path: Pat
     traces = shown.add_subplot(axes[1, 0].get_gridspec()[1, :])
     segments = Segments(recording)
     moment = moments(segments, model.config.context)[0]
-    generated = model.generate(recording.crop(0.0, 5.0 * moment), 4, preprocessing=segments.preprocessing)
+    generated = generate(model, recording.crop(0.0, 5.0 * moment), 4, preprocessing=segments.preprocessing)
     true, _ = segments.read(moment - 4, moment + 4)
     step = 6 * float(np.std(true))
     times = np.arange(true.shape[1]) / generated.sfreq - 20.0

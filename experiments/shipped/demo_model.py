@@ -30,12 +30,12 @@ from torch.nn import functional as F
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort
+from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 from mvpa_ts.ieeg.training.module import learning_rate_scale
 from mvpa_ts.ieeg.training.sampling import EndlessBatches, SpanSampler
-from mvpa_ts.ieeg.training.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
 FOLDER = Path(__file__).parents[2] / "ieeg" / "model" / "weights"

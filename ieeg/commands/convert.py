@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.model.released import convert_released
-    from mvpa_ts.ieeg.training.seen_subjects import TRAINING_NAME
+    from mvpa_ts.ieeg.model.seen_subjects import TRAINING_NAME
 
     size = options.size
     if size not in ("s", "m") and not Path(size).is_file():

@@ -66,11 +66,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
-    """Train the other networks of the detector, each in a folder of its own, and make one model of all.
+    """Train the other networks of the detector, each in a folder of its own, and save all as one detector.
 
     A network that was trained before, or in part, goes on from its checkpoint.
     """
-    from mvpa_ts.ieeg.model.members import joined
+    from mvpa_ts.ieeg.detection.networks import save_networks
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
     from mvpa_ts.ieeg.training.run_folder import LAST, TrainingFiles
 
@@ -90,9 +90,9 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
             ]
         )
         folders.append(others.folder)
-    model = joined([MVPFormer.from_pretrained(folder / "model") for folder in folders])
-    model.save_pretrained(files.folder / "model")
-    first.model.validate_detector(model)
+    networks = [MVPFormer.from_pretrained(folder / "model") for folder in folders]
+    save_networks(networks, files.folder / "model")
+    first.model.validate_together(networks)
 
 
 def with_architecture(arguments: Sequence[str]) -> list[str]:
@@ -105,14 +105,14 @@ def with_architecture(arguments: Sequence[str]) -> list[str]:
     """
     from mvpa_ts.ieeg.model.configuration import mvpformer_m, mvpformer_s, mvpformer_tiny
 
-    made = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
+    sizes_of = {"tiny": mvpformer_tiny, "s": mvpformer_s, "m": mvpformer_m}
     sizes = [index for index, argument in enumerate(arguments) if argument.startswith("--model.architecture.")]
     # "--config tiny" and "--config=tiny" alike.
     words = [word for argument in arguments for word in argument.split("=", 1)]
-    names = [name for option, name in itertools.pairwise(words) if option in ("--config", "-c") and name in made]
+    names = [name for option, name in itertools.pairwise(words) if option in ("--config", "-c") and name in sizes_of]
     if not sizes or not names:
         return [*arguments]
-    architecture = f"--model.architecture={json.dumps(made[names[-1]]().to_dict())}"
+    architecture = f"--model.architecture={json.dumps(sizes_of[names[-1]]().to_dict())}"
     return [*arguments[: sizes[0]], architecture, *arguments[sizes[0] :]]
 
 

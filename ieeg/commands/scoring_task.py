@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,10 +72,8 @@ class ScoringTask:
         """
         from mvpa_ts.ieeg.commands.main import read_named
         from mvpa_ts.ieeg.detection.rules import OnlineRule
-        from mvpa_ts.ieeg.model.pretrained import folder_of
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
         from mvpa_ts.ieeg.recordings.noise import add_noise
-        from mvpa_ts.ieeg.training.seen_subjects import trained_on
 
         detector = self.detector()
         recording = read_named(
@@ -93,15 +90,6 @@ class ScoringTask:
         segments = detector.segments(recording)
         table = output.suffix == ".tsv"
         detection = detector.detect_segments(segments, store=None if table else output / STORE, progress=progress)
-        in_training = trained_on(recording, folder_of(self.model))
-        if in_training is not None:
-            detection = replace(detection, provenance=replace(detection.provenance, subject_in_training=in_training))
-            if in_training:
-                warnings.warn(
-                    f"{recording.name}: the model was trained on this recording, or on others of a subject called "
-                    f"{segments.subject}, so its scores do not show how good it is",
-                    stacklevel=2,
-                )
         if table:
             detection.save_events(output, clock=self.clock)
         else:

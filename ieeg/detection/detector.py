@@ -6,20 +6,30 @@ import dataclasses
 import math
 import operator
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
+from mvpa_ts.ieeg.detection.networks import (
+    Networks,
+    mean_threshold,
+    seizure_networks,
+    seizure_probability,
+    why_not_finite,
+)
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
-from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
+from mvpa_ts.ieeg.model.pretrained import NETWORKS, folder_of
+from mvpa_ts.ieeg.model.seen_subjects import trained_on
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
@@ -27,9 +37,6 @@ from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preproces
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.weights import weight_hash
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 NO_CHANNEL = "no channel with a signal"
 
@@ -39,12 +46,13 @@ class Detector:
 
     Each segment is read and encoded once. Windows of `context` segments are cut from the embeddings, so memory does not
     grow with the recording. The first windows are padded on the left with masked segments. A segment without any valid
-    channel is skipped, and `Detection.skipped` says so. A model with several networks gives their mean logit.
+    channel is skipped, and `Detection.skipped` says so. Several networks give their mean logit.
 
     Parameters
     ----------
-    model : MVPFormer or path
-        A model with a classification head of two classes, a folder that `MVPFormer.save_pretrained` wrote, or "demo".
+    model : MVPFormer, sequence of MVPFormer, or path
+        A network with a classification head of two classes, or several of the same sizes; a folder that
+        `MVPFormer.save_pretrained` or ``mvpformer finetune`` wrote; or "demo".
     preprocessing : Preprocessing or mapping, optional
         Default: `default_preprocessing` of each recording. A mapping, such as ``{"notch": 50.0}``, changes fields of
         it.
@@ -77,7 +85,7 @@ class Detector:
 
     def __init__(
         self,
-        model: MVPFormer | str | os.PathLike[str],
+        model: Networks,
         preprocessing: Preprocessing | Mapping[str, Any] | None = None,
         *,
         threshold: float | None = None,
@@ -105,19 +113,25 @@ class Detector:
             self.rules = dataclasses.replace(self.rules, threshold=threshold)
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
+        self._folder: Path | None = None
         if isinstance(model, (str, os.PathLike)):
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
-        model = seizure_model(model)
+            self._folder = folder_of(model)
+        networks = seizure_networks(model)
+        self.config = networks[0].config
+        """Configuration of the networks, with the detector's own threshold."""
+        if len(networks) > 1:
+            self.config = dataclasses.replace(self.config, threshold=mean_threshold(networks))
         if threshold is None and not isinstance(rules, EventRules):
-            self.rules = dataclasses.replace(self.rules, threshold=model.config.threshold)
-        self.model = model.to(self.device).eval()
+            self.rules = dataclasses.replace(self.rules, threshold=self.config.threshold)
+        self.networks = tuple(network.to(self.device).eval() for network in networks)
         self.preprocessing = preprocessing
         self.channels = channels
         self.batch_size = whole
 
     def __repr__(self) -> str:
-        rules = next((name for name, known in RULES.items() if self._has_rules(known)), "own")
+        rules = next((name for name, named in RULES.items() if self._has_rules(named)), "own")
         channels = repr(self.channels) if isinstance(self.channels, str) else f"{len(self.channels)} by name"
         return (
             f"<Detector {self.model_name or 'of a model in memory'}: threshold {self.threshold:g}, rules {rules}, "
@@ -130,7 +144,7 @@ class Detector:
     @property
     def context(self) -> int:
         """Segments of a window."""
-        return self.model.config.context
+        return self.config.context
 
     @property
     def threshold(self) -> float:
@@ -172,8 +186,8 @@ class Detector:
             probabilities = np.concatenate([*self._scored(segments, 0, progress)])
         else:
             with ProbabilityStore(store, self.store_settings(segments), segments.starts) as rows:
-                for part in self._scored(segments, len(rows), progress):
-                    rows.append(part)
+                for batch in self._scored(segments, len(rows), progress):
+                    rows.append(batch)
                 probabilities = rows.probabilities
         return self._detection(segments, probabilities)
 
@@ -183,9 +197,9 @@ class Detector:
         check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
         preprocessing = preprocessing.resolve(recording)
-        limit = self.model.config.channel_rows
+        limit = self.config.channel_rows
         segments = with_channels(Segments(recording, preprocessing), self.channels, most=min(MOST_CHANNELS, limit))
-        if self.model.config.attention == "mvpa" and (count := len(segments.channel_names)) > limit:
+        if self.config.attention == "mvpa" and (count := len(segments.channel_names)) > limit:
             raise ValueError(
                 f"{recording.name} has {count} channels, the model knows at most {limit}: use channels='auto', "
                 "--channels auto in a command"
@@ -196,18 +210,26 @@ class Detector:
         """What the probabilities depend on, as JSON values: a store is gone on with where they are the same."""
         recording = segments.recording
         return {
-            "weights": weight_hash(self.model),
-            "model": self.model.config.to_dict(),
+            "weights": self._weights(),
+            "model": self._sizes(),
             "preprocessing": segments.preprocessing.to_dict(),
             "channels": list(segments.channel_names),
             "recording": {
                 "name": recording.name,
                 "sfreq": recording.sfreq,
                 "samples": recording.num_samples,
-                "start": recording.first_second_fingerprint(),
+                "fingerprint": recording.fingerprint(),
             },
-            "recording_samples": recording.fingerprint(),
         }
+
+    def _weights(self) -> str:
+        """SHA-256 of the weights of all networks."""
+        return weight_hash(self.networks[0] if len(self.networks) == 1 else nn.ModuleList(self.networks))
+
+    def _sizes(self) -> dict[str, Any]:
+        """Fields of the configuration, and the number of networks where there are several."""
+        several = {NETWORKS: len(self.networks)} if len(self.networks) > 1 else {}
+        return self.config.to_dict() | several
 
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64]) -> Detection:
         """Events from the probabilities of all segments."""
@@ -240,11 +262,23 @@ class Detector:
             recording.sfreq,
             segments.preprocessing.to_dict(),
             dropped,
-            weight_hash(self.model),
-            self.model.config.to_dict(),
+            self._weights(),
+            self._sizes(),
             self.model_name,
+            self._trained_on(recording),
             implausible_samples=segments.implausible_samples,
         )
+
+    def _trained_on(self, recording: Recording) -> bool | None:
+        """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""
+        seen = None if self._folder is None else trained_on(recording, self._folder)
+        if seen:
+            warnings.warn(
+                f"{recording.name}: the model was trained on this recording, or on others of a subject called "
+                f"{recording.subject_name}, so its scores do not show how good it is",
+                stacklevel=2,
+            )
+        return seen
 
     @torch.inference_mode()
     def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:
@@ -254,26 +288,25 @@ class Detector:
         count = segments.num_segments
         if first == count:
             return
-        networks = self.model.networks
-        # A batch that was just read is read again from memory.
+        # A batch that was just read for one network is read from memory for the others.
         features_of_each = [
-            sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in networks
+            sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in self.networks
         ]
         with tqdm(
             total=count, initial=first, unit="segment", disable=not progress, desc=segments.recording.name
         ) as bar:
-            for parts in zip(*features_of_each, strict=True):
-                batch, _, valid = parts[0]
-                logits = [
-                    network.classify(features[:, None], channel_mask=valid).float()
-                    for network, (_, features, _) in zip(networks, parts, strict=True)
-                ]
-                probabilities = torch.stack(logits).mean(0).softmax(-1)[:, 1].double().cpu().numpy()
+            for outputs in zip(*features_of_each, strict=True):
+                batch, _, valid = outputs[0]
+                logits = (
+                    network.classify(features[:, None], channel_mask=valid)
+                    for network, (_, features, _) in zip(self.networks, outputs, strict=True)
+                )
+                probabilities = seizure_probability(logits).double().cpu().numpy()
                 scored = valid.any(1).cpu().numpy()
                 if not np.isfinite(probabilities[scored]).all():
                     begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
                     place = f"{segments.recording.name} between {begin:g} and {end:g} s"
-                    raise ValueError(why_not_finite(self.model, place))
+                    raise ValueError(why_not_finite(self.networks, place))
                 yield np.where(scored, probabilities, math.nan)
                 bar.update(len(batch))
 

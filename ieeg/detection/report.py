@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import embedded
+from mvpa_ts.ieeg.model.pretrained import NETWORKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,7 +128,7 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
     words = [model["name"]] if model.get("name") else []
     if config := model.get("model"):
         kind = "MV-Llama" if config.get("attention") == "llama" else "MVPFormer"
-        count = config.get("members", 1)
+        count = config.get(NETWORKS, 1)
         kind = kind if count == 1 else f"{count} networks, each {kind}"
         words.append(
             f"{kind} with {config.get('num_layers')} layers of width {config.get('dim')} and a context of "

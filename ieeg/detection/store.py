@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,13 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-_FORMAT = "mvpformer probabilities 1"
-_NOT_BEFORE = ("recording_samples",)  # settings that a store of version 0.2 lacks
-
 
 class ProbabilityStore:
-    """Rows ``(start, probability)`` of one recording under one set of settings, in order.
+    """A table of starts and probabilities of one recording under one set of settings, which only grows.
 
-    The file is text. Its first line holds the settings as JSON; every row carries a checksum. Opening cuts off a row
-    that a killed process left half written, and refuses a file with other settings. Rows come in the recording's order
-    and each is checked against the start that is due, so none is lost or doubled.
+    The file is text: a line with the settings as JSON, then for each segment a row with its number, start, probability
+    and checksum. Opening cuts off a row that a killed process left half written. It refuses a file with other settings,
+    and a row that is not the one that is due: none is lost or doubled.
 
     Parameters
     ----------
@@ -58,7 +54,14 @@ class ProbabilityStore:
         self.settings = json.loads(json.dumps(settings, sort_keys=True, allow_nan=False))
         self.starts = np.asarray(starts, dtype=np.float64)
         self._values: list[float] = []
-        self._file = self._opened()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+b")
+        try:
+            _lock(self._file, self.path)
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
 
     @property
     def probabilities(self) -> npt.NDArray[np.float64]:
@@ -68,31 +71,24 @@ class ProbabilityStore:
     def __len__(self) -> int:
         return len(self._values)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every window has its row."""
-        return len(self) == len(self.starts)
-
     def append(self, probabilities: Sequence[float] | npt.NDArray[np.floating[Any]]) -> None:
         """Add the rows that follow those stored, and bring them to the disk."""
         values = [float(value) for value in probabilities]
-        if len(self) + len(values) > len(self.starts):
+        count = len(self)
+        if count + len(values) > len(self.starts):
             raise ValueError(
-                f"{self.path} has {len(self)} of {len(self.starts)} rows; {len(values)} more rows are too many"
+                f"{self.path} has {count} of {len(self.starts)} rows; {len(values)} more rows are too many"
             )
-        first = len(self)
-        lines = [_line(first + i, self.starts[first + i], value) for i, value in enumerate(values)]
+        rows = [f"{self._due(number)}{value!r}" for number, value in enumerate(values, start=count)]
         try:
-            self._file.write("".join(lines).encode())
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._write("".join(f"{row}\t{zlib.crc32(row.encode()):08x}\n" for row in rows))
         except OSError as error:
-            kept = f"{first} of {len(self.starts)} rows are stored, a new run goes on from them"
-            raise OSError(error.errno, f"{error.strerror}; {kept}", str(self.path)) from error
+            stored = f"{count} of {len(self.starts)} rows are stored, a new run goes on from them"
+            raise OSError(error.errno, f"{error.strerror}; {stored}", str(self.path)) from error
         self._values += values
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file and release its lock."""
         self._file.close()
 
     def __enter__(self) -> ProbabilityStore:
@@ -101,41 +97,39 @@ class ProbabilityStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError) if kind else nullcontext():  # what a full disk refuses is refused again on closing
+        # A full disk refuses on closing what it refused before, and would hide the first error.
+        with suppress(OSError) if kind else nullcontext():
             self.close()
 
-    def _opened(self) -> IO[bytes]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = self.path.open("a+b")
-        try:
-            _lock(file, self.path)
-            file.seek(0)
-            data = file.read()
-            header, newline, body = data.partition(b"\n")
-            if not newline:
-                # Empty, or killed within the header: nothing was stored yet.
-                file.truncate(0)
-                described = {"format": _FORMAT, "settings": self.settings}
-                file.write(json.dumps(described, sort_keys=True).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                return file
-            self._check_settings(header)
-            whole = self._read_rows(body)
-            file.truncate(len(header) + 1 + whole)
-            return file
-        except BaseException:
-            file.close()
-            raise
+    def _write(self, text: str) -> None:
+        self._file.write(text.encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())  # a machine that loses power keeps the rows, too
 
-    def _check_settings(self, header: bytes) -> None:
+    def _read(self) -> None:
+        """Take in the settings and the rows, and cut off what a kill left of the last line."""
+        self._file.seek(0)
+        *lines, torn = self._file.read().split(b"\n")
+        self._file.truncate(self._file.tell() - len(torn))
+        if not lines:  # new, or killed within the settings
+            self._write(json.dumps(self.settings, sort_keys=True) + "\n")
+            return
+        self._check_settings(lines[0])
+        for number, line in enumerate(lines[1:]):
+            row, _, checksum = line.rpartition(b"\t")
+            whole = checksum == f"{zlib.crc32(row):08x}".encode()
+            if number >= len(self.starts) or not whole or not row.startswith(self._due(number).encode()):
+                raise ValueError(f"{self.path}: row {number + 1} is damaged or of another recording; delete the file")
+            self._values.append(float(row.rpartition(b"\t")[2]))
+
+    def _due(self, number: int) -> str:
+        """What the row of this number begins with."""
+        return f"{number}\t{self.starts[number]:.6f}\t"
+
+    def _check_settings(self, line: bytes) -> None:
         try:
-            described = json.loads(header)
-            if described["format"] != _FORMAT:
-                raise KeyError("format")
-            expected = {name: self.settings[name] for name in _NOT_BEFORE if name in self.settings}
-            stored = expected | described["settings"]
-        except (ValueError, KeyError, TypeError):
+            stored = dict(json.loads(line))
+        except (ValueError, TypeError):
             raise ValueError(f"{self.path} is not a store of probabilities; move it away") from None
         if stored != self.settings:
             names = sorted(name for name in {*stored, *self.settings} if stored.get(name) != self.settings.get(name))
@@ -143,43 +137,6 @@ class ProbabilityStore:
                 f"{self.path} was begun with other settings ({', '.join(names)}): use another output folder, or delete "
                 "the file to begin anew"
             )
-
-    def _read_rows(self, body: bytes) -> int:
-        """Take the rows in; returns how many bytes of `body` are whole rows."""
-        whole = 0
-        lines = body.split(b"\n")
-        for index, line in enumerate(lines[:-1]):
-            value = _parsed(line, index, self.starts)
-            if value is None:
-                # Only the last row can be torn by a kill; anything else is damage or another recording.
-                if index == len(lines) - 2 and lines[-1] == b"" and zlib.crc32(line[:-9]) != _checksum(line):
-                    break
-                raise ValueError(f"{self.path}: row {index + 1} is damaged or of another recording; delete the file")
-            self._values.append(value)
-            whole += len(line) + 1
-        return whole
-
-
-def _line(index: int, start: float, probability: float) -> str:
-    row = f"{index}\t{start:.6f}\t{'nan' if math.isnan(probability) else repr(probability)}"
-    return f"{row}\t{zlib.crc32(row.encode()):08x}\n"
-
-
-def _checksum(line: bytes) -> int:
-    try:
-        return int(line[-8:], 16)
-    except ValueError:
-        return -1
-
-
-def _parsed(line: bytes, index: int, starts: npt.NDArray[np.float64]) -> float | None:
-    """The probability in a row that is whole and due, else None."""
-    if zlib.crc32(line[:-9]) != _checksum(line):
-        return None
-    number, start, value = line[:-9].decode().split("\t")
-    if index >= len(starts) or int(number) != index or start != f"{starts[index]:.6f}":
-        return None
-    return float(value)
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
@@ -192,5 +149,6 @@ def _lock(file: IO[bytes], path: Path) -> None:
     except BlockingIOError:
         raise OSError(f"{path} is being written by another process") from None
     except OSError as error:
+        # Some file systems of clusters, such as Lustre, have no locks. A detection runs there without one.
         if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-            raise  # some file systems of clusters, such as Lustre, have no locks: there it runs without
+            raise

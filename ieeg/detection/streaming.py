@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,14 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.detection.networks import (
+    Networks,
+    mean_threshold,
+    seizure_networks,
+    seizure_probability,
+    why_not_finite,
+)
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
-from mvpa_ts.ieeg.detection.seizure_model import seizure_model, why_not_finite
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
@@ -31,9 +36,6 @@ from mvpa_ts.ieeg.preprocessing.settings import (
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, real_numbers, warn_if_implausible
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class StreamingDetector:
 
     Parameters
     ----------
-    model : MVPFormer or path
-        A model with a classification head of two classes, or a folder that `MVPFormer.save_pretrained` wrote.
+    model : MVPFormer, sequence of MVPFormer, or path
+        As for `Detector`.
     sfreq : float
         Samples per second of the stream.
     channel_names : sequence of str
@@ -109,7 +111,7 @@ class StreamingDetector:
 
     def __init__(
         self,
-        model: MVPFormer | str | os.PathLike[str],
+        model: Networks,
         sfreq: float,
         channel_names: Sequence[str],
         preprocessing: Preprocessing | Mapping[str, Any] | None = None,
@@ -120,7 +122,7 @@ class StreamingDetector:
         online: OnlineRule | None = None,
         threshold: float | None = None,
     ) -> None:
-        model = seizure_model(model)
+        networks = seizure_networks(model)
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._sfreq, self._names = begin.sfreq, begin.channel_names
@@ -137,10 +139,11 @@ class StreamingDetector:
             raise ValueError(f"lookahead must not be negative, and must be a finite number, got {lookahead!r}")
         if isinstance(channels, str):
             raise ValueError(f"channels must be a list of names, or None for all, got {channels!r}")
-        threshold = EventRules(threshold=model.config.threshold if threshold is None else threshold).threshold
+        if threshold is None:
+            threshold = networks[0].config.threshold if len(networks) == 1 else mean_threshold(networks)
         self.preprocessing = preprocessing
         self.online = online_rule(online)
-        self.threshold = threshold
+        self.threshold = EventRules(threshold=threshold).threshold  # out of range is an error there
         self._scale = microvolts(unit)
         self._channels: tuple[str, ...] | None = None
         self._ratio = filters.rational_ratio(self._sfreq, preprocessing.sfreq)
@@ -153,7 +156,7 @@ class StreamingDetector:
         if channels is not None:
             self._channels = in_recording_order(channels, self._signal(1).channel_names)
         count = len(self._signal(1).channel_names)
-        self._streams = [StreamingMVPFormer(network, count) for network in model.networks]
+        self._streams = [StreamingMVPFormer(network, count) for network in networks]
         self._recent: deque[float] = deque(maxlen=self.online.n)
         self._emitted = 0
         self._over = False
@@ -207,11 +210,11 @@ class StreamingDetector:
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
-        probability = float(torch.stack(logits).mean(0).softmax(-1)[1]) if valid.any() else math.nan
+        probability = float(seizure_probability(logits)) if valid.any() else math.nan
         if valid.any() and not math.isfinite(probability):
             first = start / self.preprocessing.sfreq
             place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
-            raise ValueError(why_not_finite(self._streams[0].model, place))
+            raise ValueError(why_not_finite([stream.model for stream in self._streams], place))
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
@@ -219,9 +222,9 @@ class StreamingDetector:
     @staticmethod
     @torch.inference_mode()
     def _logits(stream: StreamingMVPFormer, values: Tensor, mask: Tensor) -> Tensor:
-        """Logits [2] of the next segment by one network."""
+        """Logits [1, 2] of the next segment by one network."""
         features = stream.step(values, mask)
-        return stream.model.classify(features[None, None], mask[None].to(features.device))[0].float()
+        return stream.model.classify(features[None, None], mask[None].to(features.device))
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""

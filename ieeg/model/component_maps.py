@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.figures import literal, styled
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 
 @dataclass(frozen=True)

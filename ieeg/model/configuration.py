@@ -58,9 +58,6 @@ class MVPFormerConfig:
         Channels that "concatenate" needs, always the same.
     threshold : float
         Detectors take a segment as positive above this probability, unless they are told another; 0.5 is the argmax.
-    members : int
-        Networks of these sizes that the model holds. A detector takes the mean of their logits, which depends less on
-        chance than one network does after training on few seizures. Everything else uses the first one.
 
     Raises
     ------
@@ -96,11 +93,10 @@ class MVPFormerConfig:
     pooling: Literal["mean", "concatenate"] = "mean"
     num_channels: int | None = None
     threshold: float = 0.5
-    members: int = 1
 
     def __post_init__(self) -> None:
         names = ("dim", "num_heads", "num_kv_heads", "mlp_dim", "time_rows", "channel_rows", "context", "num_channels")
-        for name in (*names, "members"):
+        for name in names:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("num_layers", "num_classes"):
@@ -132,12 +128,8 @@ class MVPFormerConfig:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON values; a field that older files lack is left out where it has the value that they imply."""
-        fields = {**dataclasses.asdict(self), "components": list(self.components)}
-        for name, value in (("amplitude", "none"), ("threshold", 0.5), ("members", 1)):
-            if fields[name] == value:
-                del fields[name]
-        return fields
+        """Fields as JSON values."""
+        return {**dataclasses.asdict(self), "components": list(self.components)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:

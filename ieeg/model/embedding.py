@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mvpa_ts.ieeg.constants import check_rate
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.recordings.reading import AnyRecording
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What `MVPFormer.embed` returns.
+    """What `embed` returns.
 
     Attributes
     ----------
@@ -42,6 +43,59 @@ class Embeddings:
         silent = int((~self.valid).sum())
         missing = f" ({silent} without a signal)" if silent else ""
         return f"<Embeddings of {segments} segments × {channels} channels{missing} × {width}>"
+
+
+# Not inference_mode: a probe could not be trained on its tensors.
+@torch.no_grad()
+def embed(
+    model: MVPFormer,
+    recording: AnyRecording,
+    *,
+    preprocessing: Preprocessing | None = None,
+    channels: Sequence[str] | None = None,
+    context: int | None = None,
+    batch_size: int = 8,
+) -> Embeddings:
+    """Features of a recording, one row per 5 s and channel, each seen with the segments before it.
+
+    Parameters
+    ----------
+    model : MVPFormer
+        Used in evaluation mode.
+    recording : Recording, Raw, path, or (samples in µV, sfreq)
+    preprocessing : Preprocessing, optional
+        Default: `default_preprocessing(recording)`.
+    channels : sequence of str, optional
+        Names, in this order; default all.
+    context : int, optional
+        Segments of a window; default ``model.config.context``.
+    batch_size : int, default 8
+        Windows that go through the decoder at a time.
+
+    Returns
+    -------
+    Embeddings
+        On the CPU, without gradients. `embed_segments` gives the same rows one by one, for recordings whose features do
+        not fit in memory.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import MVPFormer, embed, mvpformer_tiny, simulate_recording
+    >>> embed(MVPFormer(mvpformer_tiny()), simulate_recording("S01", num_channels=4, duration=62))
+    <Embeddings of 13 segments × 4 channels × 64>
+    """
+    training = model.training
+    segments = Segments(recording, preprocessing, channels)
+    check_rate(segments.preprocessing.sfreq)
+    try:
+        rows = [
+            (features.cpu(), valid.cpu())
+            for _, features, valid in embed_segments(model.eval(), segments, context, batch_size)
+        ]
+    finally:
+        model.train(training)
+    features, valid = (torch.stack(column) for column in zip(*rows, strict=True))
+    return Embeddings(features, valid, segments.starts, segments.channel_names)
 
 
 def embed_segments(

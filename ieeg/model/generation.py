@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,16 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.sliding import encoded_past
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing.segments import Segments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
-    from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
 FADE_SECONDS = 0.5
 """Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike."""
@@ -29,7 +25,7 @@ FADE_SECONDS = 0.5
 
 @dataclass(frozen=True, repr=False)
 class Generated:
-    """What `MVPFormer.generate` returns.
+    """What `generate` returns.
 
     Attributes
     ----------
@@ -184,7 +180,7 @@ def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:
 
 def generate(
     model: MVPFormer,
-    recording: Recording,
+    recording: AnyRecording,
     steps: int,
     *,
     preprocessing: Preprocessing | None = None,
@@ -192,8 +188,26 @@ def generate(
     context: int | None = None,
     past: int = 360,
 ) -> Generated:
-    """See `MVPFormer.generate`."""
-    model.predict(next(model.parameters()).new_zeros(model.config.dim))  # refused before hours are read
+    """Embeddings of the `steps` segments of 5 s after a recording's end, and a waveform to look at.
+
+    Each predicted embedding is taken for the segment itself and the next one is predicted from it, see `roll_out`. The
+    waveform is put together from the recording's last `past` segments (default: half an hour). The other parameters are
+    those of `embed`.
+
+    Raises
+    ------
+    ValueError
+        The recording holds less than 10 s, or the model has no prediction head.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import MVPFormer, generate, mvpformer_tiny, simulate_recording
+    >>> generate(MVPFormer(mvpformer_tiny()), simulate_recording("S01", num_channels=4, duration=60), steps=3)
+    <Generated 60.0 to 75.0 s: 3 × 4 channels × 64>
+    """
+    recording = as_recording(recording)
+    # A model without a prediction head is refused here, before hours of signal are read.
+    model.predict(next(model.parameters()).new_zeros(model.config.dim))
     # The grid of segments ends where the recording ends; two samples more, as the new rate's grid is another.
     whole = int(recording.duration / SEGMENT_SECONDS + 1e-9)
     first = max(0.0, recording.duration - whole * SEGMENT_SECONDS - 2 / recording.sfreq)

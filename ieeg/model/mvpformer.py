@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from einops import rearrange
@@ -16,19 +14,13 @@ from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.attention.module import extent
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
-from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, check_rate
+from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file, write_card
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
 from mvpa_ts.ieeg.model.wavelet import WaveletEncoder
 from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.embedding import Embeddings
-    from mvpa_ts.ieeg.model.generation import Generated
-    from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
-    from mvpa_ts.ieeg.recordings.reading import AnyRecording
 
 
 class MVPFormer(  # type: ignore[call-arg]
@@ -54,8 +46,6 @@ class MVPFormer(  # type: ignore[call-arg]
     stack : MVPAStack
     prediction_head, head : nn.Linear or None
         Prediction of the next embedding, and classification; None where the configuration asks for none.
-    others : nn.ModuleList
-        The other networks of a detector with several ``members``; empty with one.
 
     Notes
     -----
@@ -92,13 +82,6 @@ class MVPFormer(  # type: ignore[call-arg]
         for name, parameter in self.stack.named_parameters():
             if "norm" not in name:
                 nn.init.normal_(parameter, std=0.02)
-        single = replace(config, members=1)
-        self.others = nn.ModuleList(MVPFormer(single) for _ in range(config.members - 1))
-
-    @property
-    def networks(self) -> tuple[MVPFormer, ...]:
-        """Itself and the others."""
-        return (self, *self.others)
 
     def forward(
         self,
@@ -213,84 +196,9 @@ class MVPFormer(  # type: ignore[call-arg]
         real = channel_mask[..., None].to(last.dtype)
         return self.head((last * real).sum(1) / real.sum(1).clamp(min=1))
 
-    # Not inference_mode: its tensors could not train a probe.
-    @torch.no_grad()
-    def embed(
-        self,
-        recording: AnyRecording,
-        *,
-        preprocessing: Preprocessing | None = None,
-        channels: Sequence[str] | None = None,
-        context: int | None = None,
-        batch_size: int = 8,
-    ) -> Embeddings:
-        """Features of a recording, one row per 5 s and channel, each seen with the segments before it.
-
-        Parameters
-        ----------
-        recording : Recording, Raw, path, or (samples in µV, sfreq)
-        preprocessing : Preprocessing, optional
-            Default: `default_preprocessing(recording)`.
-        channels : sequence of str, optional
-            Names, in this order; default all.
-        context : int, optional
-            Segments of a window; default ``config.context``.
-        batch_size : int, default 8
-            Windows that go through the decoder at a time.
-
-        Returns
-        -------
-        Embeddings
-            On the CPU, without gradients. `mvpa_ts.ieeg.model.embedding.embed_segments` gives the same rows one by
-            one, for recordings whose features do not fit in memory.
-        """
-        from mvpa_ts.ieeg.model.embedding import Embeddings, embed_segments
-        from mvpa_ts.ieeg.preprocessing.segments import Segments
-
-        training = self.training
-        segments = Segments(recording, preprocessing, channels)
-        check_rate(segments.preprocessing.sfreq)
-        try:
-            rows = [
-                (features.cpu(), valid.cpu())
-                for _, features, valid in embed_segments(self.eval(), segments, context, batch_size)
-            ]
-        finally:
-            self.train(training)
-        features, valid = (torch.stack(part) for part in zip(*rows, strict=True))
-        return Embeddings(features, valid, segments.starts, segments.channel_names)
-
-    def generate(
-        self,
-        recording: AnyRecording,
-        steps: int,
-        *,
-        preprocessing: Preprocessing | None = None,
-        channels: Sequence[str] | None = None,
-        context: int | None = None,
-        past: int = 360,
-    ) -> Generated:
-        """Embeddings of the `steps` segments of 5 s after a recording's end, and a waveform to look at.
-
-        Each predicted embedding is taken for the segment itself and the next one is predicted from it, see
-        `mvpa_ts.ieeg.model.generation.roll_out`. The waveform is put together from the recording's last `past` segments
-        (default: half an hour). The other parameters are those of `embed`.
-
-        Raises
-        ------
-        ValueError
-            The recording holds less than 10 s, or the model has no prediction head.
-        """
-        from mvpa_ts.ieeg.model.generation import generate
-        from mvpa_ts.ieeg.recordings.reading import as_recording
-
-        options: dict[str, Any] = {"preprocessing": preprocessing, "channels": channels, "context": context}
-        return generate(self, as_recording(recording), steps, past=past, **options)
-
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Trade time for memory in training: keep one activation per block and compute the others again."""
-        for network in self.networks:
-            network.stack.gradient_checkpointing = enabled
+        self.stack.gradient_checkpointing = enabled
 
     def save_pretrained(
         self, save_directory: str | Path, *, repo_id: str | None = None, push_to_hub: bool = False, **options: Any
@@ -349,7 +257,7 @@ class MVPFormer(  # type: ignore[call-arg]
                 return  # how many are real is not known to a graph, which fails where it reads a row that is missing
             segments, channels = int(extent(real.any(2)).max()), int(extent(real.any(1)).max())
         for name, count, rows, advice in (
-            ("segments of 5 s", segments, "time_rows", "give it fewer at a time, as embed(recording) does"),
+            ("segments of 5 s", segments, "time_rows", "give it fewer at a time, as embed(model, recording) does"),
             ("channels", channels, "channel_rows", "leave some out"),
         ):
             if count > (most := getattr(self.config, rows)):

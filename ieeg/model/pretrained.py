@@ -12,6 +12,8 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
 CARD_NAME = "README.md"
+NETWORKS = "networks"
+"""Field of config.json in the folder of a detector of several networks: how many there are."""
 HUB_SECONDS = 5.0
 """How long the Hugging Face hub may take to answer whether it has a model."""
 
@@ -78,7 +80,7 @@ def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> Non
         kv_heads=config.num_kv_heads,
         attention="MVPA" if config.attention == "mvpa" else "ordinary, rotary positions (MV-Llama)",
         amplitude="log power of the wavelet bands" if config.amplitude == "bands" else "none",
-        outputs="; ".join(name for name, there in heads.items() if there),
+        outputs="; ".join(name for name, present in heads.items() if present),
         detect=detect if config.num_classes == 2 else "",
     )
     write_text(path, text)
@@ -89,6 +91,12 @@ def pretrained_config(
 ) -> MVPFormerConfig:
     """The configuration that `MVPFormer.from_pretrained` would use, without the weights; its errors are the same."""
     fields = read_config(pretrained_file(pretrained_model_name_or_path, CONFIG_NAME, **options))
+    # One of several would be a weaker detector, so it is not taken in silence.
+    if NETWORKS in fields:
+        raise ValueError(
+            f"{pretrained_model_name_or_path} holds {fields[NETWORKS]} networks of one detector, and one network is "
+            "needed here: give the folder to Detector, or take one of mvpa_ts.ieeg.detection.networks.load_networks"
+        )
     return MVPFormerConfig.from_dict(fields | dict(changes or {}))
 
 

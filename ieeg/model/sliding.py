@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.preprocessing.segments import Segments
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 
 def sliding_features(

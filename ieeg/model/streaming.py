@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,11 +9,9 @@ from mvpa_ts.attention import MVPAttention
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-from mvpa_ts.ieeg.model.sample_feed import SampleFeed
-from mvpa_ts.ieeg.model.sample_feed import StreamedSegment as StreamedSegment  # deprecated, at its documented path
 
 
-class StreamingMVPFormer(SampleFeed):
+class StreamingMVPFormer:
     """Features of each new segment from cached keys and values of the segments before it.
 
     A segment is computed once for its output and, where ``dense_last_segment`` is on, a second time, with the window
@@ -84,11 +81,8 @@ class StreamingMVPFormer(SampleFeed):
 
     def reset(self) -> None:
         """Forget the past."""
-        self.num_segments = 0
-        """Segments seen so far."""
         for _, cache in self._layers:
             cache.reset()
-        self._waiting = np.empty((self.num_channels, 0), np.float32)
         self._past: Tensor | None = None
 
     @torch.inference_mode()
@@ -129,7 +123,6 @@ class StreamingMVPFormer(SampleFeed):
 
     def _advance(self, embeddings: Tensor, channel_mask: Tensor) -> Tensor:
         """One step through the blocks: features [C, D], keys and values into the cache."""
-        self.num_segments += 1
         embeddings = embeddings.masked_fill(~channel_mask[:, None], 0.0)
         # The first row becomes the output; the second, where there is one, goes on into the cache.
         x = embeddings.expand(2 if self._twice else 1, -1, -1)

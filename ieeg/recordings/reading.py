@@ -113,10 +113,10 @@ def read_recording(
         raise FileNotFoundError(f"no file or folder {path}")
     if _is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
-        from mvpa_ts.ieeg.recordings.swec_table import differences_from_table, swec_subjects, warn_of_differences
+        from mvpa_ts.ieeg.recordings.swec_table import warn_of_differences
 
         recording = read_swec(path, subject=subject)
-        warn_of_differences(differences_from_table([recording], (), swec_subjects()), stacklevel=2)
+        warn_of_differences(recording)
         return recording if channels is None else _chosen(recording, channels)
     options: dict[str, Any] = {
         "subject": subject,

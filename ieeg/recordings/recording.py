@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -220,11 +220,10 @@ class Recording:
         """
         length = min(self.num_samples, math.ceil(self.sfreq / 4))
         starts = np.linspace(0, self.num_samples - length, 100).astype(np.int64)
-        return _hash_of(self.read(start, start + length) for start in np.unique(starts).tolist())
-
-    def first_second_fingerprint(self) -> str:
-        """Like `fingerprint`, of the first second alone: files of version 0.2 and before hold this one."""
-        return _hash_of([self.read(0, min(self.num_samples, math.ceil(self.sfreq)))])
+        digest = hashlib.sha256()
+        for start in np.unique(starts).tolist():
+            digest.update(np.ascontiguousarray(self.read(start, start + length)).tobytes())
+        return digest.hexdigest()[:16]
 
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""
@@ -347,14 +346,6 @@ def warn_if_implausible(recording: Recording) -> None:
             f"are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV: is the unit right?",
             stacklevel=3,
         )
-
-
-def _hash_of(pieces: Iterable[Signal]) -> str:
-    """The first 16 digits of the SHA-256 of all samples."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(np.ascontiguousarray(piece).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:

@@ -1,4 +1,4 @@
-"""The published table of the SWEC iEEG data set, and how a download differs from it.
+"""The published table of the SWEC iEEG data set: its subjects, the people who appear twice, and what a download lacks.
 
 ``swec_subjects.csv`` is the table of the paper: channels, rate, hours and events of each folder (9328.1 h and 704
 events in all, duplicates counted twice). A further column names the folder with the same recording. The published
@@ -11,11 +11,12 @@ from __future__ import annotations
 import csv
 import itertools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec import SwecSource, prefix_of
@@ -76,45 +77,69 @@ def swec_subjects() -> tuple[SwecSubject, ...]:
     )
 
 
-def differences_from_table(
-    recordings: Iterable[Recording], subjects: Iterable[str], stated_subjects: Iterable[SwecSubject]
-) -> list[str]:
-    """See `mvpa_ts.ieeg.datasets.swec.swec_differences`; `stated_subjects` is the table."""
-    table = {subject.subject: subject for subject in stated_subjects}
-    differences: list[str] = []
-    present = set()
-    for recording in recordings:
-        present.add(recording.subject)
-        if not isinstance(recording.source, SwecSource) or recording.subject not in table:
-            continue
-        stated, hours = table[recording.subject], recording.duration / 3600
-        values = [
-            (len(recording.channel_names), stated.channels, "channels"),
-            (recording.sfreq, stated.sfreq, "Hz"),
-        ]
-        whole = recording.name == recording.subject  # one part of a recording has its number in the name
-        if whole and recording.annotated:
-            values.append((len(recording.seizures), stated.events, "events"))
-        for value, expected, unit in values:
-            if value != expected:
-                differences.append(f"{recording.subject} has {value:g} {unit}, the data set {expected:g}")
-        if whole and abs(hours / stated.hours - 1) > HOURS_OFF:
-            short = "short" if hours < stated.hours else "long"
-            differences.append(f"{recording.subject} has {hours:.4g} h, too {short}: the data set {stated.hours:g}")
-    for subject in subjects:
-        if subject not in present:
-            size = f": {table[subject].channels} channels, {table[subject].hours:g} h, {table[subject].events} events"
-            differences.append(f"{subject} is missing{size}" if subject in table else f"{subject} is missing")
+SWEC_DUPLICATES: Mapping[str, str] = MappingProxyType(
+    {s.subject: s.same_as for s in swec_subjects() if s.same_as is not None and s.same_as < s.subject}
+)
+"""Later name of a recording that is in the data set twice: its first name."""
+
+
+def identity(subject: str) -> str:
+    """Return one name for a person: the same for both folders of a person who appears twice in SWEC.
+
+    Examples
+    --------
+    >>> identity("ID20"), identity("ID01"), identity("S01")
+    ('ID01', 'ID01', 'S01')
+    """
+    return SWEC_DUPLICATES.get(subject, subject)
+
+
+def swec_differences(recording: Recording) -> list[str]:
+    """Describe how a downloaded SWEC recording differs from the published table.
+
+    A download that stopped early leaves a folder that can be read but is too short. No other check finds that.
+
+    Parameters
+    ----------
+    recording : Recording
+        One from another source, or of a subject that is not in the data set, has no differences. Of one part alone only
+        channels and rate are compared.
+
+    Returns
+    -------
+    list of str
+        A sentence for each difference in channels, rate, hours (by more than 1 %) and events.
+    """
+    table = {subject.subject: subject for subject in swec_subjects()}
+    if not isinstance(recording.source, SwecSource) or recording.subject not in table:
+        return []
+    stated, hours = table[recording.subject], recording.duration / 3600
+    values = [
+        (len(recording.channel_names), stated.channels, "channels"),
+        (recording.sfreq, stated.sfreq, "Hz"),
+    ]
+    # One part of a recording has its number in the name, and neither its length nor its events say anything.
+    whole = recording.name == recording.subject
+    if whole and recording.annotated:
+        values.append((len(recording.seizures), stated.events, "events"))
+    differences = [
+        f"{recording.subject} has {value:g} {unit}, the data set {expected:g}"
+        for value, expected, unit in values
+        if value != expected
+    ]
+    if whole and abs(hours / stated.hours - 1) > HOURS_OFF:
+        short = "short" if hours < stated.hours else "long"
+        differences.append(f"{recording.subject} has {hours:.4g} h, too {short}: the data set {stated.hours:g}")
     return differences
 
 
-def warn_of_differences(differences: Sequence[str], stacklevel: int = 2) -> None:
-    """Warn once of all `differences`, if there are any."""
-    if differences:
+def warn_of_differences(recording: Recording) -> None:
+    """Warn once of all `swec_differences`, if there are any."""
+    if differences := swec_differences(recording):
         warnings.warn(
             f"SWEC recordings differ from the data set's published table: {'; '.join(differences)}. Was the download "
             "complete?",
-            stacklevel=stacklevel + 1,
+            stacklevel=3,
         )
 
 
@@ -128,11 +153,11 @@ def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path])
     files : iterable of Path
         What `find_recordings` found in them.
     """
-    found = {file: subject for file in files if (subject := prefix_of(file)) is not None}
+    subject_of = {file: subject for file in files if (subject := prefix_of(file)) is not None}
     whole = {Path(path) for path in paths}
     names = [subject.subject for subject in swec_subjects()]
-    present = {subject for file, subject in found.items() if subject in names and whole & set(file.parents)}
-    if present and (missing := [name for name in names if name not in found.values()]):
+    present = {subject for file, subject in subject_of.items() if subject in names and whole & set(file.parents)}
+    if present and (missing := [name for name in names if name not in subject_of.values()]):
         warnings.warn(
             f"{len(missing)} of the {len(names)} SWEC subjects are missing: {_ranges(missing, names)}. Was the "
             "download complete? Naming subjects' folders one by one takes only these",

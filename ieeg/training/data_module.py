@@ -12,12 +12,11 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
-from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
+from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
 from mvpa_ts.ieeg.training.division import (
     check_channel_counts,
     check_lists,

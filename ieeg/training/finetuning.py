@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, BinaryCohenKappa, BinaryF1Score
@@ -20,11 +20,11 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.lora import Method, core_of, prepared, save_finetuned, trainable_share, with_head
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import folder_of
+from mvpa_ts.ieeg.model.seen_subjects import read_training_recordings, read_training_subjects
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.augmentation import Augmentation, augment
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule, SeizureDataModule
 from mvpa_ts.ieeg.training.module import TrainingModule
-from mvpa_ts.ieeg.training.seen_subjects import read_training_recordings, read_training_subjects
 from mvpa_ts.ieeg.training.spans import collate, real_tokens, unfold_windows
 
 
@@ -70,7 +70,7 @@ class FinetuningModule(TrainingModule):
     >>> from mvpa_ts.ieeg.training.finetuning import FinetuningModule
     >>> module = FinetuningModule(architecture=mvpformer_tiny(context=4), method="full")
     >>> batch = {"signal": torch.randn(2, 3, 5 * 2560), "ictal": torch.zeros(2, 5, dtype=torch.bool)}
-    >>> [part.shape for part in module.logits_and_labels(batch)]  # 2 spans of 5 segments hold 4 windows
+    >>> [tensor.shape for tensor in module.logits_and_labels(batch)]  # 2 spans of 5 segments hold 4 windows
     [torch.Size([4, 2]), torch.Size([4])]
     """
 
@@ -127,18 +127,15 @@ class FinetuningModule(TrainingModule):
         self.best: dict[str, Any] | None = None
         """Lowest validation loss so far, its step, and the trained weights of then."""
         config = pretrained.config
-        if config.members != 1:
-            raise ValueError(
-                f"{'architecture' if base is None else base} holds {config.members} networks, and one is trained at a "
-                "time: give a model of one network, and --members to the command for several"
-            )
-        # A detector is trained on; its head is what it knows already.
+        # A detector is trained further, with its head, which is what it has learned of seizures.
         if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
             pretrained = with_head(pretrained, seed=seed)
-        pretrained.config = replace(pretrained.config, threshold=0.5)  # that of other weights
+        # The threshold of the base was chosen for other weights.
+        pretrained.config = replace(pretrained.config, threshold=0.5)
         self.model = prepared(pretrained, method, seed=seed, **self.lora)
         self.core.set_gradient_checkpointing(gradient_checkpointing)
         self.train()
+        self._ensemble = nn.ModuleList()
         self._both_classes = True
         self.metrics = MetricCollection(
             {
@@ -177,11 +174,14 @@ class FinetuningModule(TrainingModule):
         _print(f"{trained:,} of {total:,} weights are trained ({share:.2%}), and the {size:,} of the head")
 
     def logits_and_labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Compute logits [n, 2], the mean over the model's networks, and labels [n] of the targets with a signal."""
-        logits, labels = zip(*(self._of_network(network, batch) for network in self.core.networks), strict=True)
+        """Compute logits [n, 2] and labels [n] of the targets with a signal."""
+        if len(self._ensemble) == 0:
+            return self._of_network(self.core, batch)
+        logits, labels = zip(*(self._of_network(network, batch) for network in self._ensemble), strict=True)
         return torch.stack(logits).mean(0), labels[0]
 
-    def _of_network(self, network: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def _of_network(self, network: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        assert isinstance(network, MVPFormer)
         T = network.config.context
         real = real_tokens(batch)
         target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
@@ -285,13 +285,13 @@ class FinetuningModule(TrainingModule):
         if values:
             _print(f"{name}: {', '.join(values)}{note}")
 
-    def validate_detector(self, model: MVPFormer) -> None:
+    def validate_together(self, networks: Sequence[MVPFormer]) -> None:
         """Validate a detector of several networks on the data of this training, and print how good it is."""
         data = self.trainer.datamodule
         if isinstance(data, RecordingDataModule) and data.validation is not None:
-            self.model = model
+            self._ensemble.extend(networks)
             self.trainer.validate(self, datamodule=data, verbose=False)
-            self._print_validation(f"validation of the {len(model.networks)} networks together")
+            self._print_validation(f"validation of the {len(networks)} networks together")
 
     @torch.inference_mode()
     def _threshold(self) -> float:

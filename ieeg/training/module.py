@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+from mvpa_ts.ieeg.model.seen_subjects import recording_hash, refuse_seen, refuse_seen_recordings, subject_hash
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
-from mvpa_ts.ieeg.training.seen_subjects import recording_hash, refuse_seen, refuse_seen_recordings, subject_hash
 
 RECORD = "mvpformer"
 """Key under which a checkpoint says how it was trained."""

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
-from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
+from mvpa_ts.ieeg.recordings.swec_table import identity
 from mvpa_ts.ieeg.training.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
 from mvpa_ts.ieeg.training.module import RECORD, TrainingModule
 from mvpa_ts.ieeg.training.similarity import (
@@ -95,8 +95,6 @@ class PretrainingModule(TrainingModule):
         self.architecture = architecture
         if not self.architecture.prediction_head:
             raise ValueError("pretraining needs an architecture with prediction_head=True")
-        if self.architecture.members != 1:
-            raise ValueError(f"pretraining trains one network, got an architecture of {self.architecture.members}")
         self.num_negatives = num_negatives
         self.temperature = temperature
         self.shared_negatives = shared_negatives
@@ -175,7 +173,7 @@ class PretrainingModule(TrainingModule):
         if self.trainer.world_size > 1:
             gathered: list[Any] = [None] * self.trainer.world_size
             torch.distributed.all_gather_object(gathered, rows)
-            rows = [part for of_rank in gathered for part in of_rank]
+            rows = [batch for of_rank in gathered for batch in of_rank]
         self.similarity = Similarity(rows)
         overall = self.similarity.overall().set_index("state")
         for state in ("all", *STATES):

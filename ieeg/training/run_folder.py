@@ -12,9 +12,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
 from mvpa_ts.files import write_csv
+from mvpa_ts.ieeg.model.seen_subjects import save_training_subjects
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.training.loggers import InterruptibleTensorBoard
-from mvpa_ts.ieeg.training.seen_subjects import save_training_subjects
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -13,7 +13,7 @@ from harness.paper import tables as paper
 from harness.tables import RESULTS
 
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
-from mvpa_ts.ieeg.datasets.swec import swec_subjects
+from mvpa_ts.ieeg.recordings.swec_table import swec_subjects
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 TEXT = PAGE.read_text(encoding="utf-8")

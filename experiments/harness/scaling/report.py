@@ -18,9 +18,9 @@ from harness.tables import RESULTS
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
-from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, SwecSubject, swec_subjects
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, SwecSubject, swec_subjects
 
 PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
 PAPER_SET = "the paper's 18 for training"

@@ -296,7 +296,7 @@ class TestOptions:
         arguments += ["--data.simulation", json.dumps(simulation), "--data.validation_subjects", "[S02]"]
         arguments += ["--trainer.max_steps", 1, "--trainer.limit_val_batches", 0, "--trainer.accelerator", "cpu"]
         assert run(*arguments) == 0
-        assert Detector(tmp_path / "run" / "model").model.config.context == 4
+        assert Detector(tmp_path / "run" / "model").config.context == 4
 
     def test_json_without_end_is_an_error_and_no_crash(self, model_folder, tmp_path):
         write_edf(recording("S1", 1, segments=3), tmp_path / "x.edf")

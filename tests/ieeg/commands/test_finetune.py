@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.networks import load_networks
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
@@ -100,8 +101,8 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     assert "network 2 of 2" in printed.err
     assert "validation of the 2 networks together: loss " in printed.err
     assert (tmp_path / "run" / "model" / "training.json").is_file()
-    whole = MVPFormer.from_pretrained(tmp_path / "run" / "model")
-    for seed, network in enumerate(whole.networks, start=1):
+    networks = load_networks(tmp_path / "run" / "model")
+    for seed, network in enumerate(networks, start=1):
         assert finetune(tmp_path / str(seed), *files, "--seed_everything", str(seed)) == 0
         single = load_file(tmp_path / str(seed) / "model" / "model.safetensors")
         for name, tensor in single.items():
@@ -109,8 +110,8 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
 
     shutil.rmtree(tmp_path / "run" / "networks")
     assert finetune(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "last") == 0
-    again = MVPFormer.from_pretrained(tmp_path / "run" / "model")
-    torch.testing.assert_close(again.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    for again, network in zip(load_networks(tmp_path / "run" / "model"), networks, strict=True):
+        torch.testing.assert_close(again.state_dict(), network.state_dict(), rtol=0, atol=0)
 
     assert finetune(tmp_path / "none", *files, "--members", "0") != 0
     assert "members must be at least 1, got 0" in capsys.readouterr().err

@@ -10,13 +10,9 @@ import pytest
 
 from mvpa_ts.ieeg import Recording, RecordingDataModule, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.datasets import cohort, swec
-from mvpa_ts.ieeg.datasets.cohort import (
-    paper_split,
-    split_subjects,
-    subject_folds,
-)
-from mvpa_ts.ieeg.datasets.swec import SWEC_DUPLICATES, identity, swec_differences, swec_subjects
+from mvpa_ts.ieeg.datasets.cohort import UNSEEN32, paper_split, split_subjects
+from mvpa_ts.ieeg.recordings import swec_table
+from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, identity, swec_differences, swec_subjects
 from mvpa_ts.ieeg.simulation.writing import write_swec
 
 
@@ -52,19 +48,18 @@ def test_the_table_adds_up_to_what_the_paper_states():
 
 
 def test_unseen():
-    assert len(cohort.UNSEEN32) == 32
-    assert cohort.UNSEEN32[:5] == ("ID19", "ID23", "ID26", "ID33", "ID41")
+    assert len(UNSEEN32) == 32
+    assert UNSEEN32[:5] == ("ID19", "ID23", "ID26", "ID33", "ID41")
 
 
 def test_papers_split():
     clean = paper_split()
     assert (len(clean.train), len(clean.test), clean.leaked) == (18, 32, ())
-    assert clean.unseen == clean.test == cohort.UNSEEN32
+    assert clean.test == UNSEEN32
     with pytest.warns(UserWarning, match="18 subjects are in two parts under two names"):
         leaky = paper_split(allow_duplicates=True)
     assert len(leaky.test) == 50
     assert len(leaky.leaked) == 18
-    assert leaky.unseen == cohort.UNSEEN32
 
 
 @pytest.mark.parametrize(
@@ -92,58 +87,26 @@ def test_two_names_in_one_part_are_no_leak():
     assert split_subjects(["ID01", "ID20"], ["ID02"]).leaked == ()
 
 
-def test_folds_keep_a_person_together():
-    names = [s.subject for s in swec_subjects()]
-    folds = subject_folds(names, 5, seed=1)
-    assert sorted(name for fold in folds for name in fold.test) == names
-    for fold in folds:
-        assert set(fold.train) | set(fold.test) == set(names)
-        assert fold.unseen == fold.test
-    assert subject_folds(names, 5, seed=1) == folds
-    with pytest.raises(ValueError, match="number of persons"):
-        subject_folds(["ID01", "ID20"], 2)
-
-
-def made(subject: str, channels: int) -> Recording:
-    x = np.random.default_rng(0).normal(0, 40, (channels, 512 * 18))
-    return Recording.from_array(
-        x, 512.0, [f"A{i}" for i in range(channels)], "µV", subject=subject, seizures=[(3, 5)], preprocessed=True
-    )
-
-
-def test_table_from_files(tmp_path):
-    write_swec(made("ID19", 29), tmp_path)
-    write_swec(made("ID23", 7), tmp_path)
-    with pytest.warns(UserWarning, match="ID23 has 7 channels, the data set 32") as caught:
-        rows = cohort.cohort_table(tmp_path, ["ID19", "ID23", "ID66"])
-    assert rows[0] == {"subject": "ID19", "channels": 29, "rate": 512.0, "hours": 0.005, "events": 1}
-    (warning,) = caught
-    assert "ID19 has 0.005 h, too short: the data set" in str(warning.message)
-    assert "ID66 is missing: " in str(warning.message)
-
-
 def test_a_downloaded_folder_is_compared_with_the_table(tmp_path, monkeypatch):
     """Folders as the simulator writes them, and a table that states them: whole, cut short, with a seizure less."""
-    stated = [
-        swec.SwecSubject(f"ID{i:02d}", channels=2, sfreq=512.0, hours=0.1, events=2, same_as=None) for i in (1, 2, 3, 4)
-    ]
-    monkeypatch.setattr(swec, "swec_subjects", lambda: tuple(stated))
+    names = ("ID01", "ID02", "ID03", "ID04")
+    stated = [swec_table.SwecSubject(name, channels=2, sfreq=512.0, hours=0.1, events=2, same_as=None) for name in names]
+    monkeypatch.setattr(swec_table, "swec_subjects", lambda: tuple(stated))
     seizures = [(10.0, 20.0), (100.0, 120.0)]
     for name, seconds, events in (("ID01", 360.9, 2), ("ID02", 300.0, 2), ("ID03", 360.0, 1)):
         recording = simulate_recording(name, num_channels=2, duration=seconds, num_seizures=0)
         write_swec(recording.with_seizures(seizures[:events]), tmp_path)
     recordings = [read_recording(tmp_path / name) for name in ("ID01", "ID02", "ID03")]
-    assert swec_differences(recordings[:1]) == []
-    assert swec_differences(recordings, ["ID01", "ID04"]) == [
-        "ID02 has 0.08333 h, too short: the data set 0.1",
-        "ID03 has 1 events, the data set 2",
-        "ID04 is missing: 2 channels, 0.1 h, 2 events",
+    assert [swec_differences(recording) for recording in recordings] == [
+        [],
+        ["ID02 has 0.08333 h, too short: the data set 0.1"],
+        ["ID03 has 1 events, the data set 2"],
     ]
     slower = simulate_recording("ID04", num_channels=2, duration=360.0, num_seizures=0, sfreq=1024.0)
     write_swec(slower.with_seizures(seizures), tmp_path)
-    assert swec_differences([read_recording(tmp_path / "ID04")]) == ["ID04 has 1024 Hz, the data set 512"]
+    assert swec_differences(read_recording(tmp_path / "ID04")) == ["ID04 has 1024 Hz, the data set 512"]
     cropped = Recording.from_array(np.ones((3, 512 * 9)), 512.0, ["a", "b", "c"], "mV", subject="ID01")
-    assert swec_differences([cropped]) == []  # a recording of another source may bear any name
+    assert swec_differences(cropped) == []  # a recording of another source may bear any name
 
 
 def test_training_names_a_short_download(tmp_path):
@@ -205,11 +168,3 @@ def test_training_names_missing_subjects_once(two_subjects):
     (message,) = setup(str(two_subjects))
     assert re.match(MISSING, message)
     assert setup(two_subjects / "ID19", two_subjects / "ID50") == []
-
-
-def test_parts_of_recordings():
-    recordings = [made(s, 2) for s in ("S1", "S2", "S3")]
-    split = split_subjects(["S1", "S3"], ["S2"])
-    assert [r.subject for r in split.part(recordings, "train")] == ["S1", "S3"]
-    with pytest.raises(ValueError, match="name must be"):
-        split.part(recordings, "all")

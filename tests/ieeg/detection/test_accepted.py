@@ -19,6 +19,7 @@ from mvpa_ts.ieeg import (
     RecordingDataModule,
     Segments,
     StreamingDetector,
+    embed,
     mvpformer_tiny,
     read_recording,
 )
@@ -60,9 +61,9 @@ def test_what_stands_for_a_recording(model, made, kind, tmp_path):
     detection = Detector(model, preprocessing, channels="all").detect(given)
     wanted = Detector(model, preprocessing, channels="all").detect(made).probabilities
     np.testing.assert_allclose(detection.probabilities, wanted, atol=1e-4)
-    rows = model.embed(given, preprocessing=preprocessing)
+    rows = embed(model, given, preprocessing=preprocessing)
     torch.testing.assert_close(
-        rows.features, model.embed(made, preprocessing=preprocessing).features, atol=1e-3, rtol=1e-3
+        rows.features, embed(model, made, preprocessing=preprocessing).features, atol=1e-3, rtol=1e-3
     )
 
 

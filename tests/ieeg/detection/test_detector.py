@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.ieeg import Detector, MVPFormer, Preprocessing, Recording, Segments, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import (
+    Detector,
+    MVPFormer,
+    Preprocessing,
+    Recording,
+    Segments,
+    embed,
+    mvpformer_tiny,
+    simulate_recording,
+)
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.detection import Skipped
 from mvpa_ts.ieeg.detection.detector import NO_CHANNEL, checked_device
@@ -222,7 +231,7 @@ def test_segments_must_be_those_of_the_model(model, recording, sfreq):
     with pytest.raises(ValueError, match=message):
         StreamingDetector(model, sfreq, ["A1", "A2"], preprocessing)
     with pytest.raises(ValueError, match=message):
-        model.embed(recording, preprocessing=preprocessing)
+        embed(model, recording, preprocessing=preprocessing)
 
 
 def test_device_must_be_there(model, monkeypatch):
@@ -287,7 +296,7 @@ class TestStore:
         changed = recording.read(0, recording.num_samples).copy()
         changed[:, 4 * 512 : 60 * 512] *= 3
         other = Recording.from_array(changed, 512.0, recording.channel_names, "µV", name=recording.name)
-        with pytest.raises(ValueError, match=r"begun with other settings \(recording_samples\)"):
+        with pytest.raises(ValueError, match=r"begun with other settings \(recording\)"):
             Detector(model).detect(other, store=store)
 
     @pytest.mark.parametrize("kept", [0, 3, 8])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, embed, mvpformer_tiny
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -29,7 +29,7 @@ def make_model(row_order: str = "distance") -> MVPFormer:
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 def test_each_row_is_the_last_segment_of_its_window(row_order, batch_size):
     model, recording = make_model(row_order), make_recording(32.0)
-    embeddings = model.embed(recording, context=3, batch_size=batch_size)
+    embeddings = embed(model, recording, context=3, batch_size=batch_size)
     assert model.training
     model.eval()
     segments = Segments(recording)
@@ -50,7 +50,7 @@ def test_each_row_is_the_last_segment_of_its_window(row_order, batch_size):
 
 def test_a_probe_can_be_trained_on_the_features():
     """Logistic regression by torch, whose backward pass keeps the features."""
-    embeddings = make_model().embed(make_recording(40.0))
+    embeddings = embed(make_model(), make_recording(40.0))
     assert not embeddings.features.requires_grad
     rows = embeddings.features.flatten(1)
     probe = torch.nn.Linear(rows.shape[1], 1)
@@ -71,21 +71,21 @@ def test_each_segment_is_encoded_once():
     model = make_model()
     calls = []
     model.encoder.register_forward_hook(lambda _, inputs, output: calls.append(inputs[0].shape))
-    model.embed(make_recording(40.0))
+    embed(model, make_recording(40.0))
     assert calls == [(1, 8, 3, 2560)]  # one batch
 
 
 def test_channels_can_be_picked():
-    embeddings = make_model().embed(make_recording(10.0, gap=False), channels=["B1", "A1"])
+    embeddings = embed(make_model(), make_recording(10.0, gap=False), channels=["B1", "A1"])
     assert embeddings.channel_names == ("B1", "A1")
     assert embeddings.features.shape == (2, 2, 64)
 
 
 def test_a_context_past_the_codebook_is_refused():
     with pytest.raises(ValueError, match=r"context must be from 1 to time_rows \(110\), got 111"):
-        make_model().embed(make_recording(10.0), context=111)
+        embed(make_model(), make_recording(10.0), context=111)
 
 
 def test_printed_they_are_one_line():
-    embeddings = make_model().embed(make_recording(32.0))
+    embeddings = embed(make_model(), make_recording(32.0))
     assert repr(embeddings) == "<Embeddings of 7 segments × 3 channels (1 without a signal) × 64>"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, Recording, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, Recording, embed, generate, mvpformer_tiny
 from mvpa_ts.ieeg.model.generation import nearest_segments, roll_out
 
 C = 3
@@ -111,7 +111,7 @@ def recording(seconds: float, sfreq: float = 512.0) -> Recording:
 def test_the_waveform_is_made_of_the_recordings_past():
     source = recording(63.0)
     model = make_model().float()
-    result = model.generate(source, 3, preprocessing=PLAIN)
+    result = generate(model, source, 3, preprocessing=PLAIN)
     assert result.embeddings.shape == (3, C, 64)
     assert result.waveform.shape == (C, 3 * 2560)
     assert result.start == pytest.approx(63.0, abs=2.1 / 512)
@@ -131,10 +131,10 @@ def test_the_waveform_is_made_of_the_recordings_past():
 
 def test_repr_says_when_and_how_much():
     samples = recording(60.0).read(0, 60 * 512)
-    whole = make_model().float().generate(Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 3, past=4)
+    whole = generate(make_model().float(), Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 3, past=4)
     assert repr(whole) == "<Generated 60.0 to 75.0 s: 3 × 3 channels × 64>"
     samples[1, -10 * 512 :] = 0.0
-    part = make_model().float().generate(Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 1, past=4)
+    part = generate(make_model().float(), Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 1, past=4)
     assert repr(part) == "<Generated 60.0 to 65.0 s: 1 × 3 channels (1 without a signal) × 64>"
 
 
@@ -142,28 +142,28 @@ def test_only_the_past_counts_and_the_grid_ends_with_the_recording():
     """What is generated after 61.3 s is the same whatever comes later, and at another rate nearly the same place."""
     source, model = recording(80.0), make_model().float()
     cut = source.crop(0.0, 61.3)
-    result = model.generate(cut, 2, preprocessing=PLAIN)
-    embeddings = model.embed(cut.crop(1.3, 61.3), preprocessing=PLAIN)
+    result = generate(model, cut, 2, preprocessing=PLAIN)
+    embeddings = embed(model, cut.crop(1.3, 61.3), preprocessing=PLAIN)
     assert len(embeddings.starts) == 12
     assert result.start == pytest.approx(61.3, abs=2.1 / 512)
-    other = model.generate(recording(61.3, sfreq=1000.0), 2, preprocessing=PLAIN)
+    other = generate(model, recording(61.3, sfreq=1000.0), 2, preprocessing=PLAIN)
     assert other.start == pytest.approx(61.3, abs=3e-3)
     assert other.waveform.shape == (C, 2 * 2560)
 
 
 def test_a_short_past_is_searched():
-    result = make_model().float().generate(recording(60.0), 4, preprocessing=PLAIN, past=3)
+    result = generate(make_model().float(), recording(60.0), 4, preprocessing=PLAIN, past=3)
     assert set(result.sources) <= {45.0, 50.0}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_model().float().generate(recording(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
-        (lambda: make_model().float().generate(recording(9.0), 1, preprocessing=PLAIN), "at least two past segments"),
-        (lambda: make_model().float().generate(recording(60.0), 1, past=1), "past is 1"),
-        (lambda: make_model(prediction_head=False).generate(recording(60.0), 1), "no prediction head"),
-        (lambda: make_model().float().generate(recording(60.0), 1, preprocessing=PLAIN, context=200), "context must"),
+        (lambda: generate(make_model().float(), recording(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
+        (lambda: generate(make_model().float(), recording(9.0), 1, preprocessing=PLAIN), "at least two past segments"),
+        (lambda: generate(make_model().float(), recording(60.0), 1, past=1), "past is 1"),
+        (lambda: generate(make_model(prediction_head=False), recording(60.0), 1), "no prediction head"),
+        (lambda: generate(make_model().float(), recording(60.0), 1, preprocessing=PLAIN, context=200), "context must"),
     ],
 )
 def test_refusals(make, message):

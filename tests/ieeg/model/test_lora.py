@@ -79,7 +79,7 @@ def test_what_is_saved_computes_the_same(base, method, tmp_path):
     save_finetuned(model, tmp_path)
     plain = load_finetuned(tmp_path)
     torch.testing.assert_close(plain.classify(plain(signal())), expected)
-    assert Detector(tmp_path / "model", channels="all").model.config.num_classes == 2
+    assert Detector(tmp_path / "model", channels="all").config.num_classes == 2
     if method == "lora":
         alone = load_finetuned(tmp_path / "adapter", base)
         torch.testing.assert_close(alone.classify(alone(signal())), expected)
@@ -195,11 +195,6 @@ def test_a_changed_configuration_of_an_adapter_is_refused(base, tmp_path):
     assert json.loads((adapter / "base.json").read_text())["adapter_config_sha256"]
     config.write_text(json.dumps(content | {"init_lora_weights": "pissa"}))
     with pytest.raises(ValueError, match=r"adapter_config\.json was changed after the adapter was saved"):
-        load_finetuned(adapter, base)
-    hashes = json.loads((adapter / "base.json").read_text())
-    del hashes["adapter_config_sha256"]  # as adapters of 0.1.0 have it
-    (adapter / "base.json").write_text(json.dumps(hashes))
-    with pytest.raises(ValueError, match=r"not what this library writes: init_lora_weights"):
         load_finetuned(adapter, base)
     config.write_text(json.dumps(content))
     load_finetuned(adapter, base)

@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.released import convert_released, load_released
-from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects, save_training_subjects
+from mvpa_ts.ieeg.model.seen_subjects import read_training_subjects, save_training_subjects
 
 CONFIG = MVPFormerConfig(
     dim=24, num_layers=2, num_heads=4, num_kv_heads=2, mlp_dim=20, time_rows=16, channel_rows=9, window=1, context=13

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -120,7 +119,6 @@ def test_memory_does_not_grow():
     for _ in range(20):
         stream.step(signal)
     assert [(cache.keys.data_ptr(), cache.keys.shape) for _, cache in stream._layers] == places
-    assert stream.num_segments == 20
 
 
 def test_released_rows_are_those_of_the_whole_context():
@@ -136,47 +134,8 @@ def test_reset_forgets():
     stream = StreamingMVPFormer(model, C)
     first = [stream.step(piece(signal, t)) for t in range(4)]
     stream.reset()
-    assert stream.num_segments == 0
     for t in range(4):
         assert torch.equal(stream.step(piece(signal, t)), first[t])
-
-
-@pytest.mark.parametrize("size", [1, 777, 2560, 6001, 10**6])
-def test_samples_in_probabilities_out(size):
-    model, signal = make_model().float(), make_signal(4).float()
-    samples = torch.cat([signal, signal[:, :1000]], dim=1).numpy()
-    stream = StreamingMVPFormer(model, C)
-    if size == 1:
-        samples = samples[:, : SEGMENT + 3]
-    parts = [samples[:, i : i + size] for i in range(0, samples.shape[1], size)]
-    with pytest.warns(DeprecationWarning, match="use mvpa_ts.ieeg.StreamingDetector"):
-        segments = [segment for part in parts for segment in stream.feed(part)]
-    assert [segment.start for segment in segments] == [0.0, 5.0, 10.0, 15.0][: len(segments)]
-    assert len(segments) == (1 if size == 1 else 4)
-    other = StreamingMVPFormer(model, C)
-    for t, segment in enumerate(segments):
-        features = other.step(piece(signal, t))
-        assert torch.equal(segment.features, features)
-        with torch.no_grad():
-            logits = model.classify(model(signal[None, :, : (t + 1) * SEGMENT]))
-        assert segment.probability == pytest.approx(logits.softmax(-1)[0, 1].item(), abs=1e-5)
-
-
-def test_bad_channels_are_left_out_and_an_empty_segment_has_no_probability():
-    model, signal = make_model().float(), make_signal(3).float().numpy()
-    signal[0, : SEGMENT - 100] = np.nan
-    signal[1, SEGMENT : 2 * SEGMENT] = 7.0
-    signal[1, 2 * SEGMENT : 2 * SEGMENT + 200] = np.nan  # less than half
-    signal[:, :SEGMENT][1:] = 0.0
-    segments = list(StreamingMVPFormer(model, C).feed(signal))
-    assert [segment.valid.tolist() for segment in segments] == [[False] * 3, [True, False, True], [True] * 3]
-    assert np.isnan(segments[0].probability)
-    assert all(0 < segment.probability < 1 for segment in segments[1:])
-
-
-def test_without_a_head_there_is_no_probability():
-    (segment,) = StreamingMVPFormer(make_model(num_classes=0).float(), C).feed(make_signal(1).float())
-    assert segment.probability is None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +149,6 @@ def test_without_a_head_there_is_no_probability():
             lambda: StreamingMVPFormer(make_model(), 3).step(torch.zeros(3, 2560), torch.ones(2, dtype=torch.bool)),
             "channel_mask must be",
         ),
-        (lambda: StreamingMVPFormer(make_model(), 3).feed(torch.zeros(2, 100)), r"samples must be \[C, n\] with C = 3"),
     ],
 )
 def test_refusals(make, message):

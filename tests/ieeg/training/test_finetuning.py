@@ -195,7 +195,7 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
     arguments += ["--trainer.val_check_interval", "2"]
     assert main([*arguments, "--model.base", str(tmp_path / "base")]) == 0
     assert "weights are trained" in capsys.readouterr().err
-    assert Detector(tmp_path / "run" / "model", channels="all").model.config.context == 4
+    assert Detector(tmp_path / "run" / "model", channels="all").config.context == 4
     for name in ("adapter/adapter_model.safetensors", "csv/version_0/config.yaml", "checkpoints/last.ckpt"):
         assert (tmp_path / "run" / name).is_file()
     (losses,) = (tmp_path / "run" / "csv").rglob("metrics.csv")

@@ -20,8 +20,8 @@ from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.saved import read_run
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.model.lora import load_finetuned, prepared, save_finetuned, with_head
+from mvpa_ts.ieeg.model.seen_subjects import read_training_subjects
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
-from mvpa_ts.ieeg.training.seen_subjects import read_training_subjects
 from mvpa_ts.windows import Series
 
 TINY = mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, context=4, dropout=0.0)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.datasets.swec import identity
 from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.swec_table import identity
 
 TRAINING_NAME = "training.json"
 
@@ -28,18 +28,8 @@ def subject_hash(subject: str) -> str:
 
 def recording_hash(recording: Recording) -> str:
     """Compute the SHA-256 of a recording's samples, length and rate; renaming the file does not change it."""
-    return _hash_with(recording, recording.fingerprint())
-
-
-def _is_among(recording: Recording, hashes: frozenset[str]) -> bool:
-    """Whether the hash of a recording is among `hashes`, or the one that version 0.2 gave it."""
-    return not hashes.isdisjoint(
-        {recording_hash(recording), _hash_with(recording, recording.first_second_fingerprint())}
-    )
-
-
-def _hash_with(recording: Recording, fingerprint: str) -> str:
-    return hashlib.sha256(f"{fingerprint} {recording.num_samples} {recording.sfreq}".encode()).hexdigest()
+    text = f"{recording.fingerprint()} {recording.num_samples} {recording.sfreq}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def save_training_subjects(
@@ -70,7 +60,7 @@ def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | N
 
 
 def read_training_recordings(folder: str | os.PathLike[str]) -> frozenset[str] | None:
-    """Read the hashes of the recordings likewise; None also for older folders, which name only subjects."""
+    """Read the hashes of the recordings likewise; None also where some of them are unknown."""
     return _hashes(Path(folder) / TRAINING_NAME, "recordings_sha256", needed=False)
 
 
@@ -92,16 +82,16 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     """
     recordings, subjects = read_training_recordings(folder), read_training_subjects(folder)
     if recordings is not None:
-        return _is_among(recording, recordings)
+        return recording_hash(recording) in recordings
     return None if subjects is None else subject_hash(recording.subject_name) in subjects
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:
     """Raise a ValueError that names subjects whose hash is among `seen`; with `allow_duplicates`, only warn."""
-    known = sorted({subject for subject in subjects if subject_hash(subject) in seen})
-    if not known:
+    trained = sorted({subject for subject in subjects if subject_hash(subject) in seen})
+    if not trained:
         return
-    message = f"validation_subjects {known} are among those that base was trained on, by their names"
+    message = f"validation_subjects {trained} are among those that base was trained on, by their names"
     if not allow_duplicates:
         raise ValueError(
             f"{message}: choose other subjects. Set --data.allow_duplicates true in a command, or pass "
@@ -112,5 +102,5 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
 
 def refuse_seen_recordings(recordings: Iterable[Recording], seen: frozenset[str]) -> None:
     """Raise a ValueError that names recordings whose hash is among `seen`."""
-    if known := sorted(item.name for item in recordings if _is_among(item, seen)):
-        raise ValueError(f"validation_recordings {known} were used to train base: choose other recordings")
+    if trained := sorted(item.name for item in recordings if recording_hash(item) in seen):
+        raise ValueError(f"validation_recordings {trained} were used to train base: choose other recordings")
