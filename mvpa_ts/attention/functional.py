@@ -277,7 +277,7 @@ def draw_dropout_masks(
     return keep_segment, keep_channel
 
 
-def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
+def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     name = _pick(problem) if impl == "auto" else impl
     if name == "triton" and impl != "auto" and (reason := _why_not_triton(problem)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason}")
@@ -306,7 +306,7 @@ def _why_not_triton(problem: Problem) -> str | None:
     return why_unavailable(problem.query)
 
 
-def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor | None]]:
+def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     """Import an implementation when it is first used; import statements are what torch.compile can follow."""
     if name == "reference":
         from mvpa_ts.attention.reference import reference_attention as attention

@@ -9,6 +9,8 @@ A content window needs each key twice, with its content and without: scores of t
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
@@ -23,8 +25,8 @@ SPLIT = True
 _MULTIPLE = 8
 
 
-def sdpa_attention(problem: Problem) -> tuple[Tensor, None]:
-    """Evaluate equation (1) of docs/attention.md by one call of torch's attention; returns [B, T, C, H, d]."""
+def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
+    """Evaluate equation (1) of docs/attention.md by one call of torch's attention; returns [B, T, C, H, d] and None."""
     p = problem
     T, C, _, d = p.query.shape[1:]
     device_type = p.query.device.type
