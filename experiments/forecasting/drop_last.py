@@ -10,9 +10,11 @@ over all test windows, and over those that whole batches of some size would keep
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.forecasting.models import HORIZONS, LOOKBACK, build
-from harness.tables import append_row, hardware, read_rows, results_folder, write_page
+from harness.study import Study, grid
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
@@ -40,16 +42,10 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["ETTh1", "ETTh2"], choices=FORECASTING_DATASETS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = results_folder("forecasting", quick=arguments.quick)
-    table = folder / "drop_last.csv"
-    for dataset in arguments.datasets[: 1 if arguments.quick else None]:
-        for horizon in HORIZONS[: 1 if arguments.quick else None]:
-            known = read_rows(table)
-            if not known.empty and ((known["dataset"] == dataset) & (known["horizon"] == horizon)).any():
-                continue
-            append_row(table, *audit(dataset, horizon, max_steps=3 if arguments.quick else None))
-            print(f"{dataset}, horizon {horizon}: done", flush=True)
-    write_page(table, markdown(read_rows(table)))
+    horizons = HORIZONS[: 1 if arguments.quick else None]
+    study = Study("forecasting", "drop_last", ["dataset", "horizon"], markdown, quick=arguments.quick)
+    cases = itertools.product(arguments.datasets[: 1 if arguments.quick else None], horizons)
+    study.run(cases, partial(audit, max_steps=3 if arguments.quick else None))
 
 
 def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[dict[str, Any]]:
@@ -62,14 +58,11 @@ def audit(dataset: str, horizon: int, max_steps: int | None = None) -> Iterator[
     for size in BATCH_SIZES:
         kept = kept_windows(len(squared), size)
         yield {
-            "dataset": dataset,
-            "horizon": horizon,
             "batch_size": size,
             "windows": len(squared),
             "kept": kept,
             "test_mse": squared[:kept].mean().item(),
             "test_mae": absolute[:kept].mean().item(),
-            "hardware": hardware(),
         }
 
 
@@ -97,21 +90,16 @@ def markdown(rows: pd.DataFrame) -> str:
     for dataset in dict.fromkeys(rows["dataset"]):
         part = rows[rows["dataset"] == dataset]
         horizons = sorted(part["horizon"].unique())
-        lines += [
-            f"**{dataset}**",
-            "",
-            "| last batch dropped at | " + " | ".join(map(str, horizons)) + " | average | windows left out |",
-            "|---|" + "---|" * (len(horizons) + 2),
-        ]
+        table = []
         for size in BATCH_SIZES:
-            own = part[part["batch_size"] == size].set_index("horizon").loc[horizons]
-            cells = [f"{row.test_mse:.3f} / {row.test_mae:.3f}" for row in own.itertuples()]
-            mean = own[["test_mse", "test_mae"]].mean()
+            kept = part[part["batch_size"] == size].set_index("horizon").loc[horizons]
+            cells = [f"{row.test_mse:.3f} / {row.test_mae:.3f}" for row in kept.itertuples()]
+            mean = kept[["test_mse", "test_mae"]].mean()
             average = f"**{mean['test_mse']:.3f} / {mean['test_mae']:.3f}**" if len(horizons) == len(HORIZONS) else "–"
-            lost = ", ".join(str(count) for count in own["windows"] - own["kept"])
-            name = "nothing dropped" if size == 1 else f"batch {size}"
-            lines.append(f"| {name} | {' | '.join(cells)} | {average} | {lost} |")
-        lines.append("")
+            lost = ", ".join(str(count) for count in kept["windows"] - kept["kept"])
+            table.append(["nothing dropped" if size == 1 else f"batch {size}", *cells, average, lost])
+        heads = ["last batch dropped at", *map(str, horizons), "average", "windows left out"]
+        lines += [f"**{dataset}**", "", *grid(heads, table), ""]
     return "\n".join([*lines, f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
 
 

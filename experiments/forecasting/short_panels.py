@@ -20,7 +20,8 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.quiet import silence
-from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
+from harness.study import Study, grid
+from harness.tables import machines
 
 PANELS, ROWS = ("walks", "memory", "counts", "followers", "wave"), (220, 300, 600)
 ERROR, INTERVAL = "MAE", "80 % interval holds"
@@ -39,22 +40,15 @@ def main() -> None:
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)
-    table = results_folder("forecasting", quick=arguments.quick) / "short_panels.csv"
     cases = [
         (measure, *case, model)
         for measure, models in MODELS.items()
         for *case, model in itertools.product(PANELS, ROWS, arguments.seeds, models)
         if model != "MVPA, bounded" or case[0] == "counts"  # for values that often lie at a limit
     ]
-    for key in cases[:3] + cases[-1:] if arguments.quick else cases:
-        known = read_rows(table)
-        if not known.empty and key in set(known[KEY].itertuples(index=False, name=None)):
-            continue
-        value = result(*key, steps=2 if arguments.quick else STEPS)
-        machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
-        append_row(table, {**dict(zip(KEY, key, strict=True)), "value": value, **machine})
-        print(f"{', '.join(map(str, key))}: {value:.3f}", flush=True)
-    write_page(table, markdown(read_rows(table)))
+    study = Study("forecasting", "short_panels", KEY, markdown, quick=arguments.quick)
+    steps = 2 if arguments.quick else STEPS
+    study.run(cases[:3] + cases[-1:] if arguments.quick else cases, lambda *case: {"value": result(*case, steps=steps)})
 
 
 def made_up(panel: str, rows: int, seed: int) -> np.ndarray:
@@ -136,12 +130,13 @@ def markdown(rows: pd.DataFrame) -> str:
     ]
     for measure, part in rows.groupby("measure", sort=False):
         models = [name for name in MODELS[str(measure)] if name in set(part["model"])]
-        lines += ["", f"| {measure} | rows | seeds | {' | '.join(models)} |", "|---|---|---|" + "---|" * len(models)]
+        form = "{:.0%}" if measure == INTERVAL else "{:.3f}"
+        table = []
         for (panel, length), case in part.groupby(["panel", "rows"], sort=False):
             means = case.groupby("model")["value"].mean()
-            form = "{:.0%}" if measure == INTERVAL else "{:.3f}"
             cells = [form.format(means[name]) if name in means else "–" for name in models]
-            lines.append(f"| {panel} | {length} | {case['seed'].nunique()} | {' | '.join(cells)} |")
+            table.append([panel, length, case["seed"].nunique(), *cells])
+        lines += ["", *grid([str(measure), "rows", "seeds", *models], table)]
     return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 

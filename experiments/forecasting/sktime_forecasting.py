@@ -6,7 +6,6 @@ The others: fitted anew before each of the last windows. Runs that the table hol
 Examples
 --------
     python experiments/forecasting/sktime_forecasting.py            # about 20 minutes on one core
-    python experiments/forecasting/sktime_forecasting.py --report   # the page from the rows at hand
     python experiments/forecasting/sktime_forecasting.py --quick    # a smoke run in seconds, written elsewhere
 """
 
@@ -22,9 +21,9 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import numpy as np
 import pandas as pd
-import torch
 from harness.command_line import script_parser
-from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
+from harness.study import Study, grid, spread
+from harness.tables import machines
 from sktime.datasets import load_airline, load_longley
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
@@ -112,7 +111,7 @@ def seasonal_naive(case: Case, horizon: int) -> np.ndarray:
     return np.stack([values[start + steps] for start in case.starts])
 
 
-def run_one(name: str, horizon: int, model: str, seed: int, case: Case, quick: bool) -> dict[str, Any]:
+def run_one(case: Case, horizon: int, model: str, seed: int, quick: bool) -> dict[str, Any]:
     """Forecast all windows of a case with one model and return its row."""
     truth = np.stack([case.parts(start, horizon)[1].to_numpy() for start in case.starts])
     started, held = time.perf_counter(), None
@@ -122,18 +121,11 @@ def run_one(name: str, horizon: int, model: str, seed: int, case: Case, quick: b
         points = seasonal_naive(case, horizon)
     error = (points - truth) / (truth if case.unit is None else case.unit)
     return {
-        "case": name,
-        "horizon": horizon,
-        "model": model,
-        "seed": seed,
         "mae": abs(error).mean(),
         "mse": (error**2).mean(),
         **{f"coverage_{coverage}": None if held is None else held[coverage].mean() for coverage in COVERAGES},
         "windows": len(case.starts),
         "seconds": round(time.perf_counter() - started, 1),
-        "hardware": hardware(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
     }
 
 
@@ -149,24 +141,24 @@ def report(rows: pd.DataFrame) -> str:
         "last period (24 hours, 12 months; for Longley's yearly rows the last value). Mean over seeds, "
         "± standard deviation.",
         "",
-        "| case | horizon | windows | seeds | MVPAForecaster | seasonal naive | in 50 % interval | in 90 % interval |",
-        "|---|---|---|---|---|---|---|---|",
     ]
+    table = []
     for (case, horizon), part in rows.groupby(["case", "horizon"], sort=False):
-        own, naive = part[part["model"] == "MVPAForecaster"], part[part["model"] == "seasonal naive"]
-        if own.empty or naive.empty:
+        forecaster, naive = part[part["model"] == "MVPAForecaster"], part[part["model"] == "seasonal naive"]
+        if forecaster.empty or naive.empty:
             continue
-
-        def cell(runs: pd.DataFrame, case: str = case) -> str:
-            spread = f" ± {runs['mae'].std():.3f}" if len(runs) > 1 else ""
-            if case.startswith("ETT"):
-                return f"MAE {runs['mae'].mean():.3f}{spread}, MSE {runs['mse'].mean():.3f}"
-            return f"{100 * runs['mae'].mean():.1f} %" + (f" ± {100 * runs['mae'].std():.1f}" if len(runs) > 1 else "")
-
-        covered = " | ".join(f"{100 * own[f'coverage_{coverage}'].mean():.0f} %" for coverage in COVERAGES)
-        lines.append(
-            f"| {case} | {horizon} | {own['windows'].iloc[0]} | {len(own)} | {cell(own)} | {cell(naive)} | {covered} |"
-        )
+        if case.startswith("ETT"):
+            errors = [f"MAE {spread(runs['mae'])}, MSE {runs['mse'].mean():.3f}" for runs in (forecaster, naive)]
+        else:
+            # The unit stands behind the mean, and what follows it is the deviation.
+            errors = [
+                " % ±".join(spread(100 * runs["mae"], 1).split(" ±")) + (" %" if len(runs) == 1 else "")
+                for runs in (forecaster, naive)
+            ]
+        covered = [f"{100 * forecaster[f'coverage_{coverage}'].mean():.0f} %" for coverage in COVERAGES]
+        table.append([case, horizon, forecaster["windows"].iloc[0], len(forecaster), *errors, *covered])
+    shares = [f"in {100 * coverage:.0f} % interval" for coverage in COVERAGES]
+    lines += grid(["case", "horizon", "windows", "seeds", "MVPAForecaster", "seasonal naive", *shares], table)
     return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 
@@ -174,21 +166,14 @@ def main() -> None:
     """Run what is asked for and not yet in the table, then write the page."""
     parser = script_parser(__doc__, "two steps on few windows, another table")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--report", action="store_true", help="run nothing, write the page from the table")
     arguments = parser.parse_args()
-    folder = results_folder("forecasting", quick=arguments.quick)
-    table = folder / "sktime_forecasting.csv"
-    if not arguments.report:
-        seeds = [1] if arguments.quick else arguments.seeds
-        for (name, horizon), case in cases(arguments.quick).items():
-            for model, seed in [("seasonal naive", 0), *(("MVPAForecaster", seed) for seed in seeds)]:
-                known = read_rows(table)
-                if not known.empty and (known[KEY] == [name, horizon, model, seed]).all(axis=1).any():
-                    continue
-                row = run_one(name, horizon, model, seed, case, arguments.quick)
-                append_row(table, row)
-                print(f"{name}, horizon {horizon}, {model}, seed {seed}: MAE {row['mae']:.4f}, {row['seconds']:.0f} s")
-    write_page(table, report(read_rows(table)))
+    series = cases(arguments.quick)
+    models = [("seasonal naive", 0), *(("MVPAForecaster", seed) for seed in arguments.seeds)]
+    study = Study("forecasting", "sktime_forecasting", KEY, report, quick=arguments.quick)
+    study.run(
+        [(*case, *model) for case in series for model in models],
+        lambda name, horizon, *model: run_one(series[name, horizon], horizon, *model, arguments.quick),
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.forecasting.models import CYCLES, HORIZONS, LOOKBACK, MVPA_MODELS, mvpa
-from harness.tables import append_row, hardware, read_rows, results_folder, write_page
+from harness.study import Study, grid, spread
 from torch import Tensor, nn
 
 from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_frame
@@ -42,42 +43,27 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = results_folder("forecasting", quick=arguments.quick)
-    table = folder / "zero_shot.csv"
-    seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
-    pending = [("naive", horizon, 1) for horizon in HORIZONS]
-    pending += [(name, horizon, seed) for seed in seeds for name in TRAINED for horizon in HORIZONS]
-    for name, horizon, seed in pending:
-        known = read_rows(table)
-        models = NAIVE if name == "naive" else (name,)
-        if arguments.quick and horizon != HORIZONS[0]:
-            continue
-        if (
-            not known.empty
-            and (known["model"].isin(models) & (known["horizon"] == horizon) & (known["seed"] == seed)).any()
-        ):
-            continue
-        append_row(table, *measure(name, horizon, seed, quick=arguments.quick))
-        print(f"{name}, horizon {horizon}, seed {seed}: done", flush=True)
-    write_page(table, markdown(read_rows(table)))
+    horizons, seeds = (HORIZONS[:1], [1]) if arguments.quick else (HORIZONS, arguments.seeds)
+    study = Study("forecasting", "zero_shot", ["model", "horizon", "seed"], markdown, quick=arguments.quick)
+    cases = [(name, horizon, 1) for horizon in horizons for name in NAIVE]
+    cases += [(name, horizon, seed) for seed in seeds for name in TRAINED for horizon in horizons]
+    study.run(cases, partial(measure, quick=arguments.quick))
 
 
 def measure(name: str, horizon: int, seed: int, *, quick: bool) -> Iterator[dict[str, Any]]:
-    """Train one model on the source, or take the naive ones; a row for each target."""
-    source = windows_of(SOURCE, horizon, quick=quick)
+    """Train one model on the source, or take a naive one; a row for each target."""
     targets = {target: windows_of(target, horizon, quick=quick)["test"] for target in TARGETS}
-    if name == "naive":
-        for model in NAIVE:
-            for target, windows in targets.items():
-                season = 1 if model == "last value" else CYCLES[target]
-                yield _row(model, target, horizon, seed, naive_errors(windows, season), len(windows))
-        return
-    channels = source["train"].values.shape[1]
-    torch.manual_seed(seed)
-    model, training, _ = mvpa(SOURCE, horizon, channels, {**MVPA_MODELS[name], **SHARED})
-    train(model, source, training, seed=seed, max_steps=3 if quick else None)
+    if name in TRAINED:
+        source = windows_of(SOURCE, horizon, quick=quick)
+        torch.manual_seed(seed)
+        settings = {**MVPA_MODELS[name], **SHARED}
+        model, training, _ = mvpa(SOURCE, horizon, source["train"].values.shape[1], settings)
+        train(model, source, training, seed=seed, max_steps=3 if quick else None)
     for target, windows in targets.items():
-        yield _row(name, target, horizon, seed, evaluate(model, windows), len(windows))
+        if name in NAIVE:
+            model = LastSeason(windows, 1 if name == "last value" else CYCLES[target])
+        mse, mae = evaluate(model, windows)
+        yield {"target": target, "test_mse": mse, "test_mae": mae, "test_windows": len(windows)}
 
 
 def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, Windows]:
@@ -86,13 +72,11 @@ def windows_of(name: str, horizon: int, *, quick: bool) -> dict[str, Windows]:
     return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()} if quick else windows
 
 
-def naive_errors(windows: Windows, season: int) -> tuple[float, float]:
-    """Errors of the last `season` rows before each horizon, repeated."""
-    return evaluate(_LastSeason(windows, season), windows)
+class LastSeason(nn.Module):
+    """The last `season` rows before each horizon, repeated.
 
-
-class _LastSeason(nn.Module):
-    """Reads the series itself, for a season may be longer than the look-back."""
+    Reads the series itself, for a season may be longer than the look-back.
+    """
 
     def __init__(self, windows: Windows, season: int) -> None:
         super().__init__()
@@ -102,19 +86,6 @@ class _LastSeason(nn.Module):
     def forward(self, phase: Tensor, **inputs: Tensor | None) -> Tensor:
         """Rows before the horizon, [B, h, C, 1]; the phase of a window is its first row."""
         return self.windows.values[(phase + self.windows.lookback)[:, None] + self.ahead][..., None]
-
-
-def _row(model: str, target: str, horizon: int, seed: int, errors: tuple[float, float], windows: int) -> dict[str, Any]:
-    return {
-        "model": model,
-        "target": target,
-        "horizon": horizon,
-        "seed": seed,
-        "test_mse": errors[0],
-        "test_mae": errors[1],
-        "test_windows": windows,
-        "hardware": hardware(),
-    }
 
 
 def markdown(rows: pd.DataFrame) -> str:
@@ -127,26 +98,18 @@ def markdown(rows: pd.DataFrame) -> str:
     for target in TARGETS:
         part = rows[rows["target"] == target]
         horizons = sorted(part["horizon"].unique())
-        lines += [
-            f"**{SOURCE} → {target}**",
-            "",
-            "| model | " + " | ".join(map(str, horizons)) + " | average | seeds |",
-            "|---|" + "---|" * (len(horizons) + 2),
-        ]
+        table = []
         for name in [*TRAINED, *NAIVE]:
-            own = part[part["model"] == name]
-            if own.empty:
+            runs = part[part["model"] == name]
+            if runs.empty:
                 continue
-            cells = []
-            for horizon in horizons:
-                runs = own[own["horizon"] == horizon]
-                spread = f" ± {runs['test_mse'].std():.3f}" if len(runs) > 1 else ""
-                cells.append(f"{runs['test_mse'].mean():.3f}{spread} / {runs['test_mae'].mean():.3f}")
-            mean = own.groupby("horizon")[["test_mse", "test_mae"]].mean().mean()
+            by_horizon = [runs[runs["horizon"] == horizon] for horizon in horizons]
+            cells = [f"{spread(each['test_mse'])} / {each['test_mae'].mean():.3f}" for each in by_horizon]
+            mean = runs.groupby("horizon")[["test_mse", "test_mae"]].mean().mean()
             average = f"**{mean['test_mse']:.3f} / {mean['test_mae']:.3f}**" if len(horizons) == len(HORIZONS) else "–"
-            seeds = own["seed"].nunique() if name in TRAINED else "–"
-            lines.append(f"| {name} | {' | '.join(cells)} | {average} | {seeds} |")
-        lines.append("")
+            table.append([name, *cells, average, runs["seed"].nunique() if name in TRAINED else "–"])
+        heads = ["model", *map(str, horizons), "average", "seeds"]
+        lines += [f"**{SOURCE} → {target}**", "", *grid(heads, table), ""]
     return "\n".join([*lines, f"Measured on {', '.join(rows['hardware'].unique())}.", ""])
 
 

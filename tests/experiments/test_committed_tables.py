@@ -37,9 +37,7 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
     "detection/real_seizures": real_seizures.report,
-    "forecasting/host_rows": lambda rows: short_runs.rows_markdown(
-        rows, read_rows(RESULTS / "forecasting" / "forecasting.csv")
-    ),
+    "forecasting/host_rows": short_runs.rows_markdown,
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
     ),
