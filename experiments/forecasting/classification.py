@@ -20,6 +20,7 @@ import itertools
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ import torch
 from harness.classification.models import MODELS, Problem, run
 from harness.classification.report import DATASETS, markdown_report, plot
 from harness.command_line import script_parser
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.study import Study
+from harness.tables import results_folder
 
 from mvpa_ts.datasets.uea import load_uea
-from mvpa_ts.files import write_text
 
 KEY = ["model", "dataset", "seed"]
+NEIGHBOURS = "1NN-DTW"
 # Steps² × pairs of series: beyond that, DTW takes hours.
 _DTW_LIMIT = 10_000_000_000
 
@@ -44,34 +46,17 @@ def main() -> None:
     """Run what is asked for and not yet in the table, then write the report."""
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
-    table = arguments.table
-    known = read_rows(table)
-    done = set() if known.empty else set(known[KEY].itertuples(index=False, name=None))
-    runs = itertools.product(arguments.seeds, arguments.datasets, arguments.models)
-    pending = [] if arguments.report else [(m, d, s) for s, d, m in runs if (m, d, s) not in done]
-    started = time.perf_counter()
-    for index, (model, dataset, seed) in enumerate(pending):
-        label = f"[{index + 1}/{len(pending)}] {model}, {dataset}, seed {seed}"
-        problem = load_problem(dataset)
-        # Nothing about it depends on a seed.
-        again = seed != min(arguments.seeds) or (model, dataset) in {run[:2] for run in done}
-        if model == "1NN-DTW" and (again or not dtw_is_cheap(problem)):
-            continue
-        row = run_one(model, dataset, problem, seed, arguments, label)
-        append_row(table, row)
-        start = "\r\033[K" if sys.stdout.isatty() else ""
-        left = (time.perf_counter() - started) / (index + 1) * (len(pending) - index - 1)
-        print(
-            f"{start}{label}: accuracy {row['accuracy']:.1%}, {row['seconds']:.0f} s; {left / 60:.0f} min left",
-            flush=True,
-        )
-    rows = read_rows(table)
-    if rows.empty:
-        raise SystemExit(f"{table} holds no run yet")
-    text = markdown_report(rows)
-    write_text(table.with_suffix(".md"), text)
-    plot(rows, table.with_suffix(".png"))
-    print(text)
+    study = Study("classification", "classification", KEY, markdown_report, table=arguments.table)
+    if arguments.report:
+        study.write()
+    else:
+        runs = itertools.product(arguments.seeds, arguments.datasets, arguments.models)
+        cases = [(model, dataset, seed) for seed, dataset, model in runs]
+        # Nothing about nearest neighbours depends on a seed.
+        done = set() if study.rows.empty else set(study.rows[KEY[:2]].itertuples(index=False, name=None))
+        cases = [c for c in cases if c[0] != NEIGHBOURS or (c[2] == min(arguments.seeds) and c[:2] not in done)]
+        study.run(cases, partial(run_one, quick=arguments.quick))
+    plot(study.rows, study.table.with_suffix(".png"))
 
 
 def load_problem(dataset: str) -> Problem:
@@ -88,21 +73,19 @@ def dtw_is_cheap(problem: Problem) -> bool:
     return problem.length**2 * len(problem.train) * len(problem.test) < _DTW_LIMIT
 
 
-def run_one(
-    model: str, dataset: str, problem: Problem, seed: int, arguments: argparse.Namespace, label: str
-) -> dict[str, Any]:
-    """Train one model, test it once, and return its row."""
+def run_one(model: str, dataset: str, seed: int, *, quick: bool) -> dict[str, Any] | None:
+    """Train one model, test it once, and return its row; none where DTW would take hours."""
+    problem = load_problem(dataset)
+    if model == NEIGHBOURS and not dtw_is_cheap(problem):
+        return None
 
     def report(text: str) -> None:
         if sys.stdout.isatty():
-            print(f"\r\033[K{label}: {text}", end="", flush=True)
+            print(f"\r\033[K{model}, {dataset}, seed {seed}: {text}", end="", flush=True)
 
     processor = time.process_time()
-    outcome, seconds = run(model, problem, seed, quick=arguments.quick, report=report)
+    outcome, seconds = run(model, problem, seed, quick=quick, report=report)
     return {
-        "model": model,
-        "dataset": dataset,
-        "seed": seed,
         "accuracy": outcome.accuracy,
         "selected_on_test": outcome.selected_on_test,
         "attention_accuracy": outcome.parts.get("attention_accuracy"),
@@ -115,9 +98,6 @@ def run_one(
         "seconds": round(seconds, 1),
         "processor_seconds": round(time.process_time() - processor, 1),
         "parameters": outcome.parameters,
-        "hardware": hardware(),
-        "threads": arguments.threads,
-        "torch": torch.__version__,
         "settings": json.dumps(outcome.settings, sort_keys=True),
     }
 

@@ -20,8 +20,8 @@ import argparse
 import itertools
 import json
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,9 @@ from harness.forecasting.models import (
     build,
     project_first,
 )
-from harness.forecasting.report import write_report
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.forecasting.report import draw, markdown_report
+from harness.study import Study
+from harness.tables import hardware, results_folder
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 from mvpa_ts.forecasting.errors import evaluate
@@ -54,44 +55,25 @@ def main() -> None:
     """Run what is asked for and not yet in the table, then write the report."""
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
-    table = arguments.table
+    study = Study("forecasting", "forecasting", KEY, markdown_report, table=arguments.table)
     names = [name for name in arguments.models if available(name)]
     if missing := [name for name in arguments.models if name not in names]:
         print(f"not available here, for neuralforecast is not installed: {', '.join(missing)}", flush=True)
-    # One data set after another, and all models of one seed before the next: a stop leaves rows that can be compared.
-    runs = itertools.product(arguments.datasets, arguments.seeds, names, arguments.horizons)
-    known = read_rows(table)
-    done = set() if known.empty else set(known[KEY].itertuples(index=False, name=None))
-    if done and not arguments.report and (others := set(known["lookback"]) - {arguments.lookback}):
-        raise SystemExit(
-            f"{table} holds runs at look-back {others.pop()}, not {arguments.lookback}: name another --table"
-        )
-    pending = [(model, dataset, horizon, seed) for dataset, seed, model, horizon in runs]
-    pending = [] if arguments.report else [run for run in pending if run not in done]
-    started = time.perf_counter()
-    for index, (model, dataset, horizon, seed) in enumerate(pending):
-        if arguments.minutes is not None and time.perf_counter() - started > 60 * arguments.minutes:
-            print(f"{len(pending) - index} runs left: start the same command again", flush=True)
-            break
-        label = f"[{index + 1}/{len(pending)}] {model}, {dataset}, horizon {horizon}, seed {seed}"
-        row = run_one(model, dataset, horizon, seed, arguments, label)
-        append_row(table, row)
-        start = "\r\033[K" if sys.stdout.isatty() else ""
-        left = (time.perf_counter() - started) / (index + 1) * (len(pending) - index - 1)
-        print(
-            f"{start}{label}: test MSE {row['test_mse']:.4f}, MAE {row['test_mae']:.4f}, "
-            f"{row['seconds']:.0f} s; {left / 60:.0f} min left",
-            flush=True,
-        )
-    rows = read_rows(table)
-    if rows.empty:
-        raise SystemExit(f"{table} holds no run yet")
-    print(write_report(rows, table))
+    if arguments.report:
+        study.write()
+    else:
+        lookbacks = set() if study.rows.empty else set(study.rows["lookback"])
+        if others := lookbacks - {arguments.lookback}:
+            message = f"{study.table} holds runs at look-back {others.pop()}, not {arguments.lookback}"
+            raise SystemExit(f"{message}: name another --table")
+        # One data set after another, and all models of one seed before the next: a stop leaves rows to compare.
+        runs = itertools.product(arguments.datasets, arguments.seeds, names, arguments.horizons)
+        cases = [(model, dataset, horizon, seed) for dataset, seed, model, horizon in runs]
+        study.run(cases, partial(run_one, arguments=arguments), minutes=arguments.minutes, device=arguments.device)
+    draw(study.rows, study.table)
 
 
-def run_one(
-    model_name: str, dataset: str, horizon: int, seed: int, arguments: argparse.Namespace, label: str
-) -> dict[str, Any]:
+def run_one(model_name: str, dataset: str, horizon: int, seed: int, *, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train one model, test it once, and return its row."""
     frame = load_forecasting_frame(dataset)
     windows = forecasting_windows(
@@ -105,6 +87,7 @@ def run_one(
 
     def report(epoch: int, mse: float) -> None:
         if sys.stdout.isatty():
+            label = f"{model_name}, {dataset}, horizon {horizon}, seed {seed}"
             print(f"\r{label}: epoch {epoch}/{training.epochs}, validation MSE {mse:.4f}", end="", flush=True)
 
     members = list(model.members) if isinstance(model, Mean) else [model]
@@ -126,10 +109,6 @@ def run_one(
         errors = list(evaluate(model, windows["validation"]))
     test_mse, test_mae = evaluate(model, windows["test"])
     row = {
-        "model": model_name,
-        "dataset": dataset,
-        "horizon": horizon,
-        "seed": seed,
         "lookback": arguments.lookback,
         "test_mse": test_mse,
         "test_mae": test_mae,
@@ -140,7 +119,6 @@ def run_one(
         "seconds": round(sum(outcome.seconds for outcome in outcomes), 2),
         "seconds_per_epoch": round(sum(outcome.seconds_per_epoch for outcome in outcomes), 2),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        **machine,
         "settings": stated,
     }
     for checkpoint in checkpoints:  # before the row is written: a kill in between costs the run, never a wrong row

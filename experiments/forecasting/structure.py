@@ -18,7 +18,7 @@ import json
 import math
 import os
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from harness.command_line import script_parser
 from harness.figures import style
 from harness.structure.models import ARMS, COVARIATE_ARMS, TRAINING, Arm, build, models_of, score_statistics
 from harness.structure.tasks import TASKS, Task, ridge_error
-from harness.tables import append_row, hardware, machines, read_rows, results_folder, write_page
+from harness.study import Study, grid, spread
+from harness.tables import machines
 from torch import nn
 
 from mvpa_ts.files import write_bytes
@@ -58,24 +59,14 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = results_folder("structure", quick=arguments.quick)
-    table = folder / "structure.csv"
-    known = read_rows(table)
-    done = set() if known.empty else set(known[KEY].itertuples(index=False, name=None))
-    started = time.perf_counter()
-    for task_name, model, steps, seed in [] if arguments.report else planned(arguments):
-        late = arguments.minutes is not None and time.perf_counter() - started > 60 * arguments.minutes
-        if (task_name, model, steps, seed) in done or late:
-            continue
-        rows = run(task_name, model, steps, seed, quick=arguments.quick)
-        append_row(table, *rows)
-        print(", ".join(f"{row['task']}, {model}, {steps}, {seed}: {row['test_mse']:.4f}" for row in rows), flush=True)
-    rows = read_rows(table)
-    if rows.empty:
-        raise SystemExit(f"{table} holds no run yet")
-    write_page(table, markdown(rows))
-    if not (folder / "wave.png").is_file() and not arguments.report:
-        figure(folder / "wave.png", quick=arguments.quick)
+    study = Study("structure", "structure", KEY, markdown, quick=arguments.quick)
+    if arguments.report:
+        study.write()
+        return
+    study.run(planned(arguments), partial(run, quick=arguments.quick), minutes=arguments.minutes)
+    picture = study.table.with_name("wave.png")
+    if not picture.is_file():
+        figure(picture, quick=arguments.quick)
 
 
 def planned(arguments: argparse.Namespace) -> list[tuple[str, str, int, int]]:
@@ -112,22 +103,19 @@ def available(task_name: str) -> bool:
 def run(task_name: str, name: str, steps: int, seed: int, *, quick: bool = False) -> list[dict[str, Any]]:
     """Train one model, test it once; a second row for the channels that it was not trained on."""
     task = TASKS[task_name](seed, quick)
-    machine = {"hardware": hardware(), "threads": 1, "torch": torch.__version__}
-    row = {"task": task_name, "model": name, "steps": steps, "seed": seed}
     if name == "Ridge":
         error, penalty = ridge_error(task)
         floors = [
-            {**row, "task": task_name + where.removeprefix("floor"), "model": "Floor", "test_mse": value, **machine}
+            {"task": task_name + where.removeprefix("floor"), "model": "Floor", "test_mse": value}
             for where, value in task.floors.items()
         ]
-        return [{**row, "test_mse": error, "settings": json.dumps({"penalty": penalty}), **machine}, *floors]
+        return [{"test_mse": error, "settings": json.dumps({"penalty": penalty})}, *floors]
     model, seconds = trained(name, task, steps, seed, quick)
-    row |= {
+    row = {
         "test_mse": masked_error(model, task.windows["test"]),
         "validation_mse": masked_error(model, task.windows["validation"]),
         "seconds": round(seconds, 1),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        **machine,
     }
     if isinstance(model, Arm) and model.network.encoder is not None and not model.alone:
         inputs, _, _ = next(task.windows["test"].thinned(97).batches(4))
@@ -194,11 +182,9 @@ def _table(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     columns = [name for name in columns if name in set(rows["column"])]
     models = [name for name in ("Floor", "Ridge", *ARMS, *COVARIATE_ARMS) if name in set(rows["model"])]
     models += sorted(set(rows["model"]) - set(models))
-    lines = [f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-    for name in models:
-        cells = [_cell(rows[(rows["model"] == name) & (rows["column"] == column)]["test_mse"]) for column in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    errors = dict(iter(rows.groupby(["model", "column"])["test_mse"]))
+    none = rows["test_mse"].iloc[:0]
+    return [*grid(["model", *columns], ([n, *(spread(errors.get((n, c), none)) for c in columns)] for n in models)), ""]
 
 
 def _columns() -> list[str]:
@@ -206,13 +192,6 @@ def _columns() -> list[str]:
     for name in TASKS:
         columns += [name, f"{name}, {LONG} steps", f"{name}, 24 channels", f"{name}, 24 channels, {LONG} steps"]
     return columns
-
-
-def _cell(values: pd.Series) -> str:
-    if values.empty:
-        return "–"
-    spread = f" ± {values.std():.3f}" if len(values) > 1 else ""
-    return f"{values.mean():.3f}{spread}"
 
 
 def _scores(rows: pd.DataFrame) -> list[str]:
@@ -228,13 +207,10 @@ def _scores(rows: pd.DataFrame) -> list[str]:
         'equal weights, after training (MVPA, seed 1); "mixing" is the linear path. Where one patch is the whole '
         "look-back, there is no time to tell apart (–).",
         "",
-        f"| task | {' | '.join(names)} |",
-        "|---|" + "---|" * len(names),
     ]
-    for task, values in found.items():
-        cells = ["–" if math.isnan(values.get(name, math.nan)) else f"{values[name]:.2f}" for name in names]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    cells = {task: [values.get(name, math.nan) for name in names] for task, values in found.items()}
+    table = [[task, *("–" if math.isnan(v) else f"{v:.2f}" for v in values)] for task, values in cells.items()]
+    return [*lines, *grid(["task", *names], table), ""]
 
 
 def figure(path: Path, *, quick: bool = False) -> None:

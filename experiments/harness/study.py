@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from harness.tables import append_row, hardware, read_rows, results_folder, write_page
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = Mapping[str, Any]
 Measure = Callable[..., Row | Iterable[Row] | None]

@@ -10,10 +10,10 @@ from harness.figures import style
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, TRANSFORMERS
 from harness.forecasting.settings import PEER_SETTINGS
 from harness.paper import tables as paper
+from harness.study import grid, spread
 from harness.tables import machines
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
-from mvpa_ts.files import write_text
 
 HIDDEN = {f"MVPA {term}" for term in ("content-only", "time-only", "channel-only", "none")}
 # Averages over the horizons as their papers print them, MSE / MAE; trained and tuned there, on other machines.
@@ -40,13 +40,10 @@ CITED_HORIZONS = {
 }
 
 
-def write_report(rows: pd.DataFrame, table: Path) -> str:
-    """Write the Markdown table and the plots beside the rows; return the table."""
-    text = markdown_report(rows)
-    write_text(table.with_suffix(".md"), text)
+def draw(rows: pd.DataFrame, table: Path) -> None:
+    """Draw the plots that lie beside the rows."""
     plot(rows, table.with_suffix(".png"))
     plot_cost(rows, table.with_name(f"{table.stem}_cost.png"))
-    return text
 
 
 def markdown_report(rows: pd.DataFrame) -> str:
@@ -63,17 +60,22 @@ def markdown_report(rows: pd.DataFrame) -> str:
         part = rows[rows["dataset"] == dataset]
         horizons = sorted(part["horizon"].unique())
         columns = [*map(str, horizons), "average", "seeds", "parameters", "s an epoch", "s to train"]
-        lines += [f"**{dataset}**", "", f"| model | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-        for model in ordered(part["model"]):
-            own = part[part["model"] == model]
-            cells = [_cell(own[own["horizon"] == horizon]) for horizon in horizons]
-            mean = average(own)
-            shortest = own[own["horizon"] == own["horizon"].min()]
-            lines.append(
-                f"| {model} | {' | '.join(cells)} | {f'**{mean}**' if mean else '–'} | {own['seed'].nunique()} "
-                f"| {shortest['parameters'].iloc[0]:,} | {own['seconds_per_epoch'].mean():.1f} "
-                f"| {own['seconds'].mean():.0f} |"
+        table = []
+        for model in [name for name in MODELS if name in set(part["model"])]:
+            runs = part[part["model"] == model]
+            mean = average(runs)
+            table.append(
+                [
+                    model,
+                    *(_cell(runs[runs["horizon"] == horizon]) for horizon in horizons),
+                    f"**{mean}**" if mean else "–",
+                    runs["seed"].nunique(),
+                    f"{runs[runs['horizon'] == runs['horizon'].min()]['parameters'].iloc[0]:,}",
+                    f"{runs['seconds_per_epoch'].mean():.1f}",
+                    f"{runs['seconds'].mean():.0f}",
+                ]
             )
+        lines += [f"**{dataset}**", "", *grid(["model", *columns], table)]
         if lookback == LOOKBACK:
             lines += cited_rows(dataset, horizons)
         lines.append("")
@@ -105,12 +107,6 @@ def cited_rows(dataset: str, horizons: list[int]) -> list[str]:
     return lines
 
 
-def ordered(models: pd.Series) -> list[str]:
-    """Names in the order of the tables; those of earlier settings at the end."""
-    order = {name: index for index, name in enumerate(MODELS)}
-    return sorted(models.unique(), key=lambda name: order.get(name, len(order)))
-
-
 def average(runs: pd.DataFrame) -> str:
     """MSE ± deviation / MAE of one model averaged over the horizons; empty where a horizon is missing."""
     per_horizon = runs.groupby("horizon")[["test_mse", "test_mae"]].mean()
@@ -125,10 +121,7 @@ def average(runs: pd.DataFrame) -> str:
 
 
 def _cell(runs: pd.DataFrame) -> str:
-    if runs.empty:
-        return "–"
-    spread = f" ± {runs['test_mse'].std():.3f}" if len(runs) > 1 else ""
-    return f"{runs['test_mse'].mean():.3f}{spread} / {runs['test_mae'].mean():.3f}"
+    return "–" if runs.empty else f"{spread(runs['test_mse'])} / {runs['test_mae'].mean():.3f}"
 
 
 def plot(rows: pd.DataFrame, path: Path) -> None:
