@@ -31,7 +31,7 @@ from harness.detection.real import Fold, Scores, animal_folder, brainmaze, folds
 from harness.detection.results import begin_study
 from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
-from harness.tables import append_row, hardware, read_rows, write_page
+from harness.study import Study
 from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Segments, mvpformer_tiny, read_recording
@@ -60,24 +60,21 @@ def main() -> None:
     data = animal_folder(output, quick=arguments.quick)
     if data is None:
         return
-    table = results / "few_seizures.csv"
-    study = FewSeizures(folds_of(data), output, quick=arguments.quick)
+    few = FewSeizures(folds_of(data), output, quick=arguments.quick)
     # The stand-ins are shorter than a window of pretraining.
     seeds, bases = (SEEDS[:1], PRETRAINING[:2]) if arguments.quick else (SEEDS, PRETRAINING)
-    runs = [*itertools.product(seeds, study.choices(), MODELS, bases)]
+    runs = [*itertools.product(seeds, few.choices(), MODELS, bases)]
     baselines = [name for name in BASELINES if name != PUBLISHED or PUBLISHED in INSTALLED]
-    runs += itertools.product(SEEDS[:1], study.choices(), baselines, ["–"])
-    for seed, used, name, base in runs:
-        known = {"model": name, "pretraining": base, "seizures": len(used), "used": str(used), "seed": seed}
-        rows = read_rows(table)
-        done = [] if rows.empty else rows[[*known]].to_dict("records")
-        if known in done:
-            continue
+    runs += itertools.product(SEEDS[:1], few.choices(), baselines, ["–"])
+    choices = {str(used): used for used in few.choices()}
+
+    def measure(name: str, base: str, count: int, used: str, seed: int) -> dict[str, Any]:
         started = time.process_time()
-        row = known | study.run(name, base, used, seed)
-        append_row(table, row | {"cpu_s": time.process_time() - started, "hardware": hardware()})
-        print(f"{name}, {base}, seizures {used}, seed {seed}: AUROC {row['auroc']:.3f}", flush=True)
-    write_page(table, report(read_rows(table)))
+        return few.run(name, base, choices[used], seed) | {"cpu_s": time.process_time() - started}
+
+    key = ["model", "pretraining", "seizures", "used", "seed"]
+    study = Study("detection", "few_seizures", key, report, table=results / "few_seizures.csv")
+    study.run([(name, base, len(used), str(used), seed) for seed, used, name, base in runs], measure)
 
 
 class FewSeizures:

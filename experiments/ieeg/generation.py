@@ -32,7 +32,7 @@ from harness.detection.results import begin_study
 from harness.detection.simulated import held
 from harness.detection.training import Training, pretrain
 from harness.figures import style
-from harness.tables import append_row, hardware, read_rows, write_page
+from harness.study import Study
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, generate, mvpformer_tiny, simulate_cohort
@@ -76,29 +76,22 @@ def main() -> None:
     test = simulate_cohort(
         1 if quick else 10, num_channels=CHANNELS, duration=duration, num_seizures=1 if quick else 3, first_subject=9
     )
-    table, started = results / "generation.csv", time.perf_counter()
+    study = Study("detection", "generation", ["model", "seed"], report, table=results / "generation.csv")
     segments: list[HeldSegments] = []
-    for seed in arguments.seeds[:1] if quick else arguments.seeds:
-        for name, config in dict([*MODELS.items()][: 1 if quick else None]).items():
-            rows = read_rows(table)
-            if not rows.empty and ((rows["model"] == name) & (rows["seed"] == seed)).any():
-                continue
-            if arguments.minutes is not None and time.perf_counter() - started > 60 * arguments.minutes:
-                print("time is up: start the same command again")
-                break
-            segments = segments or [HeldSegments(Segments(item)) for item in train]
-            worked = time.process_time()
-            model = pretrained(config, segments, seed, output / f"{name.replace(' ', '-')}-{seed}", quick)
-            measured = [row for subject in test for row in similarities(model, held(subject), HORIZON)]
-            facts = {"model": name, "seed": seed, "steps": 4 if quick else STEPS, "hardware": hardware()}
-            facts["cpu_s"] = round(time.process_time() - worked)
-            append_row(table, *({**facts, **row} for row in measured))
-            print(f"{name}, seed {seed}: {facts['cpu_s']} s of processor time", flush=True)
-    rows = read_rows(table)
-    write_page(table, report(rows))
+
+    def measure(name: str, seed: int) -> list[dict[str, Any]]:
+        segments.extend([] if segments else [HeldSegments(Segments(item)) for item in train])
+        worked = time.process_time()
+        model = pretrained(MODELS[name], segments, seed, output / f"{name.replace(' ', '-')}-{seed}", quick)
+        rows = [row for subject in test for row in similarities(model, held(subject), HORIZON)]
+        facts = {"steps": 4 if quick else STEPS, "cpu_s": round(time.process_time() - worked)}
+        return [{**facts, **row} for row in rows]
+
+    seeds, names = (arguments.seeds[:1], [*MODELS][:1]) if quick else (arguments.seeds, [*MODELS])
+    study.run([(name, seed) for seed in seeds for name in names], measure, minutes=arguments.minutes)
     folder = next(iter(sorted(output.glob("MVPFormer-tiny-[0-9]"))), None)
     if folder is not None:
-        figure(rows, MVPFormer.from_pretrained(folder), held(test[0]), table.with_suffix(".png"))
+        figure(study.rows, MVPFormer.from_pretrained(folder), held(test[0]), study.table.with_suffix(".png"))
 
 
 def pretrained(

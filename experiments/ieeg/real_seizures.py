@@ -49,7 +49,7 @@ from harness.detection.real import (
 )
 from harness.detection.results import begin_study
 from harness.figures import style
-from harness.tables import append_row, hardware, read_rows, write_page
+from harness.study import Study
 
 from mvpa_ts.ieeg import Detector, Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
@@ -86,37 +86,38 @@ def main() -> None:
     data = animal_folder(output, quick=arguments.quick)
     if data is None:
         return
-    table = results / "real_seizures.csv"
     seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
     options = QUICK_FINETUNING if arguments.quick else ()
-    for pairing in ("given", "reverse") if arguments.reverse else ("given",):
-        for fold in folds_of(data, reverse=pairing == "reverse"):
-            for name, seed, make in models(fold, seeds, output / pairing, options):
-                rows = read_rows(table)
-                done = [] if rows.empty else rows[["pairing", "model", "seed", "fold"]].to_numpy().tolist()
-                if [pairing, name, seed, fold.number] in done:
-                    continue
-                started = time.process_time(), time.perf_counter()
-                score, threshold = make()
-                seconds = time.process_time() - started[0], time.perf_counter() - started[1]
-                measured = evaluate(fold, score, threshold, GAINS)
-                row = {"pairing": pairing, "model": name, "seed": seed, "fold": fold.number} | measured
-                append_row(table, row | {"cpu_s": seconds[0], "wall_s": seconds[1], "hardware": hardware()})
-                print(f"{pairing} fold {fold.number}, {name}, seed {seed}: AUROC {measured['auroc']:.3f}", flush=True)
-    write_page(table, report(read_rows(table)))
+    folds, ways = slice(1 if arguments.quick else None), [*WAYS][: 1 if arguments.quick else None]
+    makers = {
+        (pairing, name, seed, fold.number): (fold, make)
+        for pairing in (("given", "reverse") if arguments.reverse else ("given",))
+        for fold in folds_of(data, reverse=pairing == "reverse")[folds]
+        for name, seed, make in models(fold, seeds, output / pairing, options, ways)
+    }
+
+    def measure(*case: Any) -> dict[str, Any]:
+        fold, make = makers[case]
+        started = time.process_time(), time.perf_counter()
+        score, threshold = make()
+        seconds = {"cpu_s": time.process_time() - started[0], "wall_s": time.perf_counter() - started[1]}
+        return evaluate(fold, score, threshold, GAINS) | seconds
+
+    key = ["pairing", "model", "seed", "fold"]
+    study = Study("detection", "real_seizures", key, report, table=results / "real_seizures.csv")
+    study.run(makers, measure)
     figure(
-        table.with_suffix(".png"),
+        study.table.with_suffix(".png"),
         simulate_recording("figure", seed=99, num_channels=6, duration=300.0, num_seizures=1),
         step=400.0,
         shaded="a simulated seizure",
     )
-    folds = folds_of(data)
-    for path in real_figures(folds[:1] if arguments.quick else folds, output / "figures"):
+    for path in real_figures(folds_of(data)[folds], output / "figures"):
         print(f"drawn: {path}", flush=True)
 
 
 def models(
-    fold: Fold, seeds: Sequence[int], output: Path, options: Sequence[str]
+    fold: Fold, seeds: Sequence[int], output: Path, options: Sequence[str], ways: Sequence[str]
 ) -> list[tuple[str, int, Callable[[], tuple[Scores, float]]]]:
     """Name, seed and maker of each row; a maker gives scores and the threshold that the other files choose."""
     rows: list[tuple[str, int, Callable[[], tuple[Scores, float]]]] = [
@@ -124,14 +125,14 @@ def models(
         ("demo, not finetuned", 0, lambda: (detected("demo"), 0.5)),
         ("demo-base, not finetuned", 0, lambda: (detected("demo-base"), 0.5)),
     ]
-    for name, changes in WAYS.items():
+    for name in ways:
         for seed in seeds:
             folder = output / name.replace(" ", "_") / f"fold{fold.number}-{seed}"
             taken = fold
             if BOTH in name:
                 taken = replace(fold, train=(*fold.train, *fold.validation), validation=())
             members = 1 if name.startswith("one network") else 3
-            make = partial(trained, taken, seed, folder, [*changes, *options], members)
+            make = partial(trained, taken, seed, folder, [*WAYS[name], *options], members)
             rows.append((f"demo-base, {name}", seed, make))
             quiet = f"demo-base, {name}; no alarm on the other stretches"
             rows.append((quiet, seed, partial(without_alarms, fold, make)))

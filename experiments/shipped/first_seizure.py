@@ -28,7 +28,7 @@ from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED
 from harness.detection.pipeline import best_threshold
 from harness.detection.results import begin_study
-from harness.tables import append_row, hardware, read_rows, write_page
+from harness.study import Study
 from PIL import Image
 
 from mvpa_ts.ieeg import Detector, Recording, read_recording, simulate_cohort
@@ -44,6 +44,7 @@ SEEDS, OTHERS = range(100, 120), range(120, 128)
 """Of the recordings that are tested, and of those that baselines learn from."""
 SECONDS = 360.0
 DEMO = "demo"
+COLUMNS = ["seed", "seizure", "events", "found", "false events", "highest probability"]
 Found = Callable[[Recording], tuple[Any, float]]
 """From a recording to its events and the highest probability."""
 
@@ -51,19 +52,19 @@ Found = Callable[[Recording], tuple[Any, float]]
 def main() -> None:
     """Detect in the recordings that the table lacks, and write it."""
     quick = script_parser(__doc__).parse_args().quick
-    table = begin_study(quick=quick) / "first_seizure.csv"
+    results = begin_study(quick=quick)
     seeds, others = (SEEDS[:1], OTHERS[:2]) if quick else (SEEDS, OTHERS)
-    for name in (DEMO, *INSTALLED):
-        rows = read_rows(table)
-        done = set() if rows.empty else set(rows.loc[rows["detector"] == name, "seed"])
-        if missing := [seed for seed in seeds if seed not in done]:
-            find = found_by_demo() if name == DEMO else found_by_baseline(name, others)
-            with tempfile.TemporaryDirectory() as folder:
-                for seed in missing:
-                    row = {"detector": name, "seed": seed} | detected(find, recording_of(seed, Path(folder)))
-                    append_row(table, row | {"hardware": hardware()})
-    write_page(table, report(read_rows(table)))
-    picture(table.with_suffix(".png"))
+    finders: dict[str, Found] = {}
+
+    def measure(name: str, seed: int) -> dict[str, Any]:
+        if name not in finders:
+            finders[name] = found_by_demo() if name == DEMO else found_by_baseline(name, others)
+        with tempfile.TemporaryDirectory() as folder:
+            return detected(finders[name], recording_of(seed, Path(folder)))
+
+    study = Study("detection", "first_seizure", ["detector", "seed"], report, table=results / "first_seizure.csv")
+    study.run([(name, seed) for name in (DEMO, *INSTALLED) for seed in seeds], measure)
+    picture(study.table.with_suffix(".png"))
 
 
 def recording_of(seed: int, folder: Path) -> Recording:
@@ -152,7 +153,7 @@ def report(everything: pd.DataFrame) -> str:
         "regression also learns:"
     )
     each = "Each recording, by `demo`:"
-    tables = markdown_table(pd.DataFrame(summary)), markdown_table(rows.drop(columns=["detector", "hardware"]))
+    tables = markdown_table(pd.DataFrame(summary)), markdown_table(rows[COLUMNS])
     return f"{lead}\n\n{beside}\n\n{tables[0]}\n{each}\n\n{tables[1]}\n{rows['hardware'].iloc[0]}.\n"
 
 
