@@ -72,7 +72,7 @@ types: $(VENV)/.project
 # The pytest command, not `python -m pytest`, which would put the source folder before the installed wheel. For the same
 # reason tests that start a Python give it -P.
 unit: $(VENV)/.project
-	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile $(COVERAGE)
+	MVPA_TS_TEST_WHEEL=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 30 --durations-min 5 $(COVERAGE)
 
 slow: $(VENV)/.project
 	$(BIN)/pytest -m slow --numprocesses 2 --dist loadfile
