@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from mvpa_ts.attention.functional import check_floats
+from mvpa_ts.forecasting.network.bounds import Bounded, checked_bounds
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.network.patches import PatchEncoder
-from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
+from mvpa_ts.forecasting.network.window import Window, check_channels, check_window
 
 
 class ForecastingNetwork(nn.Module):
@@ -121,17 +119,9 @@ class ForecastingNetwork(nn.Module):
         """
         if self.config.bounded_channels is None:
             raise ValueError("set_bounds needs a network with bounded_channels; this network has none")
-        expected = (self.config.bounded_channels,)
-        lower, upper = torch.as_tensor(lower).to(self.lower), torch.as_tensor(upper).to(self.upper)
-        if lower.shape != expected or upper.shape != expected or not bool((lower <= upper).all()):
-            raise ValueError(
-                f"lower and upper must have shape {expected} and lower <= upper, got {lower.tolist()} "
-                f"and {upper.tolist()}"
-            )
-        # An average of buffers would make NaN of infinite ones.
-        limit = torch.finfo(self.lower.dtype).max
-        self.lower.copy_(lower.clamp(-limit, limit))
-        self.upper.copy_(upper.clamp(-limit, limit))
+        lower, upper = checked_bounds(lower, upper, self.lower)
+        self.lower.copy_(lower)
+        self.upper.copy_(upper)
 
     def forward(
         self,
@@ -180,56 +170,24 @@ class ForecastingNetwork(nn.Module):
         ValueError
             The window length, the features or the phase do not fit the configuration.
         """
-        self._check(x, mask, phase, future, historic, static)
-        self._check_channels(x, series, positions, units)
-        config = self.config
-        units = None if units is None else units.to(x.dtype)
-        # Looked at where that is quick: a GPU would have to be waited for, and a compiled graph holds for any mask.
-        quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        if mask is not None and quick and bool(mask.all()):
-            mask = None
-        if mask is not None:
-            x = x.masked_fill(~mask, 0.0)
-        effects = self.effects(x, mask, future, units)
-        if effects is not None:
-            x = x - effects[:, : config.lookback]
-            x = x if mask is None else x.masked_fill(~mask, 0.0)
-        location, scale = self._location_scale(x, mask, units)
-        x = (x - location) / scale
-        cycle, phases = None, None
-        if config.cycle_length is not None and phase is not None:
-            phases = phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length
-            cycle = self.cycle[phases]  # [B, L + h, C or 1]
-            x = x - cycle[:, : config.lookback]
-        if mask is not None:
-            x = x.masked_fill(~mask, 0.0)  # a missing step is read as the window's mean
+        check_window(self.config, self.linear.weight, x, mask, phase, future, historic, static)
+        check_channels(self.config, x.shape[2], series, positions, units)
+        units, positions = (None if given is None else given.to(x.dtype) for given in (units, positions))
+        x, mask = self._observed(x, mask)
+        phases = self._phases(phase)
+        window = Window(
+            x, mask, phases, future, historic, static, series, positions, units, x.new_zeros(()), x.new_ones(())
+        )
+        effects, cycle = self.effects(x, mask, future, units), self._cycle(phases)
 
-        read = x
-        if phases is not None and config.phase_weights:
-            # A tenth, for an optimiser shall move them that much slower than the matrix.
-            read = x * (1.0 + 0.1 * self.phase_weights[phases[:, : config.lookback]])
-        forecast = self.linear(read.mT)
-        if config.individual_channels is not None:
-            forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
-        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
-        if self.encoder is not None:
-            forecast = forecast + self.encoder(x, mask, future, historic, static)
-        moving = range(config.num_outputs) if config.location_outputs is None else config.location_outputs
-        shifts = forecast.new_tensor([float(output in moving) for output in range(config.num_outputs)])
-        if cycle is not None:
-            forecast = forecast + cycle[:, config.lookback :, :, None] * shifts
-        forecast = forecast * scale[..., None] + location[..., None]
-        positions = None if positions is None else positions.to(x.dtype)
-        others = self._from_others(x, scale, future, historic, series, positions, units)
-        if others is not None:
-            forecast = forecast + others
-        if config.level_reversion:
-            forecast = forecast - (self.reversion[:, None] * location)[..., None] * shifts
-        if effects is not None:
-            forecast = forecast + effects[:, config.lookback :, :, None] * shifts
-        if config.bounded_channels is not None:
-            forecast = _Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
-        return forecast
+        window = window.less(effects)
+        window = window.normalised() if self.config.normalise else window
+        window = window.less(cycle)
+        forecast = self._own_past(window) + self._attended(window)
+        forecast = window.in_units(self._moved(forecast, cycle))
+        forecast = forecast + self._other_channels_and_features(window)
+        forecast = self._moved(forecast - self._return_to_zero(window), effects)
+        return self._bounded(forecast)
 
     def effects(self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None) -> Tensor | None:
         """What covariates known ahead do at the same step, in the units of x, [B, L + h, C]; None without any.
@@ -238,22 +196,97 @@ class ForecastingNetwork(nn.Module):
         """
         if not self.reads_effects or future is None:
             return None
-        scale = self._location_scale(x, mask, units)[1]
-        if units is not None and self.config.normalise:
-            scale = torch.where(~units.isnan().any(1), units[:, 1], scale)
-        return (future @ self.future_effects) * scale
-
-    def _location_scale(self, x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of each window; without an observed value, the mean of its whole series."""
+        effects = future @ self.future_effects
         if not self.config.normalise:
-            return x.new_zeros(()), x.new_ones(())
-        if units is None:
-            return location_scale(x, mask)
-        known = ~units.isnan().any(1)
-        location, scale = location_scale(x, mask, torch.where(known, units[:, 1], unit_of_windows(x, mask)))
-        if mask is not None:
-            location = torch.where(mask.any(1, keepdim=True) | ~known, location, units[:, 0])
-        return location, scale
+            return effects
+        window = Window(x, mask, None, future, None, None, None, None, units, x.new_zeros(()), x.new_ones(()))
+        return effects * window.series_scale(window.own_units()[1])
+
+    def _observed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The window with zeros where nothing was observed, and the mask; None if all was."""
+        # Check for an all-true mask only on the CPU. On a GPU this would wait for the device, and a compiled graph
+        # cannot branch on data.
+        quick = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if mask is None or (quick and bool(mask.all())):
+            return x, None
+        return x.masked_fill(~mask, 0.0), mask
+
+    def _phases(self, phase: Tensor | None) -> Tensor | None:
+        """Place of each step in the cycle, [B, L + h]; None without a cycle."""
+        config = self.config
+        if config.cycle_length is None or phase is None:
+            return None
+        return phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length
+
+    def _cycle(self, phases: Tensor | None) -> Tensor | None:
+        """The cycle at each step of the window and of the horizon, [B, L + h, C or 1]; None without one."""
+        return None if phases is None else self.cycle[phases]
+
+    def _own_past(self, window: Window) -> Tensor:
+        """The linear path's forecast from each channel's own look-back, [B, h, C, m]."""
+        read = window.x
+        if self.config.phase_weights and window.phases is not None:
+            # A tenth, so that the optimiser moves them that much more slowly than the matrix.
+            read = read * (1.0 + 0.1 * self.phase_weights[window.phases[:, : self.config.lookback]])
+        forecast = self.linear(read.mT)
+        if self.config.individual_channels is not None:
+            forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
+        return self._by_step(forecast)
+
+    def _attended(self, window: Window) -> Tensor | float:
+        """What the attention path adds to the forecast, [B, h, C, m]; 0 without layers."""
+        if self.encoder is None:
+            return 0.0
+        added: Tensor = self.encoder(window.x, window.mask, window.future, window.historic, window.static)
+        return added
+
+    def _other_channels_and_features(self, window: Window) -> Tensor | float:
+        """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
+        config, scale, added = self.config, window.scale, []
+        if self.mixing is not None:
+            scale = window.series_scale(scale)
+            heads = self.mixing(
+                window.x * (window.scale / scale),
+                series=window.series,
+                positions=window.positions,
+                # Where channels are shuffled in training, their order says nothing.
+                distances="channel" in config.components and not config.shuffle_channels,
+                vectors="content" in config.components,
+            )
+            added.append(heads)
+        for name, features in (("future", window.future), ("historic", window.historic)):
+            if config.covariate_maps and features is not None and name in self._covariate_sizes():
+                read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
+                mapped = self.features[name](read, shared, window.series) if name in self.features else read @ shared
+                added.append(mapped)
+        return self._by_step(sum(added[1:], added[0])) * scale[..., None] if added else 0.0
+
+    def _return_to_zero(self, window: Window) -> Tensor | float:
+        """How far each step returns from the window's mean towards zero, [B, h, C, m]; 0 without `level_reversion`."""
+        if not self.config.level_reversion:
+            return 0.0
+        return (self.reversion[:, None] * window.location)[..., None] * self._levels(window.x)
+
+    def _moved(self, forecast: Tensor, values: Tensor | None) -> Tensor:
+        """The forecast with the horizon's part of `values` [B, L + h, C or 1] added to its levels."""
+        if values is None:
+            return forecast
+        return forecast + values[:, self.config.lookback :, :, None] * self._levels(forecast)
+
+    def _levels(self, like: Tensor) -> Tensor:
+        """1 for outputs that are levels of the series, 0 for other parameters of a distribution, [m]."""
+        outputs = range(self.config.num_outputs)
+        levels = outputs if self.config.location_outputs is None else self.config.location_outputs
+        return like.new_tensor([float(output in levels) for output in outputs])
+
+    def _bounded(self, forecast: Tensor) -> Tensor:
+        if self.config.bounded_channels is None:
+            return forecast
+        bounded: Tensor = Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
+        return bounded
+
+    def _by_step(self, forecast: Tensor) -> Tensor:
+        return rearrange(forecast, "b c (h m) -> b h c m", m=self.config.num_outputs)
 
     def _covariate_sizes(self) -> dict[str, int]:
         """Numbers of a channel's features over a window."""
@@ -264,129 +297,7 @@ class ForecastingNetwork(nn.Module):
         }
         return {name: size for name, size in sizes.items() if size}
 
-    def _from_others(
-        self,
-        x: Tensor,
-        window_scale: Tensor,
-        future: Tensor | None,
-        historic: Tensor | None,
-        series: Tensor | None,
-        positions: Tensor | None,
-        units: Tensor | None,
-    ) -> Tensor | None:
-        """What the linear path reads in other channels and in features, in the units of the forecast, [B, h, C, m]."""
-        config = self.config
-        scale = window_scale
-        if units is not None and self.mixing is not None:
-            scale = torch.where(~units.isnan().any(1), units[:, 1], window_scale)
-        added = None
-        if self.mixing is not None:
-            added = self.mixing(
-                x * (window_scale / scale),
-                series=series,
-                positions=positions,
-                distances="channel" in config.components and not config.shuffle_channels,
-                vectors="content" in config.components,
-            )
-        if config.covariate_maps:
-            for name, features in (("future", future), ("historic", historic)):
-                if features is not None and name in self._covariate_sizes():
-                    read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
-                    mapped = self.features[name](read, shared, series) if name in self.features else read @ shared
-                    added = mapped if added is None else added + mapped
-        if added is None:
-            return None
-        added = rearrange(added, "b c (h m) -> b h c m", m=config.num_outputs)
-        return added * scale[..., None]
-
-    def _check_channels(self, x: Tensor, series: Tensor | None, positions: Tensor | None, units: Tensor | None) -> None:
-        C, config = x.shape[2], self.config
-        if series is not None:
-            if config.channel_vectors is None:
-                raise ValueError("series needs a network with channel_vectors; this network has none: leave series out")
-            if series.shape != (C,) or series.is_floating_point():
-                raise ValueError(
-                    f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"
-                )
-        size = config.position_size
-        if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
-            found = None if positions is None else tuple(positions.shape)
-            raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {found}")
-        config.check_cost("position_size", C)
-        if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
-            raise ValueError(f"positions must be finite, got {positions.tolist()}")
-        if units is not None and units.shape != (C, 2):
-            raise ValueError(f"units must have shape {(C, 2)}, got {tuple(units.shape)}")
-
-    def _check(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        phase: Tensor | None,
-        future: Tensor | None,
-        historic: Tensor | None,
-        static: Tensor | None,
-    ) -> None:
-        config = self.config
-        if x.ndim != 3 or x.shape[1] != config.lookback or 0 in x.shape:
-            raise ValueError(
-                f"x must be [B, L, C] with L = lookback = {config.lookback} and no empty axis, got shape "
-                f"{tuple(x.shape)}"
-            )
-        check_floats("x", x, self.linear.weight)
-        B, L, C = x.shape
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
-            raise ValueError(
-                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
-            )
-        if config.cycle_length is not None:
-            if phase is None:
-                raise ValueError(f"phase must be given, because the network has a cycle of {config.cycle_length} steps")
-            shapes = (B,), (B, L + config.horizon)
-            if phase.shape not in shapes or phase.is_floating_point():
-                raise ValueError(
-                    f"phase must be an integer tensor of shape {shapes[0]} or {shapes[1]}, got {phase.dtype} of "
-                    f"{tuple(phase.shape)}"
-                )
-        for name in ("cycle_channels", "individual_channels", "bounded_channels"):
-            if getattr(config, name) not in (None, C):
-                raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
-        for name, tensor, shape in (
-            ("future", future, (B, L + config.horizon, C, config.future_size)),
-            ("historic", historic, (B, L, C, config.historic_size)),
-            ("static", static, (C, config.static_size)),
-        ):
-            found = None if tensor is None else tuple(tensor.shape)
-            if found != shape and (shape[-1] or found is not None):
-                raise ValueError(f"{name} must have shape {shape}, got {found}: {name}_size is {shape[-1]}")
-            if tensor is not None:
-                check_floats(name, tensor, self.linear.weight)
-
 
 def phase_of_steps(phase: Tensor, steps: int) -> Tensor:
     """Positions [B, steps] of all steps of each window, counted on where those of the first steps [B] are given."""
     return phase if phase.ndim == 2 else phase[:, None] + torch.arange(steps, device=phase.device)
-
-
-class _Bounded(torch.autograd.Function):
-    """A clamp whose gradient passes, but for what would push a forecast further past its bound.
-
-    With no gradient at all, a forecast past a bound would never come back; with all of it, a low quantile of what lies
-    on the bound would go further down without end.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(forecast: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        return forecast.clamp(lower, upper)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        forecast, lower, upper = inputs
-        ctx.save_for_backward(forecast < lower, forecast > upper)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        below, above = ctx.saved_tensors
-        return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None

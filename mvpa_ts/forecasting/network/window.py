@@ -1,0 +1,147 @@
+"""The windows that a forecasting network reads: what is given, checked against its options, and their own units."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mvpa_ts.attention.functional import check_floats
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
+
+
+class Window(NamedTuple):
+    """A batch of windows on its way through the network.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, L, C)
+        Zero where nothing was observed.
+    mask : bool Tensor, shape (B, L, C), or None
+        None: all was observed.
+    phases : integer Tensor, shape (B, L + h), or None
+        Place of each step in the cycle.
+    future, historic, static, series, positions, units
+        As in `ForecastingNetwork.forward`.
+    location, scale : Tensor, shape (B, 1, C) or ()
+        Of what was read; `in_units` undoes both.
+    """
+
+    x: Tensor
+    mask: Tensor | None
+    phases: Tensor | None
+    future: Tensor | None
+    historic: Tensor | None
+    static: Tensor | None
+    series: Tensor | None
+    positions: Tensor | None
+    units: Tensor | None
+    location: Tensor
+    scale: Tensor
+
+    def less(self, values: Tensor | None) -> Window:
+        """The window without `values` [B, L or more, C or 1]; missing steps stay zero. None takes nothing away."""
+        if values is None:
+            return self
+        x = self.x - values[:, : self.x.shape[1]]
+        return self._replace(x=x if self.mask is None else x.masked_fill(~self.mask, 0.0))
+
+    def normalised(self) -> Window:
+        """The window with its own mean and deviation taken away."""
+        location, scale = self.own_units()
+        x = (self.x - location) / scale
+        # A missing step is read as the window's mean.
+        x = x if self.mask is None else x.masked_fill(~self.mask, 0.0)
+        return self._replace(x=x, location=location, scale=scale)
+
+    def in_units(self, forecast: Tensor) -> Tensor:
+        """A forecast [B, h, C, m] of the normalised window in the units of the window."""
+        return forecast * self.scale[..., None] + self.location[..., None]
+
+    def own_units(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of each window; without an observed value, the mean of its whole series."""
+        if self.units is None:
+            return location_scale(self.x, self.mask)
+        given = self._has_units(self.units)
+        unit = torch.where(given, self.units[:, 1], unit_of_windows(self.x, self.mask))
+        location, scale = location_scale(self.x, self.mask, unit)
+        if self.mask is not None:
+            location = torch.where(self.mask.any(1, keepdim=True) | ~given, location, self.units[:, 0])
+        return location, scale
+
+    def series_scale(self, scale: Tensor) -> Tensor:
+        """Deviation of each channel over its series where it is given, else `scale`."""
+        return scale if self.units is None else torch.where(self._has_units(self.units), self.units[:, 1], scale)
+
+    @staticmethod
+    def _has_units(units: Tensor) -> Tensor:
+        return ~units.isnan().any(1)
+
+
+def check_window(
+    config: ForecastingConfig,
+    weight: Tensor,
+    x: Tensor,
+    mask: Tensor | None,
+    phase: Tensor | None,
+    future: Tensor | None,
+    historic: Tensor | None,
+    static: Tensor | None,
+) -> None:
+    """Raise a ValueError if a window, its features or its phase do not fit the configuration or the weights' type."""
+    if x.ndim != 3 or x.shape[1] != config.lookback or 0 in x.shape:
+        raise ValueError(
+            f"x must be [B, L, C] with L = lookback = {config.lookback} and no empty axis, got shape {tuple(x.shape)}"
+        )
+    check_floats("x", x, weight)
+    B, L, C = x.shape
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
+        raise ValueError(
+            f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
+        )
+    if config.cycle_length is not None:
+        if phase is None:
+            raise ValueError(f"phase must be given, because the network has a cycle of {config.cycle_length} steps")
+        shapes = (B,), (B, L + config.horizon)
+        if phase.shape not in shapes or phase.is_floating_point():
+            raise ValueError(
+                f"phase must be an integer tensor of shape {shapes[0]} or {shapes[1]}, got {phase.dtype} of "
+                f"{tuple(phase.shape)}"
+            )
+    for name in ("cycle_channels", "individual_channels", "bounded_channels"):
+        if getattr(config, name) not in (None, C):
+            raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
+    for name, tensor, shape in (
+        ("future", future, (B, L + config.horizon, C, config.future_size)),
+        ("historic", historic, (B, L, C, config.historic_size)),
+        ("static", static, (C, config.static_size)),
+    ):
+        given = None if tensor is None else tuple(tensor.shape)
+        if given != shape and (shape[-1] or given is not None):
+            raise ValueError(f"{name} must have shape {shape}, got {given}: {name}_size is {shape[-1]}")
+        if tensor is not None:
+            check_floats(name, tensor, weight)
+
+
+def check_channels(
+    config: ForecastingConfig, C: int, series: Tensor | None, positions: Tensor | None, units: Tensor | None
+) -> None:
+    """Raise a ValueError if what is said of the C channels does not fit their number or the configuration."""
+    if series is not None:
+        if config.channel_vectors is None:
+            raise ValueError("series needs a network with channel_vectors; this network has none: leave series out")
+        if series.shape != (C,) or series.is_floating_point():
+            raise ValueError(
+                f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"
+            )
+    size = config.position_size
+    if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
+        given = None if positions is None else tuple(positions.shape)
+        raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {given}")
+    config.check_cost("position_size", C)
+    if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
+        raise ValueError(f"positions must be finite, got {positions.tolist()}")
+    if units is not None and units.shape != (C, 2):
+        raise ValueError(f"units must have shape {(C, 2)}, got {tuple(units.shape)}")
