@@ -31,6 +31,7 @@ FLOORS = (
     ("mvpa_ts.attention.module",),
     ("mvpa_ts.attention.",),
     ("mvpa_ts.blocks", "mvpa_ts.learning_rates", "mvpa_ts.weight_averaging"),
+    ("mvpa_ts.training",),
     ("mvpa_ts.forecasting.channel_order", "mvpa_ts.forecasting.normalisation", "mvpa_ts.forecasting.quantiles"),
     ("mvpa_ts.forecasting.network", "mvpa_ts.forecasting.pretrained"),
     ("mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,14 +15,13 @@ from torch.nn import functional as F
 from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
-from mvpa_ts.learning_rates import one_cycle
+from mvpa_ts.training import TrainingRun
 from mvpa_ts.weight_averaging import WeightAverage
 
 _AUGMENTATION = Augmentation()
 _KERNEL_AUGMENTATION = Augmentation(warp=0.2, crop=0.1, scale=0.1, noise=0.0, cut=0.0, channel_dropout=0.0)
 # Series and copies that the ridge is fitted to: the time grows with their third power (1 s at 1024).
 _KERNEL_ROWS = 1024
-_DIVERGED = 1e6  # a cross-entropy that no training comes back from
 _STEPS, _EPOCHS, _EVALUATIONS = 300, 8, 12
 # Told step, steps, loss, validation loss, validation accuracy, and the network with averaged weights.
 Report = Callable[[int, int, float, float | None, float | None, nn.Module], None]
@@ -200,60 +197,58 @@ def train_network(
     FloatingPointError
         Training diverged before any validation. After one there is a warning, and the best weights are kept.
     """
-    generator = torch.Generator().manual_seed(seed)
     device = next(network.parameters()).device
     class_weights = part.class_weights(training.class_weights)
     parameters = list(network.parameters())
-    optimizer = torch.optim.AdamW(
+    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
+    rate = training.learning_rate
+    last_loss = float("nan")
+
+    def losses() -> Iterator[Tensor]:
+        """The loss of each batch; series are drawn anew, in another order, when all were shown."""
+        nonlocal last_loss
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.empty(0, dtype=torch.long)
+        while True:
+            while len(order) < training.batch_size:
+                order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
+            rows, order = order[: training.batch_size], order[training.batch_size :]
+            batch = part.rows(rows)
+            x, mask = training.augmentation(batch.x, batch.mask, generator)
+            target = batch.targets(training.label_smoothing)
+            if training.mixup:
+                x, target = mixed(x, mask, target, training.mixup, generator)
+            each = series_losses(network(x.to(device), mask.to(device)), target.to(device))
+            loss = (each * batch.weights(class_weights).to(device)).mean()
+            last_loss = loss.item()
+            yield loss
+
+    def errors() -> tuple[float] | None:
+        loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
+        if report is not None:
+            report(run.step, steps, last_loss, loss, accuracy, network.eval())
+        return None if loss is None else (loss,)
+
+    run = TrainingRun(
+        network,
         [
-            {"params": [one for one in parameters if one.ndim > 1], "weight_decay": training.weight_decay},
-            {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
+            {"params": matrices, "lr": rate, "weight_decay": training.weight_decay},
+            {"params": vectors, "lr": rate, "weight_decay": 0.0},
         ],
-        training.learning_rate,
+        steps=steps,
+        learning_rate=rate,
+        cycle_steps=training.steps or steps,
+        clip=training.clip,
+        average=WeightAverage(network, training.weight_averaging or None),
+        validation=errors,
+        validate_every=training.evaluate_every,
+        patience=None if held is None else training.patience,
     )
-    schedule = one_cycle(optimizer, training.steps or steps)
-    average = WeightAverage(network, training.weight_averaging or None)
-    best_loss, best_step, best_state = float("inf"), 0 if held is not None else steps, None
-    order = torch.empty(0, dtype=torch.long)
-    for step in range(1, steps + 1):
-        while len(order) < training.batch_size:
-            order = torch.cat([order, torch.randperm(len(part.labels), generator=generator)])
-        rows, order = order[: training.batch_size], order[training.batch_size :]
-        batch = part.rows(rows)
-        x, mask = training.augmentation(batch.x, batch.mask, generator)
-        target = batch.targets(training.label_smoothing)
-        if training.mixup:
-            x, target = mixed(x, mask, target, training.mixup, generator)
-        losses = series_losses(network.train()(x.to(device), mask.to(device)), target.to(device))
-        loss = (losses * batch.weights(class_weights).to(device)).mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, training.clip)
-        optimizer.step()
-        schedule.step()
-        average.update()
-        if step % training.evaluate_every and step != steps:
-            continue
-        if not loss < _DIVERGED or not all(parameter.isfinite().all() for parameter in parameters):
-            reason = f"training diverged by step {step} of {steps}, where the loss is {loss.item():.3g}"
-            advice = f"lower learning_rate ({training.learning_rate:g})"
-            if best_state is None:
-                raise FloatingPointError(f"{reason}: {advice}")
-            warnings.warn(f"{reason}; the weights of step {best_step} are kept: {advice}", stacklevel=2)
-            break
-        with average.in_place():
-            validation_loss, accuracy = (None, None) if held is None else _validate(network.eval(), held, class_weights)
-            if report is not None:
-                report(step, steps, loss.item(), validation_loss, accuracy, network.eval())
-            if validation_loss is not None and validation_loss < best_loss:
-                best_loss, best_step, best_state = validation_loss, step, copy.deepcopy(network.state_dict())
-        if held is not None and step - best_step >= training.patience * training.evaluate_every:
-            break
-    average.keep()
-    if best_state is not None:
-        network.load_state_dict(best_state)
+    run.over(losses())
+    run.keep()
     network.eval()
-    return best_step or steps
+    return run.best_step or steps
 
 
 def _validate(network: nn.Module, part: Part, class_weights: Tensor) -> tuple[float, float]:

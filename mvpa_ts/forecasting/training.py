@@ -1,11 +1,9 @@
-"""The training loop of forecasting networks and its settings, for a few series, for many, and for benchmarks."""
+"""Training of forecasting networks and its settings, for a few series, for many, and for benchmarks."""
 
 from __future__ import annotations
 
-import copy
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,15 +15,16 @@ from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.network.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
-from mvpa_ts.learning_rates import lower_rates, one_cycle, parameter_groups
+from mvpa_ts.learning_rates import lower_rates, parameter_groups
+from mvpa_ts.training import TrainingRun
 from mvpa_ts.weight_averaging import WeightAverage
 from mvpa_ts.weights import Checkpoint
 from mvpa_ts.windows import Windows
 
 _VALIDATIONS = 20  # in a run that is counted in steps
-# Times the learning rate of the attention path, at least: what a covariate alone decides is else not learnt in time.
+# Covariates learn at least 5 times as fast as the attention path. Slower, their effect is not learnt within a short
+# run.
 _COVARIATE_RATE = 5.0
-_DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
 
 
 @dataclass(frozen=True)
@@ -126,13 +125,13 @@ class ForecasterTraining:
             raise ValueError(f"frequency_weight must be in [0, 1], got {self.frequency_weight}")
         if self.patience is not None and self.epochs is None and not self.validation_fraction:
             raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")
-        for name, known in (
+        for name, choices in (
             ("schedule", ("one-cycle", "halving", "constant")),
             ("loss", ("l1", "mse")),
             ("keep", ("best", "last")),
         ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -205,212 +204,123 @@ def train(
         Training diverged before any validation; the model has the last finite weights. After a validation there is a
         warning, and the best weights are kept.
     """
-    for part in ("train", "validation"):
-        if part in windows and not len(windows[part]):
-            raise ValueError(f"windows[{part!r}] must hold at least one window, got none")
-    device = windows["train"].values.device
+    for name, chosen in windows.items():
+        if name in ("train", "validation") and not len(chosen):
+            raise ValueError(f"windows[{name!r}] must hold at least one window, got none")
+    inputs, validation = windows["train"], windows.get("validation")
+    device = inputs.values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     started = clock()
-    run = _Run(model, windows, training, seed, levels, max_steps)
-    if checkpoint is not None and (state := checkpoint.read()) is not None:
-        run.go_on_from(state)
-        started = clock() - run.seconds
-    while not run.finished():
-        run.epoch_of_steps(progress, report)
-        run.seconds = clock() - started
-        if checkpoint is not None:
-            checkpoint.write(run.state())
-            started = clock() - run.seconds
-    run.keep()
-    return Outcome(*run.errors, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
+    generator = torch.Generator().manual_seed(seed)
+    quantiles = None if levels is None else torch.tensor(levels, device=device)
+    total = training.steps
+    if training.epochs is not None:
+        total = training.epochs * -(-len(inputs) // training.batch_size)
+    total = total if max_steps is None else min(max_steps, total)
+    _start(model, inputs, training)
 
-
-class _Run:
-    """How far a training run is, and all that its rest depends on."""
-
-    # What a checkpoint holds beside the state of the parts.
-    _COUNTED = ("weights", "errors", "validations", "best_validation", "step", "epoch", "seconds")
-
-    def __init__(
-        self,
-        model: nn.Module,
-        windows: Mapping[str, Windows],
-        training: ForecasterTraining,
-        seed: int,
-        levels: Sequence[float] | None,
-        max_steps: int | None,
-    ) -> None:
-        self.model, self.training = model, training
-        self.windows, self.validation = windows["train"], windows.get("validation")
-        self.device = self.windows.values.device
-        self.levels = None if levels is None else torch.tensor(levels, device=self.device)
-        self.generator = torch.Generator().manual_seed(seed)
-        epoch = -(-len(self.windows) // training.batch_size)
-        self.total = training.steps if training.epochs is None else training.epochs * epoch
-        self.total = self.total if max_steps is None else min(max_steps, self.total)
-        self.every = None if training.epochs is not None else max(1, training.steps // _VALIDATIONS)
-        if isinstance(model, ForecastingNetwork):
-            start_effects(model, self.windows)
-        if training.ridge is not None:
-            start_in_closed_form(
-                model,
-                self.windows,
-                ridge=training.ridge,
-                cycle_strength=training.cycle_strength,
-                reversion_strength=training.reversion_strength,
-            )
-        if isinstance(model, ForecastingNetwork) and model.unbounded:
-            model.set_bounds(*self.windows.value_range())
-        groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
-        network = next((part for part in model.modules() if isinstance(part, ForecastingNetwork)), None)
-        one_cycle_of_steps = training.epochs is None and training.schedule == "one-cycle"
-        full_rate_steps = training.full_rate_steps if one_cycle_of_steps else None
-        if network is not None:
-            inside = set(network.parameters())
-            rate = training.linear_learning_rate or training.learning_rate
-            groups = parameter_groups(
-                network,
-                learning_rate=training.learning_rate,
-                linear_rate=rate,
-                covariate_rate=max(rate, _COVARIATE_RATE * training.learning_rate),
-                mixing_share=mixing_share(self.windows) if full_rate_steps and network.mixing is not None else 1.0,
-                others=[parameter for parameter in model.parameters() if parameter not in inside],
-            )
-        if full_rate_steps is not None:
-            lower_rates(groups, self.total, len(self.windows), full_rate_steps)
-        self.optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
-        self.rates = [group["lr"] for group in groups]
-        cycled = training.schedule == "one-cycle" and self.total > 0
-        self.schedule = one_cycle(self.optimizer, self.total) if cycled else None
-        self.average = WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up)
-        self.weights: dict[str, Tensor] | None = None  # of the best validation, or of the last
-        self.errors = (float("inf"), float("inf"))
-        self.validations = self.best_validation = self.step = self.epoch = 0
-        self.seconds = 0.0
-        self.watched = max(1, self.total // _VALIDATIONS)
-        self.good = (0, copy.deepcopy(model.state_dict()))  # a step and its weights, which were finite
-        self.diverged = False
-        self.largest = 0.0  # that a loss may be, set by the first
-
-    def finished(self) -> bool:
-        """Whether all steps are done, or validation has not been better for too long."""
-        training = self.training
-        worse = self.validations - self.best_validation
-        impatient = training.keep == "best" and training.patience is not None and worse >= training.patience
-        return self.step >= self.total or impatient or self.diverged
-
-    def epoch_of_steps(
-        self, progress: Callable[[int, float], None] | None, report: Callable[[int, float], None] | None
-    ) -> None:
-        """One pass over the windows, or what is left of the run."""
-        training = self.training
-        self.model.train()
-        for inputs, target, counted in self.windows.batches(training.batch_size, self.generator):
-            self.optimizer.zero_grad(set_to_none=True)
-            loss = forecast_loss(
-                self.model(**inputs),
+    def losses() -> Iterator[Tensor]:
+        """The loss of each batch of one pass over the windows."""
+        for batch, target, counted in inputs.batches(training.batch_size, generator):
+            yield forecast_loss(
+                model(**batch),
                 target,
                 counted,
                 loss=training.loss,
-                levels=self.levels,
+                levels=quantiles,
                 horizon_decay=training.horizon_decay,
                 frequency_weight=training.frequency_weight,
             )
-            loss.backward()
-            if training.clip is not None:
-                nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
-            self.optimizer.step()
-            if self.schedule is not None:
-                self.schedule.step()
-            self.average.update()
-            self.step += 1
-            if progress is not None:
-                progress(self.step, float(loss.detach()))
-            if self.step == 1 or self.step % self.watched == 0 or self.step == self.total:
-                self.watch(loss)
-            if self.diverged:
-                break
-            if self.every is not None and (self.step % self.every == 0 or self.step == self.total):
-                self.validate(report)
-            if self.finished():
-                break
-        self.epoch += 1
+
+    def errors() -> tuple[float, float]:
+        assert validation is not None
+        if quantiles is None:
+            mse, mae = evaluate(model, validation)
+        else:
+            mse = mae = quantile_error(model, validation, quantiles)
+        if report is not None:
+            report(run.epoch + (training.epochs is None), mse)
+        return mse, mae
+
+    run = TrainingRun(
+        model,
+        _groups(model, inputs, training, total),
+        steps=total,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        cycle_steps=total if training.schedule == "one-cycle" else None,
+        clip=training.clip,
+        average=WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up),
+        validation=None if validation is None else errors,
+        validate_every=max(1, training.steps // _VALIDATIONS) if training.epochs is None else None,
+        keep_last=training.keep == "last",
+        patience=training.patience,
+    )
+    if checkpoint is not None and (state := checkpoint.read()) is not None:
+        run.go_on_from(state)
+        _set_random(generator, device, state["random"])
+        started = clock() - run.seconds
+    while not run.finished():
+        run.over(losses(), progress)
+        run.epoch += 1
         if training.schedule == "halving":
-            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * 0.5 ** (self.epoch - 1)
-        if self.every is None and not self.diverged:
-            self.watch(loss)  # before a checkpoint is written
-            self.validate(report)
+            run.scale_rates(0.5 ** (run.epoch - 1))
+        if training.epochs is not None and not run.diverged:
+            run.look()
+        run.seconds = clock() - started
+        if checkpoint is not None:
+            checkpoint.write(run.state() | {"random": _random(generator, device)})
+            started = clock() - run.seconds
+    run.keep()
+    mse, mae = run.errors
+    return Outcome(mse, mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
 
-    def watch(self, loss: Tensor) -> None:
-        """Note weights that are finite; end the run where they, or the loss, no longer are."""
-        value = float(loss.detach())
-        self.largest = self.largest or _DIVERGED * max(1.0, value)
-        finite = torch.stack([weight.detach().isfinite().all() for weight in self.model.parameters()])
-        if value < self.largest and bool(finite.all()):
-            if self.weights is None:
-                with self.average.in_place():
-                    self.good = self.step, copy.deepcopy(self.model.state_dict())
-            return
-        self.diverged = True
-        reason = f"training diverged by step {self.step} of {self.total}, where the loss is {value:.3g}"
-        advice = f"lower learning_rate ({self.training.learning_rate:g})"
-        if self.weights is not None:
-            warnings.warn(
-                f"{reason}; the weights of validation {self.best_validation} are kept: {advice}", stacklevel=4
-            )
-            return
-        step, weights = self.good
-        self.model.load_state_dict(weights)
-        raise FloatingPointError(f"{reason}; the model has the weights of step {step}: {advice}")
 
-    def validate(self, report: Callable[[int, float], None] | None) -> None:
-        """Look at the averaged weights, and note them if they are to be kept."""
-        keep_last = self.training.keep == "last"
-        if self.validation is None or (keep_last and self.step < self.total):
-            return
-        with self.average.in_place():
-            if self.levels is None:
-                errors = evaluate(self.model, self.validation)
-            else:
-                errors = (quantile_error(self.model, self.validation, self.levels),) * 2
-            self.validations += 1
-            if report is not None:
-                report(self.epoch + (self.every is not None), errors[0])
-            if keep_last or errors[0] < self.errors[0]:
-                self.errors, self.best_validation = errors, self.validations
-                self.weights = copy.deepcopy(self.model.state_dict())
-        self.model.train()
+def _start(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
+    """Set what needs no gradient: effects of covariates, the linear path if `ridge` is set, and bounds."""
+    if isinstance(model, ForecastingNetwork):
+        start_effects(model, windows)
+    if training.ridge is not None:
+        start_in_closed_form(
+            model,
+            windows,
+            ridge=training.ridge,
+            cycle_strength=training.cycle_strength,
+            reversion_strength=training.reversion_strength,
+        )
+    if isinstance(model, ForecastingNetwork) and model.unbounded:
+        model.set_bounds(*windows.value_range())
 
-    def keep(self) -> None:
-        """Give the model the weights to keep."""
-        self.average.keep()
-        if self.weights is not None:
-            self.model.load_state_dict(self.weights)
 
-    def _parts(self) -> dict[str, Any]:
-        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "average": self.average}
-        return {name: part for name, part in parts.items() if part is not None}
+def _groups(model: nn.Module, windows: Windows, training: ForecasterTraining, steps: int) -> list[dict[str, Any]]:
+    """Parameter groups with their learning rates; those of a `ForecastingNetwork` differ by path."""
+    groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "lr": training.learning_rate}]
+    network = next((module for module in model.modules() if isinstance(module, ForecastingNetwork)), None)
+    lowers = training.epochs is None and training.schedule == "one-cycle" and training.full_rate_steps is not None
+    if network is not None:
+        inside = set(network.parameters())
+        rate = training.linear_learning_rate or training.learning_rate
+        groups = parameter_groups(
+            network,
+            learning_rate=training.learning_rate,
+            linear_rate=rate,
+            covariate_rate=max(rate, _COVARIATE_RATE * training.learning_rate),
+            mixing_share=mixing_share(windows) if lowers and network.mixing is not None else 1.0,
+            others=[parameter for parameter in model.parameters() if parameter not in inside],
+        )
+    if lowers and training.full_rate_steps is not None:
+        lower_rates(groups, steps, len(windows), training.full_rate_steps)
+    return groups
 
-    def state(self) -> dict[str, Any]:
-        """All that a run which goes on from here needs, as plain values and tensors."""
-        random = [self.generator.get_state(), torch.get_rng_state()]
-        if self.device.type == "cuda":
-            random.append(torch.cuda.get_rng_state(self.device))
-        return {name: getattr(self, name) for name in self._COUNTED} | {
-            "parts": {name: part.state_dict() for name, part in self._parts().items()},
-            "random": random,
-        }
 
-    def go_on_from(self, state: Mapping[str, Any]) -> None:
-        """Take up a run where `state` was made."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state["parts"][name])
-        states = state["random"]
-        self.generator.set_state(states[0])
-        torch.set_rng_state(states[1])
-        if len(states) > 2:
-            torch.cuda.set_rng_state(states[2], self.device)
-        for name in self._COUNTED:
-            setattr(self, name, state[name])
-        self.good = self.step, copy.deepcopy(self.model.state_dict())
+def _random(generator: torch.Generator, device: torch.device) -> list[Tensor]:
+    """Random states that a run depends on: the order of the windows, and dropout on the CPU and the GPU."""
+    states = [generator.get_state(), torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _set_random(generator: torch.Generator, device: torch.device, states: Sequence[Tensor]) -> None:
+    generator.set_state(states[0])
+    torch.set_rng_state(states[1])
+    if len(states) > 2:
+        torch.cuda.set_rng_state(states[2], device)

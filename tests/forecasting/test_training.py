@@ -151,7 +151,7 @@ def test_few_windows_lower_the_rates(steps: int, options: dict[str, Any], share:
         raise InterruptedError
 
     told: list[Any] = []
-    monkeypatch.setattr("mvpa_ts.forecasting.training.one_cycle", caught)
+    monkeypatch.setattr("mvpa_ts.training.one_cycle", caught)
     training = ForecasterTraining(steps=steps, learning_rate=0.01, linear_learning_rate=0.1, **options)
     with pytest.raises(InterruptedError):
         fit([series(40)], training)
@@ -166,7 +166,7 @@ def test_heads_that_read_unrelated_channels_learn_slowly(options: dict[str, Any]
         raise InterruptedError
 
     told: list[tuple[int, float]] = []
-    monkeypatch.setattr("mvpa_ts.forecasting.training.one_cycle", caught)
+    monkeypatch.setattr("mvpa_ts.training.one_cycle", caught)
     monkeypatch.setattr("mvpa_ts.forecasting.training.mixing_share", lambda windows: 0.25)
     training = ForecasterTraining(steps=9, learning_rate=0.01, linear_learning_rate=0.1, **options)
     with pytest.raises(InterruptedError):

@@ -6,7 +6,7 @@ import copy
 import difflib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -29,6 +29,7 @@ from mvpa_ts.forecasting.pretrained.base import (
 )
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
+from mvpa_ts.training import TrainingRun
 from mvpa_ts.weights import load_strictly, read_weights
 
 NAMES = ("base",)
@@ -205,7 +206,9 @@ def finetuned(
     Raises
     ------
     ValueError
-        The panel is too short to train on, or the loss is not finite.
+        The panel is too short to train on.
+    FloatingPointError
+        Training diverged.
     """
     network = copy.deepcopy(network)
     config = network.config
@@ -224,9 +227,6 @@ def finetuned(
     groups = parameter_groups(
         network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
     )
-    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
-    rates = [group["lr"] for group in optimizer.param_groups]
-    network.train()
     C = values.shape[1]
     batch_size = max(1, min(batch_size, _MOST_TRAINED // C))
     draws = [torch.randint(earliest, latest + 1, (batch_size,), generator=generator) for _ in range(steps)]
@@ -238,25 +238,23 @@ def finetuned(
         past = ends[:, None] + torch.arange(network.farthest)
         return network.read(padded[past][..., series], mask[past][..., series], season)
 
-    known = read(windows, slice(None)) if once and len(windows) else None
-    for step, ends in enumerate(draws):
-        ahead = network.farthest + ends[:, None] + torch.arange(horizon)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * (1.0 - step / steps)
-        series: Tensor | slice = slice(None)
-        if C > MOST_SERIES:
-            series = torch.randperm(C, generator=generator)[:MOST_SERIES].sort().values
-        reading = read(ends, series) if known is None else known.of(torch.searchsorted(windows, ends))
-        forecast = network.forecast(reading)[:, :horizon]
-        target, counted, size = padded[ahead][..., series], mask[ahead][..., series], unit[series]
-        losses = pinball_loss(forecast / size[:, None], target / size, levels)
-        loss = (losses * counted[..., None]).sum() / counted.sum().clamp(min=1)
-        if not torch.isfinite(loss):
-            raise ValueError(f"the loss is {loss.item()} in step {step}: lower learning_rate ({learning_rate})")
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+    readings = read(windows, slice(None)) if once and len(windows) else None
+
+    def losses() -> Iterator[Tensor]:
+        for step, ends in enumerate(draws):
+            run.scale_rates(1.0 - step / steps)
+            ahead = network.farthest + ends[:, None] + torch.arange(horizon)
+            series: Tensor | slice = slice(None)
+            if C > MOST_SERIES:
+                series = torch.randperm(C, generator=generator)[:MOST_SERIES].sort().values
+            reading = read(ends, series) if readings is None else readings.of(torch.searchsorted(windows, ends))
+            forecast = network.forecast(reading)[:, :horizon]
+            target, counted, size = padded[ahead][..., series], mask[ahead][..., series], unit[series]
+            each = pinball_loss(forecast / size[:, None], target / size, levels)
+            yield (each * counted[..., None]).sum() / counted.sum().clamp(min=1)
+
+    run = TrainingRun(network, groups, steps=steps, learning_rate=learning_rate, clip=1.0)
+    run.over(losses())
     return network.eval()
 
 
