@@ -20,7 +20,7 @@ export MPLBACKEND := Agg
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting faults fuzz lint types unit slow \
-	coverage smoke quick-runs format clean $(QUICK)
+	coverage smoke quick-runs install-docs format clean $(QUICK)
 
 help:  ## Print the targets and the scripts
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -98,6 +98,8 @@ $(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
 
 build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@
+
+install-docs: $(VENV)/.sphinx
 
 docs: $(VENV)/.sphinx $(VENV)/.project  ## Build the pages, the reference and the gallery as a site in build/site
 	$(BIN)/sphinx-build -q -W --keep-going -j 2 -b html docs build/site
