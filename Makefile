@@ -59,7 +59,7 @@ fuzz: $(VENV)/.project  ## Read 1000 mutated files of each format within limits 
 	$(BIN)/python tests/fuzz/run.py
 
 faults: $(VENV)/.project  ## Kill tasks 200 times, fill their disk, and look what they lose (20 minutes)
-	$(BIN)/python $(call script,faults)
+	MVPA_TS_KILLS=40 $(BIN)/pytest -m slow tests/faults
 
 lint: $(VENV)/.dependencies
 	$(BIN)/ruff check .

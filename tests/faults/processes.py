@@ -7,12 +7,13 @@ import fcntl
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.faults.workloads import Workload
+from faults.workloads import Workload
 
 _BYTES = 1 << 20  # of a pipe: what a task prints stays in it until the task has ended
 _READ_OVERRIDE, _WRITE_OVERRIDE = 2, 1  # capabilities that let root ignore the modes of files
@@ -55,7 +56,7 @@ def attempt(
         time.sleep(0.0005)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     seconds = time.monotonic() - start
-    reported, text = _rest(saved[0]), _rest(printed[0])
+    reported, text = _read(saved[0]), _read(printed[0])
     # What was cut within a line was not reported yet.
     return Ended(killed and status == -signal.SIGKILL, status, reported.split("\n")[:-1], text, seconds)
 
@@ -86,6 +87,8 @@ def _child(
     try:
         os.dup2(printed, 1)
         os.dup2(printed, 2)
+        # pytest has put files of its own in their place, and these would meet the limit of `without_room`.
+        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)
         if before is not None:
             before()
         status = workload.run(inputs, output, lambda text: os.write(saved, f"{text}\n".encode()) and None)
@@ -104,6 +107,6 @@ def _pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def _rest(reading: int) -> str:
+def _read(reading: int) -> str:
     with os.fdopen(reading, "rb") as file:
         return file.read().decode(errors="replace")
