@@ -15,11 +15,8 @@ detector ran.
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,14 +27,16 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED, short_name
-from harness.detection.pipeline import Study
+from harness.detection.pipeline import Study as Pipeline
 from harness.detection.settings import Cohort, Configuration, Effort
-from harness.tables import hardware, results_folder
+from harness.study import Study, spread
+from harness.tables import results_folder
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, simulate_cohort
 from mvpa_ts.ieeg.commands import detect
 from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.detection.rules import RuleName
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
 from mvpa_ts.ieeg.simulation.writing import write_edf
@@ -70,6 +69,7 @@ ABLATIONS = (
     ),
 )
 SEEDS = (0, 1, 2)
+BASELINE_NAMES = tuple(map(short_name, BASELINES))  # nothing about them depends on a seed
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
 """Post-processing and scoring; each has a threshold of its own."""
 CHANNELS = (4, 6, 8)
@@ -110,29 +110,40 @@ def main() -> None:
     parser.add_argument("--ablations", action="store_true", help="all models and three seeds; goes on after a stop")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="of --ablations (default: 0 1 2)")
     parser.add_argument("--output", type=Path, help="folder of models, stores and reports")
-    parser.add_argument("--minutes", type=float, help="with --ablations: begin no row after so long")
+    parser.add_argument("--minutes", type=float, help="begin no row after so long")
     arguments = parser.parse_args()
+    quick = arguments.quick
     torch.set_num_threads(1)
     print(RESEARCH_USE, flush=True)
-    output = arguments.output or Path(tempfile.mkdtemp(prefix="mvpa-ts-") if arguments.quick else "demo_detect_output")
-    cohort = simulated(arguments.quick)
-    effort = QUICK if arguments.quick else EFFORT
+    output = arguments.output or Path(tempfile.mkdtemp(prefix="mvpa-ts-") if quick else "demo_detect_output")
+    cohort, effort = simulated(quick), QUICK if quick else EFFORT
+    models, seeds, rules = (LORA, FULL), SEEDS[:1], RULES
+    folder, name = output, "detection_demo"
     if arguments.ablations:
-        results = output if arguments.quick else results_folder("detection")
-        ablations(cohort, effort, output, results, arguments.seeds, arguments.minutes)
+        models, seeds, name = ABLATIONS, arguments.seeds, "detection_ablations"
+        folder = output if quick else results_folder("detection")
+    elif quick:
+        models, rules = (FULL,), RULES[:1]
+    chosen = {short_name(name): name for name in INSTALLED} | {model.name: model for model in models}
+
+    def measure(name: str, rules: RuleName, seed: int) -> dict[str, Any]:
+        pipeline = Pipeline(cohort, replace(effort, rules=rules), output, seed)
+        if isinstance(chosen[name], str):
+            return pipeline.baseline(chosen[name])[0]
+        row, scored = pipeline.run(chosen[name])
+        save_cohort_plots(scored, output / "figures" / f"{name}-{rules}-{seed}")
+        return row
+
+    study = Study("detection", name, ["configuration", "rules", "seed"], report, table=folder / f"{name}.csv")
+    cases = itertools.product(seeds, chosen, rules)
+    cases = [(name, rule, seed) for seed, name, rule in cases if seed == SEEDS[0] or name not in BASELINE_NAMES]
+    study.run(cases, measure, minutes=arguments.minutes)
+    if arguments.ablations:
+        write_text(folder / "detection_demo.md", report(default_rows(study.rows)))
         return
-    started = time.process_time(), time.perf_counter()
-    rows = []
-    for rules in RULES[: 1 if arguments.quick else None]:
-        study = Study(cohort, replace(effort, rules=rules), output, seed=0)
-        rows += [study.baseline(name)[0] | {"rules": rules} for name in INSTALLED]
-        for configuration in (FULL,) if arguments.quick else (LORA, FULL):
-            row, report = study.run(configuration)
-            rows.append(row | {"rules": rules})
-            save_cohort_plots(report, output / "figures" / f"{configuration.name}-{rules}")
-    text = write_table(rows, output / "detection_demo.md", started)
-    print(f"\n{text}")
-    command(study.finetuned(FULL), cohort, output, row["threshold"], rules)
+    last = study.rows[study.rows["configuration"] == FULL.name].iloc[-1]
+    model = Pipeline(cohort, effort, output, SEEDS[0]).finetuned(FULL)
+    command(model, cohort, output, last["threshold"], last["rules"])
     print(f"model: {output / 'model'}; figures: {output / 'figures'}")
 
 
@@ -163,66 +174,30 @@ def command(model: MVPFormer, cohort: Cohort, output: Path, threshold: float, ru
     detect.main([str(path), "-o", str(output / "detected"), *options])
 
 
-def ablations(
-    cohort: Cohort, effort: Effort, output: Path, results: Path, seeds: Sequence[int], minutes: float | None
-) -> None:
-    """Rows of all models and seeds, each appended when it is done; rows that are there are not repeated."""
-    path = results / "detection_ablations.csv"
-    started = time.perf_counter()
-    rows: list[dict[str, Any]] = pd.read_csv(path).to_dict("records") if path.is_file() else []
-    done = {(row["configuration"], row["rules"], row["seed"]) for row in rows}
-    for seed, chosen, rules in itertools.product(seeds, (*INSTALLED, *ABLATIONS), RULES):
-        name = short_name(chosen) if isinstance(chosen, str) else chosen.name
-        if (name, rules, seed) in done or (isinstance(chosen, str) and seed != SEEDS[0]):
-            continue
-        if minutes is not None and time.perf_counter() - started > 60 * minutes:
-            print("time is up: start the same command again", flush=True)
-            break
-        study = Study(cohort, replace(effort, rules=rules), output, seed)
-        row, _ = study.baseline(chosen) if isinstance(chosen, str) else study.run(chosen)
-        rows.append(row | {"rules": rules, "hardware": hardware()})
-        write_text(path, pd.DataFrame(rows).to_csv(index=False))
-        print(f"{row['row']}, {rules}, seed {seed}: F1 {row['event_f1']:.3f}, raw kappa {row['kappa']:.3f}", flush=True)
-    write_table(rows, path.with_suffix(".md"))
-    if shown := default_rows(rows):
-        write_table(shown, results / "detection_demo.md")
-
-
-def default_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def default_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Those of `rows` that a run without --ablations computes, in its order."""
-    names = [*map(short_name, BASELINES), LORA.name, FULL.name]
-    wanted = {(name, rules, SEEDS[0]): place for place, (rules, name) in enumerate(itertools.product(RULES, names))}
-    found = {wanted.get((row["configuration"], row["rules"], row["seed"]), -1): row for row in rows}
-    return [row for place, row in sorted(found.items()) if place >= 0]
+    order = [(name, rules) for rules in RULES for name in (*BASELINE_NAMES, LORA.name, FULL.name)]
+    rows = rows[rows["seed"] == SEEDS[0]].set_index(["configuration", "rules"])
+    return rows.loc[[key for key in order if key in rows.index]].reset_index()
 
 
-def write_table(rows: list[dict[str, Any]], path: Path, started: tuple[float, float] | None = None) -> str:
+def report(rows: pd.DataFrame) -> str:
     """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
-    frame = pd.DataFrame(rows)
     keys = ["row", "rules"]
     numbers = [name for name in COLUMNS if name not in keys]
-    lines = []
-    for key, group in frame.groupby(keys, sort=False):
-        mean, deviation = group[numbers].mean(), group[numbers].std()
-        shown = [f"{mean[c]:.3f}" + (f" ± {deviation[c]:.3f}" if len(group) > 1 else "") for c in numbers]
-        lines.append([*key, *shown, len(group)])
+    lines = [
+        [*key, *(spread(group[name]) for name in numbers), len(group)] for key, group in rows.groupby(keys, sort=False)
+    ]
     table = markdown_table(pd.DataFrame(lines, columns=[*(COLUMNS[c] for c in (*keys, *numbers)), "seeds"]))
-    first = frame.iloc[0]
-    machines = ", ".join(frame["hardware"].unique()) if "hardware" in frame else hardware()
-    if started is None:
-        spent = f"{sum(row['seconds'] for row in rows):.0f} s by the clock, beside other work"
-    else:
-        cpu, wall = time.process_time() - started[0], time.perf_counter() - started[1]
-        spent = f"{cpu:.0f} s of processor time, {wall:.0f} s by the clock (load {os.getloadavg()[0]:.0f})"
-    text = (
+    first = rows.iloc[0]
+    return (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
         "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
         "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments. "
         f"Thresholds were chosen on validation subjects, who neither train nor test.\n\n{table}\n"
-        f"{spent}: {machines}; 1 thread, torch {torch.__version__}.\n"
+        f"{rows['seconds'].sum():.0f} s by the clock, beside other work: {', '.join(rows['hardware'].unique())}; "
+        "1 thread.\n"
     )
-    write_text(path, text)
-    return text
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
-from mvpa_ts.ieeg.training.similarity import REFERENCES, STATES, Rows, Similarity
+from mvpa_ts.ieeg.training.similarity import REFERENCES, Similarity
 
 # Few short recordings, six steps; the same commands and files.
 QUICK = """
@@ -52,13 +52,7 @@ def main() -> None:
     """Train, measure, write."""
     parser = script_parser(__doc__, "six steps, results in a temporary folder")
     parser.add_argument("--output", type=Path, help="folder of the run; a temporary one by default")
-    parser.add_argument("--figures", action="store_true", help="draw the figures again from the committed results")
     arguments = parser.parse_args()
-    if arguments.figures:
-        results = results_folder("pretraining")
-        content = json.loads((results / "pretraining_demo.json").read_text())
-        draw(pd.DataFrame(content["losses"]), similarity_of(content["similarity"]["after"]["subjects"]), results)
-        return
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
         output = arguments.output or Path(temporary) / "run"
@@ -94,7 +88,8 @@ def write_results(output: Path, results: Path, seconds: dict[str, float]) -> str
         "before": measure_similarity(untrained, data.val_dataloader()),
         "after": measure_similarity(trained, data.val_dataloader()),
     }
-    draw(losses, similarities["after"], results)
+    plot_losses(losses, results / "pretraining_demo_loss.png")
+    similarities["after"].plot(results / "pretraining_demo_similarity.png", "tiny MVPFormer, subjects not seen before")
     settings = {
         "steps": config["trainer"]["max_steps"],
         "subjects": {
@@ -134,23 +129,6 @@ def loss_curve(output: Path) -> pd.DataFrame:
 def versions(output: Path) -> list[Path]:
     """Folders of the log, one for each start, in order."""
     return sorted(output.glob("csv/version_*"), key=lambda folder: int(folder.name.removeprefix("version_")))
-
-
-def similarity_of(table: list[dict[str, Any]]) -> Similarity:
-    """Make similarities with the means of a table: each segment gets the mean of its subject and state."""
-    rows = []
-    for row in table:
-        count, state = row["segments"], STATES.index(row["state"])
-        starts = [float(start) for start in range(count)]
-        values = [[row[name] for name in REFERENCES]] * count
-        rows.append(Rows([row["subject"]] * count, [row["state"]] * count, starts, [state] * count, values))
-    return Similarity(rows)
-
-
-def draw(losses: pd.DataFrame, similarity: Similarity, results: Path) -> None:
-    """Draw both figures."""
-    plot_losses(losses, results / "pretraining_demo_loss.png")
-    similarity.plot(results / "pretraining_demo_similarity.png", "tiny MVPFormer, subjects not seen before")
 
 
 def plot_losses(losses: pd.DataFrame, path: Path) -> None:

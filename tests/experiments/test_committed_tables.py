@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attention_benchmark
+import demo_detect
 import detect_folder
 import few_seizures
 import first_seizure
@@ -33,6 +34,7 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/forecasting_720": forecasting_report.markdown_report,
     "classification/classification": classification_report.markdown_report,
     "detection/detect_folder": detect_folder.report,
+    "detection/detection_ablations": demo_detect.report,
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
@@ -61,6 +63,11 @@ FROM_RECORDS: dict[str, Callable] = {
 def test_table_of_rows(name: str) -> None:
     rows = read_rows(RESULTS / f"{name}.csv")
     assert FROM_ROWS[name](rows) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_table_of_the_default_command_is_part_of_the_ablations() -> None:
+    rows = demo_detect.default_rows(read_rows(RESULTS / "detection" / "detection_ablations.csv"))
+    assert demo_detect.report(rows) == (RESULTS / "detection" / "detection_demo.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FROM_RECORDS)

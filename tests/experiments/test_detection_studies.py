@@ -494,16 +494,17 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
 
 
 def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
-    row = {"configuration": "", "rules": "szcore", "seed": 0}
-    rows = [
-        row | {"configuration": "full"},
-        row | {"configuration": "mv-llama"},
-        row | {"configuration": "mvpformer", "seed": 1},
-        row | {"configuration": "mvpformer", "rules": "paper"},
-        row | {"configuration": "line-length"},
+    keys = [
+        ("full", "szcore", 0),
+        ("mv-llama", "szcore", 0),
+        ("mvpformer", "szcore", 1),
+        ("mvpformer", "paper", 0),
+        ("line-length", "szcore", 0),
     ]
-    assert demo_detect.default_rows(rows) == [rows[4], rows[0], rows[3]]
-    assert demo_detect.default_rows(rows[1:3]) == []
+    rows = pd.DataFrame(keys, columns=["configuration", "rules", "seed"])
+    shown = demo_detect.default_rows(rows)
+    assert shown["configuration"].tolist() == ["line-length", "full", "mvpformer"]
+    assert demo_detect.default_rows(rows[1:3]).empty
 
 
 class TestBaselines:
@@ -518,11 +519,11 @@ class TestBaselines:
         assert paper_rows.markdown(rows, []).splitlines()[2].startswith("| line length | 0.50")
 
 
-def test_demo_table_shows_means_and_spread(tmp_path):
+def test_demo_table_shows_means_and_spread():
     numbers = {name: 0.5 for name in demo_detect.COLUMNS if name not in ("row", "rules")} | {"rules": "szcore"}
-    shared = {"subjects": 2, "hours": 3.0, "seizures": 4}
+    shared = {"subjects": 2, "hours": 3.0, "seizures": 4, "seconds": 1.0, "hardware": "some"}
     rows = [{"row": "A", "seed": s, **numbers, "event_f1": f1, **shared} for s, f1 in ((0, 0.4), (1, 0.6))]
-    text = demo_detect.write_table(rows, tmp_path / "t.md", (0.0, 0.0))
+    text = demo_detect.report(pd.DataFrame(rows))
     assert "| A | szcore | 0.500 ± 0.141 |" in text
     assert "2 unseen subjects, 3 h, 4 seizures" in text
 
