@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
-from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
+from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -49,12 +49,11 @@ def main(arguments: list[str]) -> None:
         print(HELP)
         return
     arguments = with_named_configs(with_architecture(arguments), CONFIGS)
-    from mvpa_ts.ieeg.commands.training import run_training
+    from mvpa_ts.ieeg.commands.training import TrainingTask, run_training
     from mvpa_ts.ieeg.training.data_module import SeizureDataModule
     from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
-    run_training(
-        arguments,
+    task = TrainingTask(
         FinetuningModule,
         SeizureDataModule,
         output="finetuning_output",
@@ -63,6 +62,7 @@ def main(arguments: list[str]) -> None:
         next_command="mvpformer detect RECORDING --model {model} -o results",
         train_others=_train_others,
     )
+    run_training(arguments, task)
 
 
 def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.commands.training import USAGE, with_named_configs
+from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
 
 CONFIGS = {"tiny": "tiny.yaml", "s": "s.yaml", "m": "m.yaml", "ours": "ours.yaml"}
 HELP = f"""usage: mvpformer pretrain [fit | validate] {USAGE}
@@ -30,12 +30,11 @@ def main(arguments: list[str]) -> None:
         print(HELP)
         return
     arguments = with_named_configs(arguments, CONFIGS)
-    from mvpa_ts.ieeg.commands.training import run_training
+    from mvpa_ts.ieeg.commands.training import TrainingTask, run_training
     from mvpa_ts.ieeg.training.data_module import RecordingDataModule
     from mvpa_ts.ieeg.training.pretraining import PretrainingModule
 
-    run_training(
-        arguments,
+    task = TrainingTask(
         PretrainingModule,
         RecordingDataModule,
         output="pretraining_output",
@@ -43,3 +42,4 @@ def main(arguments: list[str]) -> None:
         context=lambda architecture: architecture.context,
         next_command="mvpformer finetune --config tiny --model.base {model} --output runs/seizures",
     )
+    run_training(arguments, task)

@@ -24,7 +24,7 @@ from support.made_up_recordings import recording
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.commands.pretrain import CONFIGS
-from mvpa_ts.ieeg.commands.training import with_named_configs
+from mvpa_ts.ieeg.commands.training_arguments import with_named_configs
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
