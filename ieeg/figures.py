@@ -58,10 +58,13 @@ def embedded(figure: Figure) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
     """Write a figure in the format of the file's ending, and close it."""
     import matplotlib.pyplot as plt
 
-    with replaced(path) as temporary:
-        figure.savefig(temporary, dpi=150)
-    plt.close(figure)
+    # A figure that cannot be written, as on a full disk, must not stay open: matplotlib keeps each until it is closed.
+    try:
+        with replaced(path) as temporary:
+            figure.savefig(temporary, dpi=dpi)
+    finally:
+        plt.close(figure)

@@ -60,23 +60,23 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.recordings.reading import check_kind, events_table, find_recordings, warn_of_shared_names
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
-    found: dict[Path, list[Path]] = {}
+    files_of: dict[Path, list[Path]] = {}
     for path in map(Path, options.recordings):
         if not path.exists():
             raise CommandError(f"no file or folder {path}")
         check_kind(path)
-        found[path] = find_recordings(path)
-        if not found[path]:
+        files_of[path] = find_recordings(path)
+        if not files_of[path]:
             raise CommandError(f"{path} holds no recording")
     check_model(options.model)
-    files = [file for listed in found.values() for file in listed]
+    files = [file for listed in files_of.values() for file in listed]
     warn_of_shared_names(files)
-    warn_of_missing_subjects(found, files)
+    warn_of_missing_subjects(files_of, files)
     if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
-    outputs = _outputs(found, Path(options.output))
+    outputs = _outputs(files_of, Path(options.output))
     if outputs[0][1].suffix == ".tsv" and outputs[0][1].is_dir():
         raise CommandError(f"--output {options.output} is a folder: name a file.tsv, or a folder of another name")
     for file, output in outputs:
@@ -203,8 +203,8 @@ def _attempt_elsewhere(task: ScoringTask, file: Path, output: Path, threads: int
         torch.set_num_threads(threads)
     with warnings.catch_warnings(record=True) as caught:
         outcome = _attempt(task, file, output)
-    found = tuple((str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught)
-    return replace(outcome, warnings=found)
+    shown = tuple((str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught)
+    return replace(outcome, warnings=shown)
 
 
 def _attempt(task: ScoringTask, file: Path, output: Path, progress: bool = False) -> Outcome:
@@ -257,23 +257,23 @@ def _named(file: Path, error: Exception) -> str:
     return f"{file}: {kind}{error}"
 
 
-def _outputs(found: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path, Path]]:
+def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path, Path]]:
     """Each file and the folder of its results, which mirrors where it lies below a path; or the one table.
 
     In a folder of a BIDS data set, such as that of one subject, it mirrors where the file lies in the data set.
     """
     if output.suffix == ".tsv":
-        files = [file for listed in found.values() for file in listed]
+        files = [file for listed in files_of.values() for file in listed]
         if len(files) > 1:
             raise CommandError(
-                f"--output {output} is a file for the events of one recording, but {', '.join(map(str, found))} holds "
+                f"--output {output} is a file for the events of one recording, but {', '.join(map(str, files_of))} holds "
                 f"{len(files)}: name a folder"
             )
         return [(files[0], output)]
     from mvpa_ts.ieeg.recordings.bids import bids_root
 
     taken: dict[Path, Path] = {}
-    for path, files in found.items():
+    for path, files in files_of.items():
         whole = Path(os.path.abspath(path))
         root = bids_root(whole) or whole if path.is_dir() and files != [path] else whole.parent
         for file in files:

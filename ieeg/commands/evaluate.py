@@ -154,11 +154,11 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
     references = [name for name in ("true", "two_step", "random") if name in frame]
     if not references or not {"subject", "segments"} <= set(frame):
         raise CommandError(f"{path} must have the columns subject, segments, true, two_step, random; it has {[*frame]}")
-    found: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
     for subject, rows in frame.groupby("subject"):
         weights = rows["segments"] / rows["segments"].sum()
-        found[str(subject)] = {f"similarity_{name}": float((rows[name] * weights).sum()) for name in references}
-    return found
+        means[str(subject)] = {f"similarity_{name}": float((rows[name] * weights).sum()) for name in references}
+    return means
 
 
 def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:
@@ -195,32 +195,32 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
 
     name = folder.name
     alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
-    found = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
+    tables = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
     # Results may lie below `root` too: what a detector found is no reference.
-    found = [path for path in found if not (path.parent / PROBABILITIES).exists()]
-    if len(found) > 1:
-        found = [path for path in found if path in alike] or found
-    if namesakes and found and found[0] not in alike:
+    tables = [path for path in tables if not (path.parent / PROBABILITIES).exists()]
+    if len(tables) > 1:
+        tables = [path for path in tables if path in alike] or tables
+    if namesakes and tables and tables[0] not in alike:
         raise CommandError(
-            f"{detections} holds several recordings called {name}, and {found[0]} does not say whose seizures it "
+            f"{detections} holds several recordings called {name}, and {tables[0]} does not say whose seizures it "
             "states: put the references in subfolders like those of the detections"
         )
-    if len(found) > 1:
+    if len(tables) > 1:
         raise CommandError(
-            f"{name} has several references: {', '.join(map(str, found))}. Leave one, or put them in subfolders like "
+            f"{name} has several references: {', '.join(map(str, tables))}. Leave one, or put them in subfolders like "
             f"those of the detections in {detections}"
         )
-    if not found:
+    if not tables:
         return None
     subfolders = {*folder.relative_to(detections).parent.parts}
-    others = {*found[0].relative_to(root).parent.parts} - {name}
+    others = {*tables[0].relative_to(root).parent.parts} - {name}
     if subfolders and others and not subfolders & others:
         warnings.warn(
-            f"{folder} is scored by {found[0]}, whose folder has another name: if that is another patient, put the "
+            f"{folder} is scored by {tables[0]}, whose folder has another name: if that is another patient, put the "
             "references in subfolders like those of the detections",
             stacklevel=2,
         )
-    return found[0]
+    return tables[0]
 
 
 def _patterns(name: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class CommandError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted."""
-    name, *rest = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
+    name, *words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     if name in ("-h", "--help"):
         print(_help())
         return 0
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"mvpformer: unknown command {name!r}: choose one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    if not {"-h", "--help"} & set(rest):
+    if not {"-h", "--help"} & set(words):
         print(RESEARCH_USE, file=sys.stderr)
     try:
-        importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(rest)
+        importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(words)
     except (CommandError, ValueError, OSError) as error:
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
@@ -84,8 +84,8 @@ class CommandParser(argparse.ArgumentParser):
         if not text.startswith("--"):
             return text
         option, equals, value = text.partition("=")
-        known = {name.replace("_", "-"): name for name in self._option_string_actions}
-        return known.get(option.replace("_", "-"), option) + equals + value
+        spelling = {name.replace("_", "-"): name for name in self._option_string_actions}
+        return spelling.get(option.replace("_", "-"), option) + equals + value
 
     def error(self, message: str) -> NoReturn:
         """End with status 2, the message, and the option that was meant."""
@@ -110,16 +110,16 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
     >>> suggestions(["--unit", "V"], ["--data.unit"])
     ['--unit is no option, did you mean --data.unit?']
     """
-    known = [option for option in options if option.startswith("--") and not option.endswith(".help")]
-    unknown = [text.partition("=")[0] for text in arguments if text.startswith("--") and text != "--"]
+    existing = [option for option in options if option.startswith("--") and not option.endswith(".help")]
+    unexisting = [text.partition("=")[0] for text in arguments if text.startswith("--") and text != "--"]
     lines = []
-    for option in unknown:
-        if option in known or option.removesuffix("+") in known:
+    for option in unexisting:
+        if option in existing or option.removesuffix("+") in existing:
             continue
-        near = [name for name in known if name.startswith(option)]
+        near = [name for name in existing if name.startswith(option)]
         last = option.lstrip("-").replace("-", "_")
-        near += [name for name in known if name.rpartition(".")[2].replace("-", "_") == last]
-        near = near or difflib.get_close_matches(option, known, 1)
+        near += [name for name in existing if name.rpartition(".")[2].replace("-", "_") == last]
+        near = near or difflib.get_close_matches(option, existing, 1)
         lines.append(f"{option} is no option" + (f", did you mean {near[0]}?" if near else ""))
     return lines
 
@@ -237,7 +237,6 @@ def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> R
 
     Parameters
     ----------
-    path : path
     channels : str
         Value of --channels.
     **options

@@ -88,7 +88,7 @@ def channel_counts(text: str) -> list[int]:
     ([8], [4, 8], [4, 8])
     """
     try:
-        return [int(part) for part in _parts(text)]
+        return [int(number) for number in _parts(text)]
     except ValueError:
         raise CommandError(f"--channels must be one or more whole numbers, such as 8 or 4,8, got {text}") from None
 
@@ -108,22 +108,13 @@ def frequency(text: str) -> float | None:
 
 
 def _parts(text: str) -> list[str]:
-    return [part for part in text.strip("[]").split(",") if part.strip()]
+    return [value for value in text.strip("[]").split(",") if value.strip()]
 
 
 def write_cohort(
     out: Path, *, kind: str = "swec", part_hours: float = 24.0, overwrite: bool = False, **cohort: Any
 ) -> list[Path]:
-    """Write recordings of `simulate_cohort` (its arguments in `cohort`); return the folders or files.
-
-    Raises
-    ------
-    ValueError
-        A size or a rate cannot be.
-    FileExistsError
-        A recording exists and `overwrite` is off, or its folder holds files that are no part of it. Nothing is written
-        or removed then.
-    """
+    """Write recordings of `simulate_cohort` (its arguments in `cohort`); return the folders or files."""
     from tqdm import tqdm
 
     from mvpa_ts.ieeg.recordings.swec import RATES

@@ -142,13 +142,7 @@ def command_line() -> CommandParser:
 
 
 def connect(name: str | None, source_id: str | None, wait: float) -> Any:
-    """An open inlet of the stream of this name or source.
-
-    Raises
-    ------
-    CommandError
-        mne-lsl is not installed, or there is no such stream, or more than one.
-    """
+    """An open inlet of the stream of this name or source."""
     try:
         from mne_lsl.lsl import StreamInlet, resolve_streams
     except ModuleNotFoundError:
@@ -239,12 +233,12 @@ def decisions(
             begin = place
             lost[place:] += count
         pieces.append(chunk[:, begin:])
-        length = sum(part.shape[1] for part in pieces)
+        length = sum(samples.shape[1] for samples in pieces)
         fed += length
         seconds_fed = length / source.sfreq
         expected += seconds_fed + min((late - lost / source.sfreq).min(), _CLOCK_DRIFT * seconds_fed)
-        for part in pieces:
-            yield from detector.feed(part)
+        for piece_samples in pieces:
+            yield from detector.feed(piece_samples)
     yield from detector.finish()
 
 

@@ -67,7 +67,6 @@ def run_training(arguments: Sequence[str], task: TrainingTask) -> None:
     ----------
     arguments : sequence of str
         Of the command, after `with_named_configs`; without a subcommand they are those of "fit".
-    task : TrainingTask
     """
     named = without_simulation(as_lists(arguments))
     if named[0] not in SUBCOMMANDS:
@@ -127,7 +126,6 @@ class TrainingCLI(LightningCLI):
 
     Parameters
     ----------
-    task : TrainingTask
     arguments : list of str
         Of the command, with a subcommand.
     """

@@ -125,12 +125,6 @@ def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = 
     -------
     ndarray of float32, shape (1, 2560)
         µV.
-
-    Raises
-    ------
-    FileNotFoundError
-    ValueError
-        The file is damaged or not one channel of 15,000 samples.
     """
     from scipy.io import loadmat, whosmat
 

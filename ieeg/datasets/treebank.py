@@ -49,13 +49,7 @@ def electrode_labels(root: str | os.PathLike[str], subject: int) -> list[str]:
 
 
 def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
-    """Read the clean labels of a subject in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys: subject1, sub_1.
-
-    Raises
-    ------
-    ValueError
-        The list has no such subject.
-    """
+    """Read a subject's clean labels in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys: subject1, sub_1."""
     lists = _json(Path(path))
     if not isinstance(lists, dict):
         raise ValueError(f"{path} must hold an object with a list for each subject")

@@ -358,15 +358,7 @@ class Detection:
 
 
 def read_detection(folder: str | os.PathLike[str]) -> Detection:
-    """A saved detection as `Detector.detect` gave it, probabilities to six decimals.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder holds no complete detection.
-    ValueError
-        A file is damaged, or the tables contradict ``run.json``; the message says where.
-    """
+    """A saved detection as `Detector.detect` gave it, probabilities to six decimals."""
     folder = Path(folder)
     run = read_run(folder)
     starts, probabilities = read_probabilities(folder, run)

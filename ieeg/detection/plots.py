@@ -115,7 +115,6 @@ def plot_channel_map(
     ----------
     names : sequence of str
         Channels the model saw.
-    values : array, shape (C,)
     dropped : mapping of name to reason, optional
         Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
     positions : mapping of name to (x, y, z), optional
@@ -126,8 +125,8 @@ def plot_channel_map(
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
     everything = [*names, *left_out]
-    known = {plain_name(name): position for name, position in (positions or {}).items()}
-    placed = {name: known[plain_name(name)] for name in everything if plain_name(name) in known}
+    position_of = {plain_name(name): position for name, position in (positions or {}).items()}
+    placed = {name: position_of[plain_name(name)] for name in everything if plain_name(name) in position_of}
     if all(name in placed for name in names):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
         for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):
@@ -207,8 +206,8 @@ def _shade(
 
 
 def _wire(name: str) -> tuple[str, int | None]:
-    found = re.fullmatch(r"(.*?)(\d+)(?:-.*)?", plain_name(name))
-    return (found[1], int(found[2])) if found else (plain_name(name), None)
+    match = re.fullmatch(r"(.*?)(\d+)(?:-.*)?", plain_name(name))
+    return (match[1], int(match[2])) if match else (plain_name(name), None)
 
 
 def _contact_places(contacts: Mapping[str, Sequence[str]]) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:

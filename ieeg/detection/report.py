@@ -33,12 +33,10 @@ def html_report(
 
     Parameters
     ----------
-    path : path
     run : mapping
         What ``run.json`` states.
     figures : iterable of (heading, text, figure)
         Closed when they are drawn.
-    events : sequence of (onset, duration, confidence)
     reference : sequence of (onset, offset), optional
         Seizures that the recording states; none are listed by default.
     """

@@ -195,10 +195,10 @@ class OnlineRule:
         An alarm is known at the end of its segment.
         """
         values, onsets = checked_segments(probabilities, starts)
-        known = onsets[self.alarms(values, threshold)] + SEGMENT_SECONDS
+        alarm_times = onsets[self.alarms(values, threshold)] + SEGMENT_SECONDS
         delays = []
         for onset, offset in reference:
-            inside = known[(known > onset) & (known - SEGMENT_SECONDS < offset)]
+            inside = alarm_times[(alarm_times > onset) & (alarm_times - SEGMENT_SECONDS < offset)]
             delays.append(float(inside[0] - onset) if inside.size else math.nan)
         return delays
 

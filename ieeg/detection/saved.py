@@ -28,7 +28,7 @@ STRETCH_TOLERANCE = 0.01
 
 _NUMBER = (int, float)
 _TEXT_OR_NONE = (str, type(None))
-# What run.json must hold, by part; parts and keys that a later version adds are not named here and do no harm.
+# What run.json must hold, by section; sections and keys that a later version adds are not named here and do no harm.
 _RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "recording": {"name": (str,), "subject": _TEXT_OR_NONE, "duration": _NUMBER, "sfreq": _NUMBER},
     "channels": {"used": (list,), "dropped": (dict,)},
@@ -60,27 +60,19 @@ def write_probabilities(
 
 
 def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """``run.json`` of a complete detection, its fields checked.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder holds none: it is not the folder of a complete detection.
-    ValueError
-        A field is missing or of another kind.
-    """
+    """``run.json`` of a complete detection, its fields checked."""
     path = Path(folder) / RUN
     if not path.is_file():
-        inside = min((found.parent for found in Path(folder).rglob(RUN)), default=None)
+        inside = min((path.parent for path in Path(folder).rglob(RUN)), default=None)
         hint = "" if inside is None else f"; did you mean {inside}?"
         raise FileNotFoundError(f"{folder} holds no {RUN}: it is not the folder of a complete detection{hint}")
     run = read_config(path)
-    for part, fields in _RUN_FIELDS.items():
-        content = run.get(part)
+    for section, fields in _RUN_FIELDS.items():
+        content = run.get(section)
         if not isinstance(content, dict):
-            raise ValueError(f"{path}: {part} must be an object, got {content!r:.100}")
+            raise ValueError(f"{path}: {section} must be an object, got {content!r:.100}")
         for name, kinds in fields.items():
-            _check(path, f"{part}.{name}", content.get(name, _MISSING), kinds)
+            _check(path, f"{section}.{name}", content.get(name, _MISSING), kinds)
     for name, kinds in (("segments", (int,)), ("skipped", (list,)), ("preprocessing", (dict,))):
         _check(path, name, run.get(name, _MISSING), kinds)
     if unknown := sorted(run["rules"].keys() - _RUN_FIELDS["rules"].keys()):

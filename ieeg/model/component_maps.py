@@ -166,15 +166,8 @@ def plot_component_maps(
 
     Parameters
     ----------
-    maps, before : ComponentMaps
-    term : {"channel", "time"}
     layer : int, optional
         Only this layer, from 0; negative counts from the last.
-
-    Raises
-    ------
-    ValueError
-        There is no such term or layer, or `before` has other layers or heads.
     """
     import matplotlib.pyplot as plt
 

@@ -157,8 +157,6 @@ def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:
 
     Parameters
     ----------
-    generated : Tensor, shape (S, C, D)
-    past : Tensor, shape (P, C, D)
     valid : bool Tensor, shape (P, C)
         A channel without a signal counts as a cosine of 0.
 

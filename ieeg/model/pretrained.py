@@ -114,15 +114,7 @@ def folder_of(name: str | Path) -> Path:
 
 
 def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
-    """The file `name` of a model, downloaded where the model is no folder; `options` are those of `hf_hub_download`.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder lacks the file; or there is no such folder, and the hub has no such model or does not answer.
-    NotADirectoryError
-        The path is one of a file.
-    """
+    """The file `name` of a model, downloaded where the model is no folder; `options` are those of `hf_hub_download`."""
     if str(folder_or_repository).startswith(HUB_PREFIX):
         return _from_hub(str(folder_or_repository).removeprefix(HUB_PREFIX), name, **options)
     folder = folder_of(folder_or_repository)

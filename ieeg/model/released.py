@@ -294,7 +294,7 @@ def _merge_adapters(
     if not adapters:
         return 0
     targets = [f"mvpformer.h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("q_attn", "c_attn")]
-    expected = {f"{target}.{part}" for target in targets for part in ("lora_A", "lora_B")}
+    expected = {f"{target}.{factor}" for target in targets for factor in ("lora_A", "lora_B")}
     if adapters.keys() != expected:
         missing, unexpected = sorted(expected - adapters.keys()), sorted(adapters.keys() - expected)
         raise ValueError(

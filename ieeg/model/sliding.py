@@ -24,7 +24,6 @@ def sliding_features(
     ----------
     model : MVPFormer
         Used in the mode it is in, on its device.
-    segments : Segments
     context : int, optional
         Segments of a window; default ``model.config.context``.
     batch_size : int, default 8
@@ -39,11 +38,6 @@ def sliding_features(
     features : Tensor, shape (n, C, D)
         Of these segments; zero where not valid.
     valid : bool Tensor, shape (n, C)
-
-    Raises
-    ------
-    ValueError
-        The context is longer than the model's time codebook.
     """
     context = model.config.context if context is None else context
     if not 1 <= context <= model.config.time_rows:

@@ -25,7 +25,6 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
     ----------
     x : array, shape (C, n)
         µV.
-    run : int
 
     Returns
     -------
@@ -79,8 +78,6 @@ def bridge(x: NDArray[np.float64], bad: NDArray[np.bool_], reach: int) -> None:
 
     Parameters
     ----------
-    x : array, shape (C, n)
-    bad : array of bool, shape (C, n)
     reach : int
         Samples.
     """

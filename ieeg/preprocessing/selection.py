@@ -109,14 +109,14 @@ def select_channels(segments: Segments, count: int = MOST_CHANNELS, minutes: flo
 
 def rank_channels(variance: NDArray[np.float64], kurtosis: NDArray[np.float64]) -> list[int]:
     """Indices of channels, best first: those kept by the percentile rules, then those set aside, then those unknown."""
-    known = np.isfinite(variance) & np.isfinite(kurtosis)
-    if not known.any():
+    finite = np.isfinite(variance) & np.isfinite(kurtosis)
+    if not finite.any():
         return list(range(len(variance)))
-    low, high = np.percentile(variance[known], [1, 99])
-    kept = known & (variance >= low) & (variance <= high) & (kurtosis <= np.percentile(kurtosis[known], 95))
-    score = np.where(known, variance / (1 + kurtosis), -np.inf)
+    low, high = np.percentile(variance[finite], [1, 99])
+    kept = finite & (variance >= low) & (variance <= high) & (kurtosis <= np.percentile(kurtosis[finite], 95))
+    score = np.where(finite, variance / (1 + kurtosis), -np.inf)
 
     def best(group: Iterable[int]) -> list[int]:
         return sorted(group, key=lambda i: (-score[i], i))
 
-    return [*best(np.flatnonzero(kept)), *best(np.flatnonzero(known & ~kept)), *np.flatnonzero(~known)]
+    return [*best(np.flatnonzero(kept)), *best(np.flatnonzero(finite & ~kept)), *np.flatnonzero(~finite)]

@@ -124,11 +124,6 @@ def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None
 def changed_preprocessing(default: Preprocessing, changes: Preprocessing | Mapping[str, Any] | None) -> Preprocessing:
     """The default with some fields changed; a `Preprocessing` takes its place.
 
-    Raises
-    ------
-    ValueError
-        A field is unknown, or a value is out of range.
-
     Examples
     --------
     >>> changed_preprocessing(Preprocessing(), {"notch": 50.0}).notch

@@ -24,8 +24,6 @@ class PreprocessedSignal:
 
     Parameters
     ----------
-    recording : Recording
-    preprocessing : Preprocessing
     channels : sequence of str, optional
         What to give out, by name after the montage. The median is always taken over all channels of the recording.
 

@@ -65,7 +65,6 @@ def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
 
     Parameters
     ----------
-    text : str
     words : sequence of str
         Further words that mean a seizure, whatever else stands beside them; upper and lower case are the same.
 
@@ -214,12 +213,6 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
 
     A duration of n/a is 0. A table without durations may state the end of each event in a column offset. Rows that are
     no seizure and have no readable onset or duration are left out.
-
-    Raises
-    ------
-    ValueError
-        The file is not UTF-8 text, has no column onset, or a seizure has no onset or an unreadable duration. The
-        message names file and line, and quotes no text of the table.
     """
     try:
         content = read_text_bytes(path).decode("utf-8-sig")
@@ -304,7 +297,6 @@ def write_events(
 
     Parameters
     ----------
-    path : path
     events : sequence of (onset, offset)
         Seconds.
     duration : float

@@ -73,7 +73,6 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     ----------
     names : sequence of str
         As in the file.
-    table : sequence of rows
     where : str
         The table, for warnings.
 
@@ -114,13 +113,13 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
         if state in ("good", "bad"):
             bad = bad | {name} if state == "bad" else bad - {name}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
-    known = {name: row for name, row in rows.items() if name in raw.ch_names}
+    row_of = {name: row for name, row in rows.items() if name in raw.ch_names}
     raw.set_channel_types(
-        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in known.items()},
+        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in row_of.items()},
         on_unit_change="ignore",
         verbose="error",
     )
-    raw.rename_channels({name: row["name"] for name, row in known.items()}, verbose="error")
+    raw.rename_channels({name: row["name"] for name, row in row_of.items()}, verbose="error")
 
 
 def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str]) -> dict[str, Row]:

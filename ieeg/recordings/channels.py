@@ -44,8 +44,8 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     >>> sorted(["L10", "L2", "A1", "l3"], key=natural_key)
     ['A1', 'L2', 'l3', 'L10']
     """
-    parts = re.split(r"(\d+)", plain_name(name).casefold())
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
+    pieces = re.split(r"(\d+)", plain_name(name).casefold())
+    return [(1, int(text), "") if text.isdecimal() else (0, 0, text) for text in pieces if text]
 
 
 def natural_order(names: Sequence[str]) -> list[int]:

@@ -89,14 +89,8 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
 
     Parameters
     ----------
-    path : Path
     truncated : {"error", "read"}
         "read" accepts a file that is shorter than its header says.
-
-    Raises
-    ------
-    ValueError
-        The file is truncated, has gaps, or its header states numbers that cannot be.
     """
     header = read_header(path)
     size, record = path.stat().st_size, sum(header.samples) * header.width

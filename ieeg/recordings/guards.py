@@ -21,15 +21,7 @@ MAX_TABLE_BYTES = 64 * 2**20
 
 
 def check_regular(path: Path) -> None:
-    """Raise a ValueError where a path is not a regular file: reading a pipe or a device may never end.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is nothing of this name.
-    ValueError
-        It is a folder, a pipe, a socket or a device.
-    """
+    """Raise a ValueError where a path is not a regular file: reading a pipe or a device may never end."""
     if not path.exists():
         raise FileNotFoundError(f"no file {path}")
     if not path.is_file():
@@ -84,7 +76,6 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
 
     Parameters
     ----------
-    path : path
     where : str
         What was being read, such as " at samples [0, 512)".
     """

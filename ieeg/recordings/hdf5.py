@@ -20,14 +20,7 @@ _HEAP_WINDOW = 2**25
 
 
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
-    """Open a file to read, with the lz4 filters of SWEC files at hand.
-
-    Raises
-    ------
-    FileNotFoundError
-    ValueError
-        It is no regular file, truncated, damaged or not an HDF5 file.
-    """
+    """Open a file to read, with the lz4 filters of SWEC files at hand."""
     import h5py
     import hdf5plugin  # noqa: F401  registers the filters
 
@@ -83,8 +76,6 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
 
     Parameters
     ----------
-    file : h5py.File
-    name : str
     texts : bool
         Read texts of any length too, for which HDF5 reads the file's heap; see `check_heaps`.
     """
@@ -110,7 +101,6 @@ def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None
 
     Parameters
     ----------
-    file : h5py.File
     name : str
         Such as ``data/seizures``; no group on the way may be a link either.
     """
@@ -131,17 +121,10 @@ def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.
 
     Parameters
     ----------
-    file : h5py.File
     name : str
         Such as ``data/ieeg``; no group on the way may be a link either.
     virtual : bool
         Allow a virtual data set, whose sources the caller checks.
-
-    Raises
-    ------
-    ValueError
-        There is no such data set, it leads elsewhere, its chunks are larger than `MAX_CHUNK_BYTES`, or the file lacks
-        some of them, for which HDF5 would read zeros.
     """
     import h5py
 
@@ -181,13 +164,7 @@ def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
 
 
 def small_array(file: h5py.File, name: str, most: int = MAX_CHANNELS) -> np.ndarray | None:
-    """A data set of at most `most` values of any kind, which lies in this file; None without it.
-
-    Raises
-    ------
-    ValueError
-        It is no data set, is larger, or leads elsewhere.
-    """
+    """A data set of at most `most` values of any kind, which lies in this file; None without it."""
     import h5py
 
     dataset = local_object(file, name)

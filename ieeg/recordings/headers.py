@@ -48,13 +48,6 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         The ``.vhdr`` file.
     truncated : {"error", "read"}
         "read" passes a data file that is shorter than the header says, or ends within a sample.
-
-    Raises
-    ------
-    FileNotFoundError
-        The data file is not there.
-    ValueError
-        A name leads out of the folder, a number cannot be, or the data file is no whole number of samples long.
     """
     content = read_text_bytes(path)
     try:
@@ -177,14 +170,14 @@ def check_fif(path: Path) -> list[Path]:
 
     The first part of a recording that MNE split names the second, and so on.
     """
-    parts = [path]
-    for part in parts:
-        for name in _following_parts(part):
-            check_local(name, part, "next part")
-            following = part.parent / name
-            if following not in parts and following.exists():
-                parts.append(following)
-    return parts
+    files = [path]
+    for file in files:
+        for name in _following_parts(file):
+            check_local(name, file, "next part")
+            following = file.parent / name
+            if following not in files and following.exists():
+                files.append(following)
+    return files
 
 
 def _following_parts(path: Path) -> list[str]:

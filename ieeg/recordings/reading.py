@@ -221,11 +221,6 @@ def as_recording(recording: AnyRecording) -> Recording:
     recording : Recording, Raw, path, or (samples, sfreq)
         Samples [C, n] are µV, their channels are called "1", "2", …; `Recording.from_array` takes names and units.
 
-    Raises
-    ------
-    TypeError
-        `recording` is something else, such as samples without a rate.
-
     Examples
     --------
     >>> import numpy as np
@@ -314,12 +309,12 @@ def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
     """Whether a file is a part, but not the first, of a FIF file that MNE split: "-1" or BIDS's "_split-02"."""
     if "_split-" in name and ".fif" in name:
         return "_split-01" not in name
-    part = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
-    if part is None or part[1] + part[2] not in beside:
+    match = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
+    if match is None or match[1] + match[2] not in beside:
         return False
     # "night-1.fif" may also be a recording of its own: the first part knows which files follow it.
     try:
-        return folder / name in check_fif(folder / (part[1] + part[2]))
+        return folder / name in check_fif(folder / (match[1] + match[2]))
     except (ValueError, OSError):  # damaged: reading it will say so
         return False
 

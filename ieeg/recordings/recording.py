@@ -183,7 +183,7 @@ class Recording:
         places |= {i: i for i in range(len(places))}  # type: ignore[misc]
         unknown = [channel for channel in channels if channel not in places]
         if unknown:
-            wrong, names = (", ".join(map(str, part)) for part in (unknown, self.channel_names))
+            wrong, names = (", ".join(map(str, channels)) for channels in (unknown, self.channel_names))
             raise ValueError(f"{self.name} has no channel {wrong}; it has {names}")
         return np.array([places[channel] for channel in channels], dtype=np.intp)  # type: ignore[index]
 

@@ -24,13 +24,6 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
     dict of Path to str
         By absolute path.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such table, or a file that it names is not there.
-    ValueError
-        A column is missing, a row is incomplete, or a file is named twice or lies outside the table's folder.
-
     Examples
     --------
     >>> import tempfile

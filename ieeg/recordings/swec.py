@@ -70,7 +70,7 @@ class SwecSource:
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
-        self._first = np.array([part.first for part in parts])
+        self._first = np.array([file.first for file in parts])
         self._open: dict[int, Handle] = {}
         self._chunks: OrderedDict[tuple[int, int], Signal] = OrderedDict()
         self._process = os.getpid()
@@ -84,12 +84,12 @@ class SwecSource:
     def read_into(self, out: Signal, column: int, start: int, stop: int, channels: NDArray[np.intp]) -> None:
         """Samples [start, stop) into `out` from column `column` on."""
         for index in range(int(np.searchsorted(self._first, start, "right")) - 1, len(self.parts)):
-            part = self.parts[index]
-            low, high = max(start, part.first), min(stop, part.first + part.samples)
+            file = self.parts[index]
+            low, high = max(start, file.first), min(stop, file.first + file.samples)
             if low >= high:
                 return
-            with damage_is_an_error(part.path, f" at samples [{low - part.first}, {high - part.first})"):
-                self._read_part(index, out, column + low - start, low - part.first, high - part.first, channels)
+            with damage_is_an_error(file.path, f" at samples [{low - file.first}, {high - file.first})"):
+                self._read_part(index, out, column + low - start, low - file.first, high - file.first, channels)
 
     def _read_part(self, index: int, out: Signal, column: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
         _, dataset, (rows, samples), dtype, chunk = self._handle(index)
@@ -166,14 +166,6 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     -------
     Recording
         In µV, `preprocessed`; channels are called "ch1", "ch2", … because the files do not name them.
-
-    Raises
-    ------
-    FileNotFoundError
-        A file or a part is missing.
-    ValueError
-        A file is truncated or damaged, not of this layout, refers to others outside its folder, or its rate is not 512
-        or 1024 Hz; parts and total disagree.
     """
     path = Path(path)
     if not path.exists():
@@ -182,16 +174,16 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     rate: float | None = None
     channels: int | None = None
     parts: list[Part] = []
-    for part in paths:
-        with damage_is_an_error(part), open_hdf5(part) as file:
-            shape = _signal(file, part, virtual=False).shape
-            own_rate = _rate(file, part)
+    for part_path in paths:
+        with damage_is_an_error(part_path), open_hdf5(part_path) as file:
+            shape = _signal(file, part_path, virtual=False).shape
+            own_rate = _rate(file, part_path)
         if channels not in (None, shape[0]) or rate not in (None, own_rate):
             raise ValueError(
-                f"{part} has {shape[0]} channels at {own_rate:g} Hz, the parts before it {channels} at {rate:g} Hz"
+                f"{part_path} has {shape[0]} channels at {own_rate:g} Hz, the parts before it {channels} at {rate:g} Hz"
             )
         channels, rate = shape[0], own_rate
-        parts.append(Part(part, parts[-1].first + parts[-1].samples if parts else 0, shape[1]))
+        parts.append(Part(part_path, parts[-1].first + parts[-1].samples if parts else 0, shape[1]))
     seizures: list[Interval] | None = None
     attributes: dict[str, Any] = {}
     if total is not None:
@@ -278,13 +270,13 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
     """Compare a virtual data set with the parts of its own folder, which are read whatever it points at."""
     info = small_array(file, "info/files", MAX_PARTS)
     listed = [] if info is None else [Path(_text(name)).name for name in np.ravel(info)]
-    names = {part.path.name for part in parts}
+    names = {file_part.path.name for file_part in parts}
     absent = [name for name in listed if _PART.fullmatch(name) and name not in names]
     if absent and len(listed) != len(parts):
         raise FileNotFoundError(f"{total} lists {absent[0]}, which is not in {total.parent}")
     sources = signal.virtual_sources()
     wrong = sorted({source.file_name for source in sources if str(Path(source.file_name)) not in names})
-    samples = sum(part.samples for part in parts)
+    samples = sum(file_part.samples for file_part in parts)
     if samples != signal.shape[1]:
         missing = f"; {wrong[0]} is not there" if wrong else ""
         raise FileNotFoundError(
@@ -294,11 +286,11 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
     if wrong:
         warnings.warn(f"{total} points at {wrong[0]}; the {len(parts)} parts beside it are read instead", stacklevel=4)
         return
-    places = {part.path.name: part for part in parts}
+    part_of = {file_part.path.name: file_part for file_part in parts}
     for source in sources:
         (_, start), (_, stop) = source.vspace.get_select_bounds()
-        part = places[str(Path(source.file_name))]
-        if (start, stop) != (part.first, part.first + part.samples - 1):
+        target = part_of[str(Path(source.file_name))]
+        if (start, stop) != (target.first, target.first + target.samples - 1):
             warnings.warn(f"{total} does not hold its parts in order; they are read in order", stacklevel=4)
             return
 

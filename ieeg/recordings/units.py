@@ -30,7 +30,6 @@ def microvolt_scales(
 
     Parameters
     ----------
-    raw : mne.io.BaseRaw
     kept : sequence of int
         The channels that count.
     unit : str or None
@@ -39,12 +38,6 @@ def microvolt_scales(
         Units as the file states them, by channel; None takes what MNE knows, and unknown ones for volts.
     name : str
         Of the recording, for the errors.
-
-    Raises
-    ------
-    ValueError
-        `units` is given and does not hold the unit of a channel, and there is no `unit`; or `unit` is another one than
-        all channels state.
     """
     scale = np.full(len(raw.ch_names), 1e6)
     stated = units or {}
@@ -52,23 +45,23 @@ def microvolt_scales(
     if units is None and not raw.preload:
         stated = stated_units(raw) or {}
     factors = _factors(raw)
-    unknown, known = [], {}
+    unknown, unit_scales = [], {}
     for i in kept:
         channel = raw.ch_names[i]
         try:
-            known[channel] = microvolts(stated.get(channel, ""))
+            unit_scales[channel] = microvolts(stated.get(channel, ""))
         except ValueError:
             unknown.append(channel)
             scale[i] = 1e6 if unit is None else microvolts(unit)
         else:
-            scale[i] = known[channel] / factors[channel] if channel in factors else 1e6
+            scale[i] = unit_scales[channel] / factors[channel] if channel in factors else 1e6
     if unknown and unit is None and units is not None:
         said = sorted({units.get(channel, "") for channel in unknown})
         raise ValueError(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
             "unit='µV' in Python"
         )
-    if unit is not None and not unknown and (other := [c for c in known if known[c] != microvolts(unit)]):
+    if unit is not None and not unknown and (other := [c for c in unit_scales if unit_scales[c] != microvolts(unit)]):
         raise ValueError(
             f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: "
             "leave unit out (--unit in a command); it is for channels without a known unit"

@@ -94,13 +94,13 @@ class CohortReport:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the four tables as CSV, whole, and one page ``cohort.md`` with those that say something."""
-        parts = [f"{sentence}\n" for sentence in self.words]
+        page = [f"{sentence}\n" for sentence in self.words]
         for name in ("groups", "summary", "subjects", "regression"):
             write_csv(Path(folder) / f"{name}.csv", getattr(self, name))
             if len(frame := self.shown(name)):
-                parts.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
-        parts.append(_NOTE)
-        write_text(Path(folder) / "cohort.md", "\n".join(parts))
+                page.append(f"## {name.capitalize()}\n\n{markdown_table(frame)}\n")
+        page.append(_NOTE)
+        write_text(Path(folder) / "cohort.md", "\n".join(page))
 
     def shown(self, name: str) -> pd.DataFrame:
         """One of the four tables as it is shown: without columns and rows that say nothing in a cohort of this size.
@@ -181,16 +181,19 @@ def cohort_report(
     stratified = {result.subject: estimate(result, "stratified") for result in results}
     episodic = {result.subject: estimate(result, "uniform", episodic=True) for result in results}
     table = pd.DataFrame(
-        [_row(result, *(made[result.subject] for made in (kappas, stratified, episodic))) for result in results]
+        [
+            _row(result, *(estimates[result.subject] for estimates in (kappas, stratified, episodic)))
+            for result in results
+        ]
     )
     by_name = {result.subject: result for result in results}
     summaries, shares, regressions = [], [], []
     for name, members in chosen.items():
-        part = table[table["subject"].isin(members)]
+        rows = table[table["subject"].isin(members)]
         people = [by_name[member] for member in members]
-        summaries += _summary(name, part, people, resamples, confidence, seed)
-        shares.append(_shares(name, part))
-        regressions += regression_rows(name, part)
+        summaries += _summary(name, rows, people, resamples, confidence, seed)
+        shares.append(_shares(name, rows))
+        regressions += regression_rows(name, rows)
     regression = pd.DataFrame(regressions, columns=COLUMNS)
     tables = table, pd.DataFrame(summaries), pd.DataFrame(shares), regression
     return CohortReport(*tables, kappas, episodic, chosen, in_words(results))
@@ -298,8 +301,8 @@ def _row(
 def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
     """Compute each measure over some subjects, as if all their recordings were one."""
 
-    def score(part: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
-        scores = [getattr(person, part) for person in people]
+    def score(unit: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
+        scores = [getattr(person, unit) for person in people]
         return lambda rows: float(getattr(Scores.pooled(scores[row] for row in rows), name))
 
     # Kappa of the pooled segments needs the four counts alone.
@@ -313,8 +316,8 @@ def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[
         return 2.0 * (both * neither - missed * false) / chance if chance else math.nan
 
     measures = {
-        f"{prefix}_{name}": score(part, name)
-        for prefix, part in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
+        f"{prefix}_{name}": score(unit, name)
+        for prefix, unit in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
         for name in ("sensitivity", "precision", "f1", "specificity")
     }
     for name in ("false_positives_per_hour", "false_positives_per_day"):

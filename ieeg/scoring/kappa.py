@@ -61,8 +61,8 @@ def kappa_interval(
     observed = float(np.trace(joint))
     diagonal = sum(joint[i, i] * (1 - expected - (rows[i] + columns[i]) * (1 - observed)) ** 2 for i in (0, 1))
     off_diagonal = sum(joint[i, 1 - i] * (columns[i] + rows[1 - i]) ** 2 for i in (0, 1)) * (1 - observed) ** 2
-    rest = (observed * expected - 2 * expected + observed) ** 2
-    variance = max(diagonal + off_diagonal - rest, 0.0) / (len(truth) * (1 - expected) ** 4)
+    correction = (observed * expected - 2 * expected + observed) ** 2
+    variance = max(diagonal + off_diagonal - correction, 0.0) / (len(truth) * (1 - expected) ** 4)
     margin = float(norm.ppf(0.5 + confidence / 2)) * math.sqrt(variance)
     return kappa, max(kappa - margin, -1.0), min(kappa + margin, 1.0)
 
@@ -163,8 +163,7 @@ def sampled_kappa(
         raise ValueError(f"scheme must be 'uniform' or 'stratified', got {scheme!r}")
     chosen = np.empty((draws, size), np.intp)
     for draw in chosen:
-        parts = [generator.choice(group, count, replace=False) for group, count in groups]
-        draw[:] = np.concatenate(parts)
+        draw[:] = np.concatenate([generator.choice(group, count, replace=False) for group, count in groups])
     values = _kappa(truth[chosen], positive[chosen])
     undefined = int(np.isnan(values).sum())
     defined = values[~np.isnan(values)]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mvpa_ts.files import replaced
-from mvpa_ts.ieeg.figures import GREEN, literal, styled
+from mvpa_ts.ieeg.figures import GREEN, literal, save_figure, styled
 from mvpa_ts.ieeg.scoring.cohort import QUIET, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 from mvpa_ts.ieeg.scoring.regression import JOINT, REGRESSORS
@@ -165,9 +164,6 @@ def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> l
         if left_out.get(name):
             path.unlink(missing_ok=True)  # of an earlier run
             continue
-        figure = draw(report)
-        with replaced(path) as temporary:
-            figure.savefig(temporary, dpi=120)
-        plt.close(figure)
+        save_figure(draw(report), path, dpi=120)
         paths.append(path)
     return paths

@@ -149,8 +149,8 @@ class OnlineScores:
     @property
     def delay(self) -> float:
         """Median delay of the seizures with an alarm (s); NaN without any."""
-        known = [delay for delay in self.delays if not math.isnan(delay)]
-        return float(np.median(known)) if known else math.nan
+        delays = [delay for delay in self.delays if not math.isnan(delay)]
+        return float(np.median(delays)) if delays else math.nan
 
     @property
     def false_alarms_per_hour(self) -> float:
@@ -227,8 +227,8 @@ class SubjectResult:
     @property
     def in_training(self) -> str:
         """Whether the model was trained on a recording of the subject: yes, no or unknown."""
-        known = {recording.in_training for recording in self.recordings}
-        return "yes" if True in known else "unknown" if None in known else "no"
+        answers = {recording.in_training for recording in self.recordings}
+        return "yes" if True in answers else "unknown" if None in answers else "no"
 
     @property
     def hours(self) -> float:
@@ -267,13 +267,6 @@ def read_result(
         Folder that `Detection.save` or ``mvpformer detect`` wrote.
     reference : list of (onset, offset) or path, optional
         Seconds, or an events.tsv; default: ``reference_events.tsv`` in the folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        The detection is not complete, or no reference is known.
-    ValueError
-        A file cannot be read.
     """
     detection = read_detection(folder)
     if reference is None:

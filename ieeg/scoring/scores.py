@@ -92,14 +92,14 @@ class Scores:
     @staticmethod
     def pooled(scores: Iterable[Scores]) -> Scores:
         """Score several recordings as if they were one: add up their counts and hours."""
-        parts = list(scores)
-        negatives = [part.true_negatives for part in parts if part.true_negatives is not None]
+        summands = list(scores)
+        negatives = [summand.true_negatives for summand in summands if summand.true_negatives is not None]
         return Scores(
-            reference=sum(part.reference for part in parts),
-            true_positives=sum(part.true_positives for part in parts),
-            false_positives=sum(part.false_positives for part in parts),
-            hours=sum(part.hours for part in parts),
-            true_negatives=sum(negatives) if parts and len(negatives) == len(parts) else None,
+            reference=sum(summand.reference for summand in summands),
+            true_positives=sum(summand.true_positives for summand in summands),
+            false_positives=sum(summand.false_positives for summand in summands),
+            hours=sum(summand.hours for summand in summands),
+            true_negatives=sum(negatives) if summands and len(negatives) == len(summands) else None,
         )
 
 

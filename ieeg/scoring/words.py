@@ -22,10 +22,6 @@ MIN_SUBJECTS = 3
 def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
     """What was found in all subjects together, whether the model knew them, and what is too little to tell.
 
-    Parameters
-    ----------
-    results : sequence of SubjectResult
-
     Returns
     -------
     tuple of str
@@ -57,10 +53,10 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         sentences.append(
             f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed."
         )
-    if known := [result.subject for result in results if result.in_training == "yes"]:
-        names = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
+    if trained := [result.subject for result in results if result.in_training == "yes"]:
+        names = ", ".join(trained[:5]) + (", …" if len(trained) > 5 else "")
         sentences.append(
-            f"The model was trained on recordings of {len(known)} of {counted(len(results), 'subject')} ({names}): "
+            f"The model was trained on recordings of {len(trained)} of {counted(len(results), 'subject')} ({names}): "
             "their scores do not show how good it is."
         )
     if events.hours < MIN_HOURS:

@@ -41,13 +41,10 @@ def epileptor(
         Excitability of the K nodes of S seizures; above about −2.06 a node seizes by itself.
     tau0 : array, shape (S,)
         Slow time constant; sets the seizure's length, see `DURATION`.
-    num_steps : int
     coupling : float
         Strength of the permittivity coupling; 2 recruits nodes with x0 down to −2.5.
-    noise : float
     z : float
         Slow variable at the start; seizures begin where it has fallen to about 2.9.
-    generator : numpy.random.Generator
 
     Returns
     -------
@@ -120,11 +117,6 @@ def discharges(activity: NDArray[np.float32]) -> tuple[int, int]:
     """First and last step at which any node of one seizure discharges; `activity` has shape (num_steps, K).
 
     After its last discharge a node rests at a depolarised level and then falls back; neither counts.
-
-    Raises
-    ------
-    ValueError
-        No node discharges.
     """
     onsets, offsets = [], []
     for x1 in activity.T:

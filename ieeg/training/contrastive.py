@@ -304,8 +304,8 @@ class _GatheredProducts(torch.autograd.Function):
         products = rows.new_empty(index.shape)
         step = max(1, _GATHERED_ELEMENTS // (index.shape[1] * max(1, rows.shape[1])))
         for first in range(0, len(rows), step):
-            part = slice(first, first + step)
-            products[part] = torch.bmm(table[index[part]], rows[part, :, None])[..., 0]
+            chunk = slice(first, first + step)
+            products[chunk] = torch.bmm(table[index[chunk]], rows[chunk, :, None])[..., 0]
         return products
 
     @staticmethod
@@ -332,9 +332,9 @@ def _gather(local: Tensor) -> Tensor:
     sizes = [int(size) for size in lengths]
     padded = local.new_zeros(max(sizes), *local.shape[1:])
     padded[: len(local)] = local
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    torch.distributed.all_gather(parts, padded)
-    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+    of_ranks = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(of_ranks, padded)
+    return torch.cat([rows[:size] for rows, size in zip(of_ranks, sizes, strict=True)])
 
 
 def _check_shapes(prediction: Tensor, embeddings: Tensor, real: Tensor | None) -> tuple[int, int, int, int]:

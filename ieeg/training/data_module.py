@@ -263,7 +263,7 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.training is not None
         sampler = self._sampler(self.training)
         if self._state is not None:
-            sampler.load_state_dict(self._state["sampler"])
+            sampler.check_settings(self._state["sampler"])
         return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
@@ -312,7 +312,7 @@ class RecordingDataModule(pl.LightningDataModule):
         assert self.trainer is not None
         assert self.training is not None
         return {
-            "sampler": self._sampler(self.training).state_dict(),
+            "sampler": self._sampler(self.training).settings(),
             "batches": self._batches_done(),
             "settings": self._settings(),
         }
@@ -383,19 +383,19 @@ class SeizureDataModule(RecordingDataModule):
         >>> data.summary()
         'training: 1 recording, 1 seizure in 7 of 12 segments; validation: 1 recording, 1 seizure in 7 of 12 segments'
         """
-        parts = []
+        clauses = []
         for name, dataset in (("training", self.training), ("validation", self.validation)):
             if dataset is None:
-                parts.append(f"{name}: none")
+                clauses.append(f"{name}: none")
                 continue
             recordings = [item.recording for item in dataset.segments]
             seizures = sum(len(item.seizures) for item in recordings)
             labels = [label for item in dataset.segments for label in item.labels()]
-            parts.append(
+            clauses.append(
                 f"{name}: {len(recordings)} recording{'s' * (len(recordings) != 1)}, {seizures} "
                 f"seizure{'s' * (seizures != 1)} in {sum(labels)} of {len(labels)} segments"
             )
-        return "; ".join(parts)
+        return "; ".join(clauses)
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
         if use == "validation" and segments and not any(item.recording.seizures for item in segments):

@@ -42,12 +42,6 @@ def divided_by_subject(
 ) -> tuple[list[Recording], list[Recording]]:
     """The recordings that train, and those of `validation_subjects`.
 
-    Raises
-    ------
-    ValueError
-        A validation subject has no recording, one side is empty, or a person is on both under two names of SWEC; with
-        `allow_duplicates` the last is a warning.
-
     Examples
     --------
     >>> from mvpa_ts.ieeg import simulate_cohort

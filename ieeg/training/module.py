@@ -38,7 +38,6 @@ class TrainingModule(pl.LightningModule):
         Steps in which the learning rate rises linearly from zero.
     final_rate : float
         Share of the learning rate at which "cosine" ends.
-    seed : int
     """
 
     task: ClassVar[str]

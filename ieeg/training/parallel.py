@@ -69,8 +69,8 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
     if "tensor" in axes:
         divide_heads(model, mesh["tensor"])
     if "data" in axes:
-        for part in (*model.stack.blocks, model):
-            fully_shard(part, mesh=mesh["data"], mp_policy=precision or MixedPrecisionPolicy())
+        for module in (*model.stack.blocks, model):
+            fully_shard(module, mesh=mesh["data"], mp_policy=precision or MixedPrecisionPolicy())
         for method in _METHODS:
             register_fsdp_forward_method(model, method)
     return model

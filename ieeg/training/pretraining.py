@@ -260,13 +260,7 @@ def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> R
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:
-    """Load the model from a training checkpoint of one file, for example to save it by `save_pretrained`.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, is no checkpoint of pretraining, or does not fit the architecture that it names.
-    """
+    """Load the model from a training checkpoint of one file, for example to save it by `save_pretrained`."""
     from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 
     content = AtomicCheckpointIO().load_checkpoint(checkpoint)

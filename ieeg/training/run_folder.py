@@ -29,7 +29,6 @@ class TrainingFiles:
 
     Parameters
     ----------
-    folder : Path
     checkpoint_every : int
         Steps between checkpoints; the last step always writes one.
     """

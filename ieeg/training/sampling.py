@@ -93,12 +93,6 @@ class SpanSampler(Sampler[int]):
         self.total = len(subjects) if num_samples is None else num_samples
         self.seed = seed
         self.rank, self.world_size = rank, world_size
-        self.epoch = self.position = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch, which has another order."""
-        if epoch != self.epoch:
-            self.epoch, self.position = epoch, 0
 
     def order(self, epoch: int) -> NDArray[np.intp]:
         """Return the indices of all processes in an epoch; a few come twice to make the shares of processes equal."""
@@ -134,37 +128,18 @@ class SpanSampler(Sampler[int]):
         return -(-self.total // self.world_size)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the indices of this process from the current position; at the end go back to the start."""
-        mine = self.of_process(self.epoch)
-        while self.position < len(mine):
-            self.position += 1
-            yield int(mine[self.position - 1])
-        self.position = 0
+        """Yield the indices of this process in the first epoch."""
+        yield from self.of_process(0).tolist()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch: the indices handed out so far. Workers ask for them ahead of training."""
-        return {
-            "seed": self.seed,
-            "balance": self.balance,
-            "total": self.total,
-            "world_size": self.world_size,
-            "epoch": self.epoch,
-            "position": self.position,
-        }
+    def settings(self) -> dict[str, Any]:
+        """What decides the order, apart from the spans."""
+        return {"seed": self.seed, "balance": self.balance, "total": self.total, "world_size": self.world_size}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the position of `state_dict`.
-
-        Raises
-        ------
-        ValueError
-            The state belongs to another order: seed, balance, number of draws or number of processes differ.
-        """
-        current = self.state_dict()
-        for key in ("seed", "balance", "total", "world_size"):
-            if state[key] != current[key]:
-                raise ValueError(f"cannot resume: {key} was {state[key]}, it is {current[key]} now")
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """Raise a ValueError where the `settings` of a run that is to go on give another order."""
+        for key, value in self.settings().items():
+            if settings[key] != value:
+                raise ValueError(f"cannot resume: {key} was {settings[key]}, it is {value} now")
 
 
 class EndlessBatches(Sampler[list[int]]):
@@ -190,7 +165,7 @@ class EndlessBatches(Sampler[list[int]]):
         epoch, position = divmod(done * self.batch_size, len(self.sampler))
         batch: list[int] = []
         while True:
-            # Not by the sampler's own position: Lightning sets that back when a run goes on, after the first batch.
+            # The sampler keeps no position: Lightning would set it back when a run goes on, and workers draw ahead.
             for index in self.sampler.of_process(epoch)[position:].tolist():
                 batch.append(index)
                 if len(batch) == self.batch_size:
@@ -212,7 +187,6 @@ class FixedBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield lists of at most `batch_size` indices."""
-        self.sampler.epoch, self.sampler.position = 0, 0
         indices = list(self.sampler)
         yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
 

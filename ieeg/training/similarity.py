@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.figures import BLUE, RED, literal, styled
+from mvpa_ts.ieeg.figures import BLUE, RED, literal, save_figure, styled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +78,7 @@ def three_reference_similarity(
     lag = draw.masked_fill(~later, -1.0).argmax(-1) + 3
     here = torch.arange(positions, device=lag.device)[:, None]
     targets = torch.stack([(here + 1).expand_as(lag), (here + 2).expand_as(lag), here + lag], dim=-1)
-    known = real[:, :positions] & ahead[:, 1 : positions + 1] & ahead[:, 2 : positions + 2] & later.any(-1)
+    comparable = real[:, :positions] & ahead[:, 1 : positions + 1] & ahead[:, 2 : positions + 2] & later.any(-1)
 
     samples = torch.arange(B, device=lag.device)[:, None, None]
     channels = torch.arange(C, device=lag.device)
@@ -89,7 +88,7 @@ def three_reference_similarity(
     for target in targets.clamp(max=S - 1).unbind(-1):
         reference = normed[samples, target, channels].unfold(1, T, 1)  # [B, W, C, D, T]
         similarities.append(torch.einsum("bwtcd,bwcdt->bwtc", unit, reference))
-    seen = known.unfold(1, T, 1).transpose(2, 3)
+    seen = comparable.unfold(1, T, 1).transpose(2, 3)
     return torch.stack(similarities, dim=-1).masked_fill(~seen[..., None], torch.nan)
 
 
@@ -112,7 +111,6 @@ def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording
         From `three_reference_similarity`.
     ictal : bool Tensor, shape (B, S)
         A prediction is ictal if both its segment and its target are, interictal if neither is, else at the boundary.
-    subject, recording : sequences of str, length B
     start : Tensor, shape (B,)
         Seconds at which the spans begin.
     """
@@ -173,12 +171,12 @@ class Similarity:
     def __init__(self, rows: Sequence[Rows]) -> None:
         import pandas as pd
 
-        values = [value for part in rows for value in part.values]
+        values = [value for batch in rows for value in batch.values]
         frame = pd.DataFrame(values, columns=[*REFERENCES], dtype=float)
-        frame.insert(0, "state", [STATES[state] for part in rows for state in part.state])
-        frame.insert(0, "start", [start for part in rows for start in part.start])
-        frame.insert(0, "recording", [name for part in rows for name in part.recording])
-        frame.insert(0, "subject", [name for part in rows for name in part.subject])
+        frame.insert(0, "state", [STATES[state] for batch in rows for state in batch.state])
+        frame.insert(0, "start", [start for batch in rows for start in batch.start])
+        frame.insert(0, "recording", [name for batch in rows for name in batch.recording])
+        frame.insert(0, "subject", [name for batch in rows for name in batch.subject])
         # A distributed sampler may repeat a span to fill the last batch.
         frame = frame.drop_duplicates(["subject", "recording", "start"], ignore_index=True)
         self.segments: pd.DataFrame = frame
@@ -326,8 +324,4 @@ def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -
     right.legend(title="reference")
     if title:
         figure.suptitle(literal(title))
-    try:
-        with replaced(path) as written:
-            figure.savefig(written, dpi=120)
-    finally:
-        plt.close(figure)
+    save_figure(figure, path, dpi=120)

@@ -78,17 +78,6 @@ def test_batches_begun_again_go_on_where_training_is():
         assert ahead[:2] == whole[done : done + 2]
 
 
-@pytest.mark.parametrize("done", [0, 3, 5])
-def test_batches_do_not_change_when_the_epoch_is_set_after_the_first(done):
-    """Lightning does that to the sampler of a run that goes on: its own epoch is the first."""
-    sampler = SpanSampler(["S01"] * 7, seed=4)
-    expected = list(itertools.islice(EndlessBatches(sampler, 3, done), 6))
-    batches = iter(EndlessBatches(sampler, 3, done))
-    first = next(batches)
-    sampler.set_epoch(0)
-    assert [first, *itertools.islice(batches, 5)] == expected
-
-
 def test_every_span_is_drawn_once_an_epoch():
     sampler = SpanSampler(["a"] * 7, balance="none", seed=0)
     indices = [index for batch in itertools.islice(EndlessBatches(sampler, 2), 7) for index in batch]

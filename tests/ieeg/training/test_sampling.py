@@ -1,4 +1,4 @@
-"""Orders of spans: balance, determinism, processes, resuming."""
+"""Orders of spans: balance, determinism, processes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def test_shuffled_epoch_holds_every_span_once():
     assert sorted(first) == list(range(53))
     assert list(sampler) == first
     assert list(SpanSampler(SUBJECTS, seed=5)) == first
-    sampler.set_epoch(1)
-    second = list(sampler)
+    second = sampler.of_process(1).tolist()
     assert sorted(second) == list(range(53))
     assert second != first
     assert list(SpanSampler(SUBJECTS, seed=6)) != first
@@ -56,31 +55,11 @@ def test_processes_share_one_order(balance, world_size):
         assert set(together) == set(range(53))  # none is dropped
 
 
-def test_resuming_goes_on_where_it_stood():
-    sampler = SpanSampler(SUBJECTS, balance="subject", seed=2)
-    sampler.set_epoch(3)
-    expected = list(sampler)
-    running = iter(sampler)
-    head = [next(running) for _ in range(20)]
-    state = sampler.state_dict()
-    assert state["position"] == 20
-    resumed = SpanSampler(SUBJECTS, balance="subject", seed=2)
-    resumed.load_state_dict(state)
-    resumed.set_epoch(3)  # as a trainer does at the start of the epoch
-    assert head + list(resumed) == expected
-    assert list(resumed) == expected  # the next time from the start
-    resumed.load_state_dict(state | {"position": 7})  # a loader's workers were ahead of the training
-    assert list(resumed) == expected[7:]
-    next(iter(resumed))
-    resumed.set_epoch(4)  # an epoch that was left half-way does not shorten the next one
-    assert len(list(resumed)) == 53
-
-
 @pytest.mark.parametrize("change", [{"seed": 1}, {"num_samples": 9}, {"balance": "subject"}, {"world_size": 2}])
-def test_a_state_of_another_order_is_refused(change):
-    state = SpanSampler(SUBJECTS).state_dict()
+def test_settings_of_another_order_are_refused(change):
+    settings = SpanSampler(SUBJECTS).settings()
     with pytest.raises(ValueError, match="cannot resume"):
-        SpanSampler(SUBJECTS, **change).load_state_dict(state)
+        SpanSampler(SUBJECTS, **change).check_settings(settings)
 
 
 @pytest.mark.parametrize(
