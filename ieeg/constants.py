@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+# Samples per second of the signal that the model reads.
 SAMPLING_RATE = 512
-"""Samples per second of the signal that the model reads."""
+# Length of a segment, which is one token of one channel and one decision.
 SEGMENT_SECONDS = 5.0
-"""Length of a segment, which is one token of one channel and one decision."""
+# Samples of a segment at `SAMPLING_RATE`.
 SEGMENT_SAMPLES = 2560
-"""Samples of a segment at `SAMPLING_RATE`."""
+# Name of the small detector that ships with the package, trained on simulated subjects to try things out.
 DEMO = "demo"
-"""Name of the small detector that ships with the package, trained on simulated subjects to try things out."""
+# Name of the small model that ships with the package for finetuning on one patient.
 DEMO_BASE = "demo-base"
-"""Name of the small model that ships with the package for finetuning on one patient."""
+# Before a model's name on the Hugging Face hub, "hf://owner/name": commands ask for it, Python accepts it.
 HUB_PREFIX = "hf://"
-"""Before a model's name on the Hugging Face hub, "hf://owner/name": commands ask for it, Python accepts it."""
 RESEARCH_USE = "For research use; not a medical device."
 
 
 def check_rate(sfreq: float) -> None:
     """Raise a ValueError where preprocessing does not give the rate that the model reads."""
+    # The encoder's weights are tied to 2560 samples a segment: another rate would shift every wavelet band without an
+    # error.
     if sfreq != SAMPLING_RATE:
         raise ValueError(
             f"preprocessing.sfreq must be {SAMPLING_RATE} Hz, so that {SEGMENT_SECONDS:g} s are the {SEGMENT_SAMPLES} "

@@ -27,6 +27,7 @@ def merge_events(events: Iterable[tuple[float, float]], gap: float = 0.0) -> Sei
     [(0.0, 10.0), (70.0, 80.0)]
     """
     merged: SeizureEvents = []
+    # Touching events become one even without a gap: 0 to 5 s and 5 to 10 s are one stretch of positive segments.
     for onset, offset in sorted((float(onset), float(offset)) for onset, offset in events):
         if not offset >= onset:
             raise ValueError(f"an event must not end before it begins, got ({onset}, {offset})")
@@ -48,6 +49,7 @@ def split_events(events: Iterable[tuple[float, float]], max_duration: float) -> 
     parts: SeizureEvents = []
     for onset, offset in events:
         start = float(onset)
+        # The last part keeps what is left, so the parts cover the event exactly and no second is lost or counted twice.
         while offset - start > max_duration:
             parts.append((start, start + max_duration))
             start += max_duration
@@ -72,6 +74,7 @@ def unscored_stretches(probabilities: npt.ArrayLike, starts: npt.ArrayLike, dura
     """
     values, onsets = checked_segments(probabilities, starts)
     scored = merge_events([(start, start + SEGMENT_SECONDS) for start in onsets[~np.isnan(values)].tolist()])
+    # Events of no length at both ends make a missing beginning and a missing end gaps like all others.
     edges = [(0.0, 0.0), *scored, (float(duration), float(duration))]
     # Rates that do not divide the second leave rests far below one sample.
     return [(end, start) for (_, end), (start, _) in itertools.pairwise(edges) if start - end > 2e-3]
@@ -118,6 +121,7 @@ def segment_labels(starts: npt.ArrayLike, seizures: Sequence[tuple[float, float]
     [False, True, True, False]
     """
     onsets = np.asarray(starts, dtype=np.float64)
+    # One pass for each seizure: a recording has few seizures and, over days, ten thousands of segments.
     labels = np.zeros(onsets.shape, bool)
     for onset, offset in merge_events(seizures):
         if offset > onset:

@@ -15,10 +15,10 @@ from mvpa_ts.files import replaced
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Fonts, lines and colours of all figures; for your own: ``matplotlib.pyplot.style.use(STYLE)``.
 STYLE = Path(__file__).with_name("figures.mplstyle")
-"""Fonts, lines and colours of all figures; for your own: ``matplotlib.pyplot.style.use(STYLE)``."""
+# The first colours of the style, which colour-blind readers can tell apart.
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
-"""The first colours of the style, which colour-blind readers can tell apart."""
 
 _Arguments = ParamSpec("_Arguments")
 _Drawn = TypeVar("_Drawn")
@@ -31,6 +31,7 @@ def styled(draw: Callable[_Arguments, _Drawn]) -> Callable[_Arguments, _Drawn]:
     def in_style(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Drawn:
         import matplotlib.pyplot as plt
 
+        # In a context, because a user's own figures must not change their look by importing this library.
         with plt.style.context(STYLE):
             return draw(*arguments, **options)
 
@@ -52,6 +53,7 @@ def embedded(figure: Figure) -> str:
     """A figure as PNG in base64; the figure is closed."""
     import matplotlib.pyplot as plt
 
+    # The page holds its figures, so that a report can be mailed as one file.
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     plt.close(figure)

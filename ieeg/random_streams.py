@@ -7,5 +7,6 @@ import hashlib
 
 def stream_seed(seed: int, *stream: object) -> int:
     """A 63-bit seed for one named stream of random numbers, such as ("negatives", batch, rank)."""
+    # A hash, so that neighbouring numbers of a stream have unrelated seeds. 63 bits fit a signed integer.
     text = repr((seed, *stream)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

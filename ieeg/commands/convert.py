@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.model.seen_subjects import TRAINING_NAME
 
     size = options.size
+    # A path with a typing error is not taken for a size.
     if size not in ("s", "m") and not Path(size).is_file():
         raise CommandError(f"--size must be s, m or the path of a config.json, got {size}: there is no such file")
     config = size if size in ("s", "m") else MVPFormerConfig.from_dict(read_config(Path(size)))

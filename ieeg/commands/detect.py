@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> None:
     for path in map(Path, options.recordings):
         if not path.exists():
             raise CommandError(f"no file or folder {path}")
+        # Before anything is loaded, since a typing error should not cost the time to import torch.
         check_kind(path)
         files_of[path] = find_recordings(path)
         if not files_of[path]:
@@ -88,6 +89,7 @@ def main(arguments: list[str]) -> None:
     failed = []
     seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
+        # Shown here, so that a warning that many recordings share is shown once.
         for warning in outcome.warnings:
             warnings.warn_explicit(*warning, registry=seen)
         if outcome.error is None:
@@ -266,8 +268,8 @@ def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> list[tuple[Pa
         files = [file for listed in files_of.values() for file in listed]
         if len(files) > 1:
             raise CommandError(
-                f"--output {output} is a file for the events of one recording, but {', '.join(map(str, files_of))} holds "
-                f"{len(files)}: name a folder"
+                f"--output {output} is a file for the events of one recording, but {', '.join(map(str, files_of))} "
+                f"holds {len(files)}: name a folder"
             )
         return [(files[0], output)]
     from mvpa_ts.ieeg.recordings.bids import bids_root
@@ -279,6 +281,7 @@ def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> list[tuple[Pa
         for file in files:
             name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
             folder = output / Path(os.path.abspath(file.parent)).relative_to(root) / name
+            # Two results in one folder would be one recording with the store of another.
             if folder in taken:
                 raise CommandError(
                     f"{file} and {taken[folder]} would share the folder {folder}: rename one, or name a folder that "

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> None:
     by_subject: dict[str, list[RecordingResult]] = {}
     places: dict[tuple[str, str], Path] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
+        # A name that is there twice needs its reference from the same subfolder.
         namesakes = names[folder.name] > 1
         result = _result(folder, options.reference, options.unannotated, root, namesakes=namesakes)
         by_subject.setdefault(result.subject, []).append(result)
@@ -72,6 +73,7 @@ def main(arguments: list[str]) -> None:
         SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
         for subject, parts in by_subject.items()
     ]
+    # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
         raise CommandError(
             f"nothing was compared: no segment of the {len(folders)} recordings has a probability, all were skipped; "
@@ -156,6 +158,7 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
         raise CommandError(f"{path} must have the columns subject, segments, true, two_step, random; it has {[*frame]}")
     means: dict[str, dict[str, float]] = {}
     for subject, rows in frame.groupby("subject"):
+        # States have different numbers of segments, and the mean is over segments.
         weights = rows["segments"] / rows["segments"].sum()
         means[str(subject)] = {f"similarity_{name}": float((rows[name] * weights).sum()) for name in references}
     return means
@@ -212,6 +215,7 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
         )
     if not tables:
         return None
+    # A reference of another patient is found by name alone, and every score would be wrong.
     subfolders = {*folder.relative_to(detections).parent.parts}
     others = {*tables[0].relative_to(root).parent.parts} - {name}
     if subfolders and others and not subfolders & others:

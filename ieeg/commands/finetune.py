@@ -85,6 +85,7 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
             [
                 "--members=1",
                 f"--output={others.folder}",
+                # Another seed gives other dropout, batches and changes: networks that err in the same way gain nothing.
                 f"--seed_everything={config.seed_everything + number - 1}",
                 f"--ckpt_path={LAST if others.checkpoint.exists() else 'null'}",
             ]

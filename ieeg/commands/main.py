@@ -19,6 +19,7 @@ from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, RESEARCH_USE
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.recordings.recording import Recording
 
+# Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line.
 COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
     "finetune": "train a pretrained model to detect seizures, from a YAML file",
@@ -29,7 +30,6 @@ COMMANDS: dict[str, str] = {
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
     "convert": "the authors' released weights as a model folder",
 }
-"""Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line."""
 
 
 class CommandError(Exception):
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "--version":
         print(f"mvpformer {__version__}")
         return 0
+    # Only as a program: a caller's own way to show warnings stays.
     if arguments is None:
         warnings.showwarning = _show_warning
     if name not in COMMANDS:
@@ -96,6 +97,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
     """Lines as written, and the defaults that say something."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
+        # "default: None" says nothing.
         silent = action.default in (None, "") or action.required
         return action.help if silent else super()._get_help_string(action)
 
@@ -116,6 +118,7 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
     for option in unexisting:
         if option in existing or option.removesuffix("+") in existing:
             continue
+        # An abbreviation first, then a key without its group, then what is spelled alike.
         near = [name for name in existing if name.startswith(option)]
         last = option.lstrip("-").replace("-", "_")
         near += [name for name in existing if name.rpartition(".")[2].replace("-", "_") == last]
@@ -248,6 +251,7 @@ def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> R
     named = channel_choice(channels)
     try:
         recording = read_recording(path, **options)
+    # Naming channels may be what makes a file readable, so both are tried before the error counts.
     except ValueError as error:  # such as no channel that is EEG by its name, or rates that differ
         if isinstance(named, str):
             raise

@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"no file or folder {options.source}")
     import matplotlib as mpl
 
+    # A command draws into files, also where there is no display.
     mpl.use("Agg")
     from mvpa_ts.ieeg.figures import save_figure
 
@@ -128,6 +129,7 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     segments = _segments(options)
     length = min(model.config.context, segments.num_segments)
     first = int(options.onset // SEGMENT_SECONDS)
+    # At least one window, which is refused below with a reason if it does not fit.
     starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
     if first + length > segments.num_segments:
         raise CommandError(
@@ -146,10 +148,10 @@ def _segments(options: Any) -> Segments:
     return with_channels(Segments(recording), channel_choice(options.channels))
 
 
+# What can be drawn.
 KINDS: dict[str, Callable[[Any], Figure]] = {
     "timeline": _timeline,
     "traces": _traces,
     "channels": _channels,
     "connectivity": _connectivity,
 }
-"""What can be drawn."""

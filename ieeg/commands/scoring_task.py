@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detector import Detector
 
 STORE = "probabilities.store"
+# The detector of this process, by the settings that it was made with.
 _LOADED: dict[str, Detector] = {}
-"""The detector of this process, by the settings that it was made with."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class ScoringTask:
         from mvpa_ts.ieeg.detection.detector import Detector
         from mvpa_ts.ieeg.detection.rules import OnlineRule
 
+        # A worker scores many recordings, and loading the model takes longer than a short one.
         if (loaded := _LOADED.get(repr(self))) is not None:
             return loaded
         OnlineRule(*self.online)

@@ -131,6 +131,7 @@ def write_cohort(
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out} is a file: name a folder to write to")
     targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
+    # Before the first is written, so that a refusal leaves nothing half done.
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")
     if kind == "swec":

@@ -75,6 +75,7 @@ def main(arguments: list[str]) -> None:
     check_model(options.model)
     if options.name is None and options.source_id is None:
         raise CommandError("the stream must be named: pass --name or --source-id")
+    # Two streams in one table could not be told apart.
     if options.output is not None and options.output.exists():
         raise CommandError(
             f"--output {options.output} exists already, and two streams must not share a file: choose another name"
@@ -147,6 +148,7 @@ def connect(name: str | None, source_id: str | None, wait: float) -> Any:
         from mne_lsl.lsl import StreamInlet, resolve_streams
     except ModuleNotFoundError:
         raise CommandError('mvpformer stream needs mne-lsl: pip install ".[stream]" in the clone') from None
+    # By name or source, as a laboratory may have several amplifiers.
     streams = resolve_streams(timeout=wait, name=name, source_id=source_id)
     label = name if source_id is None else source_id
     if not streams:
@@ -217,6 +219,7 @@ def decisions(
             continue
         heard = time.monotonic()
         chunk: NDArray[np.float32] = np.asarray(samples, np.float32)[:, source.rows].T
+        # The first sample sets the clock.
         expected = times[0] if expected is None else expected
         late = times - expected - np.arange(len(times)) / source.sfreq
         stays_late = np.minimum.accumulate(late[::-1])[::-1]

@@ -248,6 +248,7 @@ def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Errors and our own lines stay; Lightning's advice, device lists and tips go."""
+    # Lightning logs under several names, and which one changes with its version.
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning_fabric")]
     loggers += [logging.getLogger(f"lightning.pytorch.{name}") for name in ("utilities.rank_zero", "accelerators.cuda")]
     levels = [logger.level for logger in loggers]

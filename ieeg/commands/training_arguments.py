@@ -11,11 +11,11 @@ from pathlib import Path
 from mvpa_ts.ieeg.commands.main import CommandError
 
 USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
+# Name of a subcommand and its usage.
 SUBCOMMANDS = {
     "fit": f"fit {USAGE}",
     "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
 }
-"""Name of a subcommand and its usage."""
 _LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
@@ -55,6 +55,7 @@ def as_lists(arguments: Sequence[str]) -> list[str]:
         names = [value] if equals else []
         while remaining and not remaining[0].startswith("-"):
             names.append(remaining.pop(0))
+        # One text in brackets is jsonargparse's own form of a list.
         whole = len(names) == 1 and (names[0].startswith("[") or names[0] == "null")
         result += [option, names[0] if whole else json.dumps(names)] if names else [option]
     return result
@@ -85,6 +86,7 @@ def without_simulation(arguments: Sequence[str]) -> list[str]:
 
 
 def _config_file(name: str, configs: Mapping[str, str]) -> str:
+    # A file of the user's wins over a name of the package.
     if name in configs and not Path(name).is_file():
         return str(resources.files("mvpa_ts.ieeg") / "configs" / configs[name])
     if not Path(name).is_file():

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, identity
 
+# The paper's training subjects.
 PAPER_TRAIN = tuple(f"ID{i:02d}" for i in range(1, 19))
-"""The paper's training subjects."""
+# The paper's 50 test subjects, 18 of whom are its training subjects under another name.
 PAPER_TEST = tuple(f"ID{i:02d}" for i in range(19, 69))
-"""The paper's 50 test subjects, 18 of whom are its training subjects under another name."""
+# The 32 test subjects that are truly unseen.
 UNSEEN32 = tuple(subject for subject in PAPER_TEST if subject not in SWEC_DUPLICATES)
-"""The 32 test subjects that are truly unseen."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
             if None in row.values():
                 raise ValueError(f"{table}, line {rows.line_num} has fewer values than columns: is the file cut off?")
             name = row["segment_id"]
+            # The table names files, and must not lead out of the folder.
             if name != Path(name).name or name in ("", ".", "..") or "\0" in name:
                 raise ValueError(f"{table}: segment_id {name!r} is not a file name")
             segments.append(
@@ -108,6 +109,7 @@ def first_patients(
     segments: Sequence[NejedlySegment], count: int = 4
 ) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
     """Split segments into those of the first `count` patients by number, to finetune, and all others, to test."""
+    # By number, so that everybody's split is the same.
     patients = sorted({segment.patient for segment in segments}, key=_by_number)
     if not 0 < count < len(patients):
         raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
@@ -158,6 +160,7 @@ def pad_symmetrically(signal: Signal, samples: int) -> Signal:
     missing = samples - signal.shape[1]
     if missing < 0:
         raise ValueError(f"the signal has {signal.shape[1]} samples, more than {samples}")
+    # Mirrored, because zeros would be a step and a flat stretch, both of which look like faults.
     return np.pad(signal, [(0, 0), (missing // 2, missing - missing // 2)], mode="symmetric")
 
 

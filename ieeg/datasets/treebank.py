@@ -73,6 +73,7 @@ def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
         if match := re.fullmatch(r"(.*?)(\d+)", label):
             wire, number = match[1], int(match[2])
             before, after = f"{wire}{number - 1}", f"{wire}{number + 1}"
+            # The Laplacian needs a neighbour on both sides; at a wire's end there is none.
             if before in present and after in present:
                 neighbours[label] = before, after
     return neighbours
@@ -90,6 +91,7 @@ class TreebankSource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
+        # A handle that a fork inherited would read from its parent's place.
         if self._process != os.getpid():
             self._file, self._process = None, os.getpid()
         if self._file is None:
@@ -178,6 +180,7 @@ def read_treebank(
         sets = [local_dataset(file, f"data/electrode_{number}") for number in sorted(used)]
         if any(dataset.ndim != 1 for dataset in sets):
             raise ValueError(f"{path}: each data/electrode_… must be a row of samples")
+        # Electrodes of some files differ by a few samples.
         samples = min(len(dataset) for dataset in sets)
     recording = Recording(
         TreebankSource(path, [number_of[label] for label in kept], pairs),  # type: ignore[arg-type]
@@ -231,6 +234,7 @@ def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]
     triggers = triggers.dropna(subset=["movie_time", "index"])
     words = words.dropna(subset=["start", "end"]).reset_index(drop=True)
     movie, index = (_numbers(triggers, column, timings) for column in ("movie_time", "index"))
+    # Some tables of triggers are not in order, and the search needs one.
     order = np.argsort(movie, kind="stable")
     movie, index = movie[order], index[order]
     return words.assign(

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
 
+# Why a channel was not used, by the way of selection.
 NOT_SELECTED = {
     "auto": "not selected: other channels rank higher by variance / (1 + kurtosis)",
     "list": "not selected: not in the list of channels",
 }
-"""Why a channel was not used, by the way of selection."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,7 @@ class Detection:
         if recording is not None and raw is not None and raw.annotations.orig_time is not None:
             # MNE counts from the start of the measurement, of which the file may hold a later part only.
             date, shift = raw.annotations.orig_time, raw.first_time + recording.first_sample / recording.sfreq
+        # In MNE's own count, so that raw.set_annotations puts them where they were found.
         onsets = [onset + shift for onset, _ in self.events]
         return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description, orig_time=date)
 
@@ -260,6 +261,7 @@ class Detection:
             raise ValueError(f"folder must be a folder, {folder} is a file; save_events writes the events to one file")
         online = online_rule(online)
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
+        # run.json is written last but for the report: where it is there, the folder is whole.
         (folder / RUN).unlink(missing_ok=True)
         (folder / REPORT).unlink(missing_ok=True)
         self.save_events(folder / EVENTS, clock=clock)
@@ -338,6 +340,7 @@ class Detection:
         if self.segments is None:
             return
         reference = self.reference or []
+        # The surest first, as a page with hundreds of figures is not read.
         surest = sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES]
         for index in sorted(surest):
             onset, offset = self.events[index]
@@ -363,6 +366,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     run = read_run(folder)
     starts, probabilities = read_probabilities(folder, run)
     duration, reference = run["recording"]["duration"], folder / REFERENCE
+    # JSON has no infinity.
     rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
     return Detection(
         probabilities,

@@ -101,6 +101,7 @@ class Detector:
         if not names and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
         try:
+            # NumPy's integers count, and 2.5 or "4" do not.
             whole = operator.index(batch_size)
         except TypeError:
             raise ValueError(f"batch_size must be a whole number, got {batch_size!r}") from None
@@ -114,6 +115,7 @@ class Detector:
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         self._folder: Path | None = None
+        # Only a folder says on whom a model was trained; a model in memory has none.
         if isinstance(model, (str, os.PathLike)):
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
@@ -196,6 +198,7 @@ class Detector:
         preprocessing = changed_preprocessing(default_preprocessing(recording), self.preprocessing)
         check_rate(preprocessing.sfreq)
         # Resolved here, so that a notch is measured once and on all channels.
+        # Before channels are picked: a median and a hum are those of the whole recording.
         preprocessing = preprocessing.resolve(recording)
         limit = self.config.channel_rows
         segments = with_channels(Segments(recording, preprocessing), self.channels, most=min(MOST_CHANNELS, limit))
@@ -250,6 +253,7 @@ class Detector:
         )
 
     def _provenance(self, segments: Segments, silent: tuple[str, ...]) -> Provenance:
+        # Every channel of the file is either used or listed with a reason, so that nothing is missing in silence.
         recording, used = segments.recording, {*segments.channel_names}
         dropped = dict(recording.dropped)
         if segments.preprocessing.reference != "bipolar":  # else the model's channels have names of their own
@@ -302,7 +306,9 @@ class Detector:
                     for network, (_, features, _) in zip(self.networks, outputs, strict=True)
                 )
                 probabilities = seizure_probability(logits).double().cpu().numpy()
+                # Without any channel the head sees zeros and gives a number that means nothing.
                 scored = valid.any(1).cpu().numpy()
+                # NaN also marks what was skipped, so a broken model would look like a silent recording.
                 if not np.isfinite(probabilities[scored]).all():
                     begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
                     place = f"{segments.recording.name} between {begin:g} and {end:g} s"

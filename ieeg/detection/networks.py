@@ -20,8 +20,8 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.pretrained import NETWORKS, pretrained_file, write_card
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
 
+# What a detector is made of: a network, several of the same sizes, or the folder or name of either.
 Networks = MVPFormer | Sequence[MVPFormer] | str | os.PathLike[str]
-"""What a detector is made of: a network, several of the same sizes, or the folder or name of either."""
 
 
 def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:

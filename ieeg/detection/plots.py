@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = RED, GREEN
+# Contacts of the longest strip or depth electrode in use; what has more is a grid.
 LONGEST_STRIP = 20
-"""Contacts of the longest strip or depth electrode in use; what has more is a grid."""
+# Contacts in a row of a grid, as of the usual ones with 8 × 8 and 4 × 8.
 GRID_COLUMNS = 8
-"""Contacts in a row of a grid, as of the usual ones with 8 × 8 and 4 × 8."""
+# Channels drawn at most; more cannot be told apart on a page.
 MAX_TRACES = 32
-"""Channels drawn at most; more cannot be told apart on a page."""
 
 
 @styled
@@ -44,6 +44,7 @@ def plot_timeline(
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
     unit, name = (3600.0, "h") if duration > 7200 else (60.0, "min") if duration > 300 else (1.0, "s")
+    # Steps, not a line: a probability holds for 5 s.
     edges = np.append(starts, starts[-1] + SEGMENT_SECONDS) / unit
     axis.stairs(probabilities, edges, baseline=None, color=BLUE, linewidth=1)
     axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
@@ -83,6 +84,7 @@ def plot_traces(
     count = min(len(segments.channel_names), MAX_TRACES)
     rows = np.unique(np.linspace(0, len(segments.channel_names) - 1, count).round().astype(int))
     shown = signal[rows]
+    # A percentile, as one artefact would flatten all other traces.
     spread = np.nanpercentile(np.abs(shown), 95) if np.isfinite(shown).any() else 1.0
     step = 3.0 * max(float(spread), 1e-3)
     figure, axis = plt.subplots(figsize=(10, 1.2 + 0.2 * len(rows)), layout="constrained")
@@ -127,6 +129,7 @@ def plot_channel_map(
     everything = [*names, *left_out]
     position_of = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = {name: position_of[plain_name(name)] for name in everything if plain_name(name) in position_of}
+    # A map with some channels left out would hide them, so without all positions electrodes are drawn as rows.
     if all(name in placed for name in names):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
         for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):
@@ -162,6 +165,7 @@ def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> npt.NDAr
     """RMS of each channel (µV) over `count` segments at each of `places` in the recording; 0 where none is valid."""
     total, number = np.zeros(len(segments.channel_names)), np.zeros(len(segments.channel_names))
     last = max(segments.num_segments - count, 0)
+    # A few places of the recording, because reading days for one figure takes minutes.
     for first in np.unique(np.linspace(0, last, places).round().astype(int)).tolist():
         signal, valid = segments.read(first, min(first + count, segments.num_segments))
         power = np.square(signal, dtype=np.float64).reshape(len(signal), len(valid), -1).mean(2).T

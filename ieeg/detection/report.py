@@ -14,12 +14,12 @@ from mvpa_ts.ieeg.model.pretrained import NETWORKS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Events drawn in a report, the surest first.
 MAX_FIGURES = 6
-"""Events drawn in a report, the surest first."""
+# Box at the top of the report of such a recording.
 SEEN = "The model was trained on this recording or on others of its subject, so this page does not show how good it is."
-"""Box at the top of the report of such a recording."""
+# Seconds before and after an event in its figure.
 MARGIN = 10.0
-"""Seconds before and after an event in its figure."""
 
 
 def html_report(
@@ -40,12 +40,14 @@ def html_report(
     reference : sequence of (onset, offset), optional
         Seizures that the recording states; none are listed by default.
     """
+    # One after the other, so that one figure at a time is in memory.
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]
     rows = [(f"{onset:.1f}", f"{duration:.1f}", f"{confidence:.3f}") for onset, duration, confidence in events]
     tables = [("Detected events", ("onset (s)", "duration (s)", "confidence"), rows)] if rows else []
     if reference:
         tables.append(("Seizures that the recording states", ("onset (s)", "duration (s)", "detected"), []))
         for onset, offset in reference:
+            # Any overlap, as the report shows what was found and leaves scores to `mvpformer evaluate`.
             touched = any(begin < offset and begin + length > onset for begin, length, _ in events)
             tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
     caveat = SEEN if run["model"].get("subject_in_training") else ""
@@ -191,6 +193,7 @@ def render(
     """
     from jinja2 import Environment
 
+    # Channel names come from files and may hold markup.
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
     return template.render(
         title=title, notice=RESEARCH_USE, caveat=caveat, sections=sections, facts=facts, tables=tables

@@ -71,8 +71,8 @@ RULES = {
 }
 
 
+# The paper merges reference seizures that lie less than this apart (s).
 PAPER_REFERENCE_GAP = 60.0
-"""The paper merges reference seizures that lie less than this apart (s)."""
 
 
 RuleName = Literal["szcore", "paper", "none"]
@@ -172,6 +172,7 @@ class OnlineRule:
     def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> npt.NDArray[np.bool_]:
         """State of the alarm at the end of each segment, bool [n]; segments before the first are negative."""
         positive = np.asarray(probabilities, dtype=np.float64) > threshold
+        # A running sum, so that the rule costs the same for every n.
         counts = np.concatenate(([0], np.cumsum(positive)))
         last = np.arange(1, len(counts))
         return np.asarray(counts[last] - counts[np.maximum(last - self.n, 0)] >= self.k)

@@ -23,8 +23,8 @@ EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
     "run.json",
     "report.html",
 )
+# Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``.
 STRETCH_TOLERANCE = 0.01
-"""Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``."""
 
 _NUMBER = (int, float)
 _TEXT_OR_NONE = (str, type(None))
@@ -53,6 +53,7 @@ def write_probabilities(
     """Write ``probabilities.tsv``: onset, duration, probability, decision and alarm of each segment."""
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
     for start, probability, alarm in zip(starts, probabilities, alarms, strict=True):
+        # BIDS's word for a missing value.
         value = "n/a" if math.isnan(probability) else f"{probability:.6f}"
         positive = "n/a" if math.isnan(probability) else str(int(probability > threshold))
         lines.append(f"{start:.3f}\t{SEGMENT_SECONDS:.3f}\t{value}\t{positive}\t{int(alarm)}")
@@ -75,6 +76,7 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
             _check(path, f"{section}.{name}", content.get(name, _MISSING), kinds)
     for name, kinds in (("segments", (int,)), ("skipped", (list,)), ("preprocessing", (dict,))):
         _check(path, name, run.get(name, _MISSING), kinds)
+    # A rule that is unknown here may change what an event is.
     if unknown := sorted(run["rules"].keys() - _RUN_FIELDS["rules"].keys()):
         raise ValueError(f"{path}: rules has fields that are unknown here: {', '.join(unknown)}")
     if isinstance(run["rules"]["max_duration"], str) and run["rules"]["max_duration"] != "none":
@@ -123,6 +125,7 @@ def read_probabilities(
     _check_segments(path, starts, probabilities, run["segments"], duration)
     skipped = unscored_stretches(probabilities, starts, duration)
     stated = [(float(stretch["onset"]), float(stretch["offset"])) for stretch in run["skipped"]]
+    # Tables are edited by hand. What was skipped decides the hours of every score.
     if not _alike(skipped, stated):
         raise ValueError(f"{path} contradicts {RUN}: it leaves out {skipped}, {RUN} says {stated}")
     return starts, probabilities
@@ -149,6 +152,7 @@ def _check_segments(
     if len(starts) != count or count < 1:
         raise ValueError(f"{path} contradicts {RUN}: it has {len(starts)} rows, {RUN} says {count} segments")
     steps = np.diff(starts)
+    # Scores count segments, so a lost row would shorten the recording.
     even = np.abs(starts[:-1] - SEGMENT_SECONDS * np.arange(len(starts) - 1)) <= STRETCH_TOLERANCE
     apart = (steps > 0) & (steps <= SEGMENT_SECONDS + STRETCH_TOLERANCE)
     if abs(starts[0]) > STRETCH_TOLERANCE or not even.all() or not apart.all():

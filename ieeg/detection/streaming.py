@@ -126,6 +126,7 @@ class StreamingDetector:
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._sfreq, self._names = begin.sfreq, begin.channel_names
+        # A stream has no middle in which a hum could be looked for.
         default = dataclasses.replace(default_preprocessing(begin), notch=None)
         preprocessing = changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
@@ -152,6 +153,7 @@ class StreamingDetector:
         self._settling = filters.settling_samples(sections)
         self._reach = int(BRIDGE_SECONDS * self._sfreq)
         self._ahead = self._full_lookahead() if lookahead is None else math.ceil(lookahead * self._sfreq)
+        # Gaps are bridged around a channel's offset, and a stream cannot look at its end for it.
         self._offsets = _Offsets(len(channel_names), self._reach, flat_run(self._sfreq))
         if channels is not None:
             self._channels = in_recording_order(channels, self._signal(1).channel_names)
@@ -182,6 +184,7 @@ class StreamingDetector:
         self._buffer.append(new * np.float32(self._scale))
         decisions = []
         while self._buffer.stop >= self._needed(self._emitted * self._size + self._size) + self._ahead:
+            # Said once, when enough signal has come to tell the unit.
             if self._emitted == 0:
                 warn_if_implausible(self._recording(self._buffer.stop))
             decisions.append(self._decide(self._emitted * self._size))
@@ -198,6 +201,7 @@ class StreamingDetector:
             self._emitted += 1
         if total % self._size and total > self._size:
             decisions.append(self._decide(total - self._size))
+        # The memory goes at once: a stream may be kept for its decisions.
         self._buffer, self._over = _Buffer(len(self._names)), True
         return decisions
 
@@ -207,6 +211,7 @@ class StreamingDetector:
         valid = (
             np.ones(len(values), bool) if bad is None else bad.sum(1) <= self.preprocessing.max_bad_share * self._size
         )
+        # As `Segments` does, so that a stream and a file give the same.
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
@@ -246,6 +251,7 @@ class StreamingDetector:
         if self._settling == 0 and self._ratio == 1:
             # A gap at the segment's end is bridged to its far edge, before which a flat stretch must be told.
             return self._reach + flat_run(self._sfreq)
+        # Samples after the segment that its filters see, and those that bridge a gap at their edge.
         last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
         return last - self._needed(self._size) + self._reach
 
@@ -317,6 +323,7 @@ class _Buffer:
 
     def forget(self, before: int) -> None:
         """Let samples before this place go, in large steps, as each costs a copy."""
+        # Half of the buffer at a time, so that each sample is copied once on average.
         if before - self._first > self._values.shape[1] // 2:
             self._values = self._values[:, before - self._first :].copy()
             self._first = before

@@ -10,16 +10,14 @@ from torch import Tensor, nn
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.wavelet import band_lengths
 
+# Bands of a segment: the coarsest approximation and eight details.
 NUM_BANDS = len(band_lengths(SEGMENT_SAMPLES))
-"""Bands of a segment: the coarsest approximation and eight details."""
+# Added to a band's power (µV²) before the logarithm: the square of 0.1 µV, one step of a usual EDF file.
 POWER_FLOOR = 0.01
-"""Added to a band's power (µV²) before the logarithm: the square of 0.1 µV, one step of a usual EDF file."""
+# Segments of the running level, the segment itself included: two minutes.
+# Chosen on simulated subjects with random gains: a longer level helps a little more, but makes a stretch of training
+# read more of what lies before it. What this level is worth: docs/development/detection.md.
 LEVEL_SEGMENTS = 24
-"""Segments of the running level, the segment itself included: two minutes.
-
-Chosen on simulated subjects with random gains: a longer level helps a little more, but makes a stretch of training read
-more of what lies before it. What this level is worth: docs/development/detection.md.
-"""
 _CENTER, _SCALE = 6.0, 2.0  # of log power in µV² over the bands of a background of 40 µV, so that inputs are near one
 
 
@@ -70,6 +68,8 @@ def running_level(log_power: Tensor, past: Tensor | None = None) -> Tensor:
     tensor([1., 1., 2., 2.])
     """
     joined = log_power if past is None else torch.cat([past.to(log_power), log_power], dim=1)
+    # Every segment gets a window of the same length. At the start of a recording the window is filled up with NaN,
+    # which the median leaves out, so a stream that has just begun and a file give the same level.
     missing = LEVEL_SEGMENTS - 1 + log_power.shape[1] - joined.shape[1]
     if missing > 0:
         before = joined.new_full((joined.shape[0], missing, *joined.shape[2:]), torch.nan)
@@ -97,6 +97,9 @@ class AmplitudeMap(nn.Module):
 
     def forward(self, log_power: Tensor, past: Tensor | None = None) -> Tensor:
         """Map log power [B, T, C, bands], NaN where masked, to [B, T, C, D]; `past` as for `running_level`."""
+        # The power alone depends on the electrode and the amplifier. Its distance from the level is what a seizure
+        # changes.
         distance = log_power - running_level(log_power, past)
+        # A masked channel becomes 0, the middle of an average background, so that it pulls the embedding nowhere.
         numbers = torch.cat([(log_power - _CENTER) / _SCALE, distance], dim=-1).nan_to_num(0.0)
         return self.projection(numbers.to(self.projection.weight.dtype))

@@ -95,6 +95,7 @@ def component_maps(
 
         return hook
 
+    # Hooks see the inputs of each layer in a normal pass, so that the maps belong to the very model that is used.
     handles = [layer.register_forward_pre_hook(watch(index)) for index, layer in enumerate(layers)]
     training = model.training
     model.eval()
@@ -117,6 +118,7 @@ def component_maps(
         (torch.stack([pair[i] for pair in kept]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
         for i in (0, 1)
     )
+    # The model is causal: a score for a key in the future exists as a number, but is never used.
     future = np.triu(np.ones(time.shape[-2:], bool), 1)
     time[..., future] = np.nan
     names = tuple(channel_names) if channel_names is not None else tuple(map(str, range(channel.shape[-1])))
@@ -130,12 +132,14 @@ def _terms(
 ) -> tuple[Tensor, Tensor]:
     """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the real queries of the batch."""
     T, C = x.shape[1:3]
+    # The authors count codebook rows from the far end, so the row of lag 0 is the last one that the input needs.
     if attention.row_order == "released":
         time_rows, channel_rows = T - 1 - torch.arange(T), C - 1 - torch.arange(C)
     else:
         time_rows, channel_rows = torch.arange(T), torch.arange(C)
     d = attention.head_dim
     query = rearrange(attention.query(x), "b t c (h d) -> b t c h d", d=d)
+    # Several query heads share one key head; the biases belong to the key heads and are repeated like their keys.
     groups = query.shape[3] // attention.time_bias.shape[0]
 
     def scores(projection: nn.Linear, rows: Tensor, bias: Tensor) -> Tensor:

@@ -102,6 +102,7 @@ class MVPFormerConfig:
         for name in ("num_layers", "num_classes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        # Both quotients are widths and group sizes in the attention, where a remainder would fail far from its cause.
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         if self.num_heads % self.num_kv_heads:
@@ -115,11 +116,15 @@ class MVPFormerConfig:
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        # Rotary positions turn pairs of entries.
         if self.attention == "llama" and (self.dim // self.num_heads) % 2:
             raise ValueError(f"rotary positions need an even head width, got {self.dim // self.num_heads}")
         object.__setattr__(self, "components", checked_components(self.components))
+        # A window needs a codebook row for every lag in it.
         if self.context > self.time_rows:
             raise ValueError(f"context ({self.context}) must not exceed time_rows ({self.time_rows})")
+        # A head that reads channels one after the other has a weight for each, so their number is fixed when it is
+        # made.
         if (self.pooling == "concatenate") != (self.num_channels is not None):
             raise ValueError(
                 "num_channels must be given with pooling='concatenate', and must be None with any other pooling"
@@ -134,6 +139,7 @@ class MVPFormerConfig:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:
         """The configuration of these fields; a ValueError names fields that are unknown here or of another type."""
+        # JSON of others may hold anything, and a text in place of a number would fail later with another message.
         types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
         if unknown := sorted(fields.keys() - types.keys()):
             raise ValueError(f"unknown fields in the model's configuration: {', '.join(unknown)}")

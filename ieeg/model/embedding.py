@@ -86,6 +86,7 @@ def embed(
     """
     training = model.training
     segments = Segments(recording, preprocessing, channels)
+    # Before the first segment is read: the model would embed a signal of another rate without complaint.
     check_rate(segments.preprocessing.sfreq)
     try:
         rows = [

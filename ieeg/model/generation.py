@@ -19,8 +19,8 @@ from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
+# Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike.
 FADE_SECONDS = 0.5
-"""Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,11 +104,13 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
         raise ValueError(f"steps must be at least 1, got {steps}")
     if not 1 <= context <= model.config.time_rows:
         raise ValueError(f"context must be from 1 to time_rows ({model.config.time_rows}), got {context}")
+    # The loss of pretraining is blind to length, so a prediction's own length means nothing.
     lengths = embeddings.norm(dim=-1).masked_fill(~valid, torch.nan).nanmedian(dim=0).values  # [C]
     embeddings, valid = embeddings[-context:], valid[-context:]
     real = valid[-1]
     training = model.training
     try:
+        # Rotary positions of a cached key would have to turn with every step, so MV-Llama recomputes the window.
         kind = _Cached if model.config.attention == "mvpa" else _Whole
         following = kind(model.eval(), embeddings, valid, context)
         generated = []
@@ -116,6 +118,7 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
             direction = F.normalize(model.predict(following.features), dim=-1)
             new = (direction * lengths[:, None]).masked_fill(~real[:, None], 0.0)
             generated.append(new)
+            # The last prediction is not read back: nothing is predicted from it.
             if step + 1 < steps:
                 following.take(new, real)
     finally:
@@ -172,6 +175,7 @@ def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:
     >>> nearest_segments(past[[2, 0]] * 5, past, torch.ones(3, 1, dtype=torch.bool))
     tensor([2, 0])
     """
+    # A missing channel is a zero vector, so its cosine is 0 and it neither helps nor hurts a segment.
     unit = F.normalize(past.float(), dim=-1).masked_fill(~valid[..., None], 0.0)
     return torch.einsum("scd,pcd->sp", F.normalize(generated.float(), dim=-1), unit).argmax(1)
 
@@ -235,6 +239,8 @@ def generate(
 def _faded(segments: Segments, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Segments one after the other; what follows a piece in the recording is faded into the beginning of the next."""
     size = segments.segment_samples
+    # The next piece begins with what followed the piece before it and fades over, as a jump would look like an
+    # artefact.
     fade = round(FADE_SECONDS * segments.preprocessing.sfreq)
     rising = (0.5 - 0.5 * np.cos(np.pi * (np.arange(fade) + 0.5) / fade)).astype(np.float32)
     out = np.empty((len(segments.channel_names), len(rows) * size), np.float32)

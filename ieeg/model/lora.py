@@ -24,8 +24,8 @@ Method = Literal["lora", "head", "amplitude", "blocks", "full"]
 METHODS = ("lora", "head", "amplitude", "blocks", "full")
 ADAPTER_CONFIG_NAME = "adapter_config.json"
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+# Beside an adapter: the SHA-256 of the weights it was trained on.
 BASE_NAME = "base.json"
-"""Beside an adapter: the SHA-256 of the weights it was trained on."""
 
 
 def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraConfig:
@@ -71,6 +71,7 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "head"))
         model = MVPFormer(config)
+    # Strict apart from the new head: a tensor that fits nowhere says that base is another kind of model.
     left = ("head.", "prediction_head.")
     weights = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith(left)}
     missing, unexpected = model.load_state_dict(weights, strict=False)
@@ -131,6 +132,7 @@ def trainable_share(model: nn.Module) -> tuple[int, int, float]:
     >>> trained, total, f"{share:.2%}"
     (245760, 73577778, '0.33%')
     """
+    # The paper counts without the head, which is new in every finetuning.
     named = [(name, p) for name, p in model.named_parameters() if ".head." not in f".{name}"]
     trained = sum(p.numel() for _, p in named if p.requires_grad)
     total = sum(p.numel() for name, p in named if "lora_" not in name)
@@ -148,6 +150,7 @@ def save_finetuned(model: nn.Module, folder: str | Path) -> None:
     if core is model:
         core.save_pretrained(folder / "model")
         return
+    # Before the first file is written, so that a diverged training leaves an older adapter whole.
     check_finite(core.state_dict(), f"the model for {folder}")
     model.save_pretrained(folder / "adapter", safe_serialization=True)  # type: ignore[operator]
     # What peft does not know: the head's size, and which weights are below. No path of this machine is left in a file.
@@ -164,9 +167,13 @@ def merged(model: nn.Module) -> MVPFormer:
     plain = MVPFormer(core.config)
     weights: dict[str, Tensor] = {}
     for name, module in core.named_modules():
+        # Adding the product of the two factors to the weight gives the same outputs without the adapter's extra
+        # products.
         if hasattr(module, "lora_A"):
             weights[f"{name}.weight"] = module.base_layer.weight + module.get_delta_weight("default")
     for name, tensor in core.state_dict().items():
+        # Tensors of peft's wrappers: the weights below an adapter are in the sums above, and originals of copied
+        # modules are not used any more.
         if "lora_" in name or ".base_layer." in name or ".original_module." in name:
             continue
         weights[name.replace(".modules_to_save.default", "")] = tensor

@@ -12,10 +12,10 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
 CARD_NAME = "README.md"
+# Field of config.json in the folder of a detector of several networks: how many there are.
 NETWORKS = "networks"
-"""Field of config.json in the folder of a detector of several networks: how many there are."""
+# How long the Hugging Face hub may take to answer whether it has a model.
 HUB_SECONDS = 5.0
-"""How long the Hugging Face hub may take to answer whether it has a model."""
 
 _CARD_MARK = "<!-- Written by save_pretrained, which replaces this file as long as this line is in it. -->"
 _CARD = """---
@@ -60,6 +60,7 @@ def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> Non
     '# MVPFormer, 278,642 weights'
     """
     path = Path(folder) / CARD_NAME
+    # A card that somebody wrote by hand says what no program can know, so it is never replaced.
     if path.exists() and _CARD_MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return
     heads = {"features of each segment and channel": True, "the next segment's embedding": config.prediction_head}
@@ -115,6 +116,7 @@ def folder_of(name: str | Path) -> Path:
 
 def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:
     """The file `name` of a model, downloaded where the model is no folder; `options` are those of `hf_hub_download`."""
+    # With the prefix the hub is meant, even if a folder of the same name lies here.
     if str(folder_or_repository).startswith(HUB_PREFIX):
         return _from_hub(str(folder_or_repository).removeprefix(HUB_PREFIX), name, **options)
     folder = folder_of(folder_or_repository)
@@ -129,6 +131,7 @@ def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any)
 
 def _nearby_model(path: Path, name: str) -> str:
     """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
+    # Users name the run's folder or its checkpoint where the model's folder is meant.
     near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
     meant = next((folder for folder in near if (folder / name).is_file()), None)
     return "" if meant is None else f": did you mean {meant}?"
@@ -140,6 +143,7 @@ def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
 
     place = {"repo_id": str(repository), "filename": name, "revision": options.get("revision")}
     try:
+        # A file that was downloaded before needs no connection.
         cached = try_to_load_from_cache(**place, cache_dir=options.get("cache_dir"))
         if cached is None and not options.get("local_files_only"):
             _ask_hub(place, options.get("token"))

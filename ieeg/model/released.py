@@ -20,8 +20,8 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.model.wavelet import band_lengths
 from mvpa_ts.weights import load_strictly, read_weights
 
+# Scale of the released adapters, of rank 8.
 LORA_ALPHA = 16.0
-"""Scale of the released adapters, of rank 8."""
 
 # Tensors in released files that the authors' forward pass does not read.
 _UNUSED = re.compile(
@@ -136,6 +136,8 @@ def convert_released(
     extra = {} if head_path is None else _read(Path(head_path))
     if head_path is not None and _HEAD not in extra:
         raise ValueError(f"{head_path} must hold {_HEAD}, the head of a finetuned classifier; it does not")
+    # A head's file that also holds weights of a base was saved from another base than ours, perhaps: merging would
+    # guess.
     base_only = sorted(key for key in extra if key != _HEAD and not _LORA.fullmatch(key) and not _UNUSED.fullmatch(key))
     if base_only:
         raise ValueError(
@@ -149,6 +151,7 @@ def convert_released(
 
     config = _configuration(config, heads, context)
     notes = []
+    # The released files lack this gain and the authors' loading sets ones, which is said in the account.
     if _ENCODER_NORM not in weights:
         weights[_ENCODER_NORM] = torch.ones(sum(band_lengths(SEGMENT_SAMPLES)))
         notes.append(f"{_ENCODER_NORM} is not in the file: ones, as the authors' own loading sets it")
@@ -186,8 +189,10 @@ def _read(path: Path) -> dict[str, Tensor]:
         weights = weights["state_dict"]
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise ValueError(f"{path} must hold a state dict, tensors by name, got {type(weights).__name__}")
+    # braindecode gives its class other names for the same weights.
     name = _name_from_braindecode if "patch_embed.proj.weight" in weights else _without_prefix
     named = {name(key): tensor for key, tensor in weights.items()}
+    # Two tensors of one name would overwrite each other in silence.
     if len(named) < len(weights):
         raise ValueError(f"{path} holds some tensors twice, with and without the prefix 'genie.'")
     return named
@@ -226,6 +231,8 @@ def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: 
     for head in heads:
         if head.ndim != 2 or head.shape[1] != config.dim:
             raise ValueError(f"{_HEAD} must be [classes, D] or [D, D] with D = {config.dim}, got {tuple(head.shape)}")
+    # Both kinds of head have the same name in released files. A square one predicts embeddings, any other one
+    # classifies.
     rows = [head.shape[0] for head in heads]
     if len(rows) == 2 and (rows[0] == config.dim) == (rows[1] == config.dim):
         raise ValueError(
@@ -312,6 +319,7 @@ def _merge_adapters(
                 f"and ({outputs}, r)"
             )
         weight = weights[f"{target}.weight"].float().clone()
+        # Keys and values are one weight in released files, and only its second half, the values, has an adapter.
         weight[-outputs:] += alpha / rank * (up @ down)
         weights[f"{target}.weight"] = weight
     return len(targets)

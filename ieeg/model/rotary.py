@@ -76,6 +76,7 @@ class RotaryAttention(nn.Module):
             rearrange(projection(x), "b t c (h d) -> b h (t c) d", d=self.head_dim)
             for projection in (self.query, self.key, self.value)
         )
+        # One position for a pair of segment and channel, because rotary embeddings know one axis only.
         rotation = self._rotation(T, C, real, x.device)
         segment = torch.arange(T, device=x.device).repeat_interleave(C)
         allowed = segment[:, None] >= segment  # [N, N]
@@ -99,6 +100,7 @@ class RotaryAttention(nn.Module):
         segment = torch.arange(T, device=device).view(1, T, 1)
         channel = torch.arange(C, device=device).view(1, 1, C)
         if real is not None:
+            # Padding at the start or before the first channel must not move the positions of what is real.
             segment = (segment - real.any(2).int().argmax(1).view(-1, 1, 1)).clamp(min=0)
             channel = (channel - real.any(1).int().argmax(1).view(-1, 1, 1)).clamp(min=0)
         position = rearrange(cantor_pairing(segment, channel), "b t c -> b 1 (t c) 1")
@@ -108,6 +110,7 @@ class RotaryAttention(nn.Module):
 
 def _rotate(x: Tensor, angle: Tensor) -> Tensor:
     """Turn the pairs (x_i, x_{i + d/2}) of x [B, H, N, d] by angle [B, 1, N, d/2]."""
+    # Angles in float32: at position 10,000 bfloat16 would be wrong by whole turns.
     cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)

@@ -28,6 +28,7 @@ def subject_hash(subject: str) -> str:
 
 def recording_hash(recording: Recording) -> str:
     """Compute the SHA-256 of a recording's samples, length and rate; renaming the file does not change it."""
+    # Samples and not the name: people rename files, and a name may be that of a patient.
     text = f"{recording.fingerprint()} {recording.num_samples} {recording.sfreq}"
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -67,6 +68,7 @@ def read_training_recordings(folder: str | os.PathLike[str]) -> frozenset[str] |
 def _hashes(path: Path, key: str, *, needed: bool) -> frozenset[str] | None:
     if not path.is_file():
         return None
+    # Hashes tell whether a name was there, but not which names were: a model can be shared without naming patients.
     hashes = read_config(path).get(key)
     if hashes is None and not needed:
         return None
@@ -91,6 +93,7 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
     trained = sorted({subject for subject in subjects if subject_hash(subject) in seen})
     if not trained:
         return
+    # A score on subjects of the base is a score on training data, which is the most common way to fool oneself.
     message = f"validation_subjects {trained} are among those that base was trained on, by their names"
     if not allow_duplicates:
         raise ValueError(

@@ -42,10 +42,13 @@ def sliding_features(
     context = model.config.context if context is None else context
     if not 1 <= context <= model.config.time_rows:
         raise ValueError(f"context must be from 1 to time_rows ({model.config.time_rows}), got {context}")
+    # The windows of the first segments need those before them, also where a run goes on in the middle of a recording.
     embeddings, valid, past = encoded_past(model, segments, first, context - 1, batch_size)
     for batch in _batches(first, segments.num_segments, batch_size):
         new_embeddings, new_valid, past = _encoded(model, segments, batch, past)
         embeddings, valid = torch.cat([embeddings, new_embeddings]), torch.cat([valid, new_valid])
+        # Row i holds the places of window i in the embeddings so far: windows overlap, so encoding each alone would
+        # cost `context` times as much.
         rows = torch.arange(context, device=valid.device) + torch.arange(len(batch), device=valid.device)[:, None]
         token_mask = valid[rows]  # [n, T, C]
         # Without a mask the attention takes its quicker way.
@@ -66,6 +69,7 @@ def encoded_past(
     embeddings = torch.zeros(length, channels, model.config.dim, device=weight.device, dtype=weight.dtype)
     valid = torch.zeros(length, channels, dtype=torch.bool, device=weight.device)
     past: Tensor | None = None
+    # Amplitude is measured against a running level, whose segments lie before the first window.
     lead = 0 if model.amplitude is None else LEVEL_SEGMENTS - 1
     for batch in _batches(max(first - length - lead, 0), first, batch_size):
         new_embeddings, new_valid, past = _encoded(model, segments, batch, past)

@@ -58,6 +58,8 @@ class StreamingMVPFormer:
             ("context", context, config.time_rows),
             ("num_channels", num_channels, config.channel_rows),
         ):
+            # The cache is made for these sizes, and a row that the codebook lacks would only show after minutes of a
+            # stream.
             if not 1 <= value <= rows:
                 raise ValueError(f"{name} must be from 1 to {rows}, the rows of the codebook, got {value}")
         self.model = model.eval()
@@ -125,6 +127,7 @@ class StreamingMVPFormer:
         """One step through the blocks: features [C, D], keys and values into the cache."""
         embeddings = embeddings.masked_fill(~channel_mask[:, None], 0.0)
         # The first row becomes the output; the second, where there is one, goes on into the cache.
+        # A segment looks at the whole window as the newest one, and within its usual reach once it is part of the past.
         x = embeddings.expand(2 if self._twice else 1, -1, -1)
         for block, cache in self._layers:
             cache.advance(channel_mask)

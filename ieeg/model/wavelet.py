@@ -58,6 +58,7 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
     details = []
     for _ in range(level):
         samples = x.shape[-1]
+        # PyWavelets' length for periodic extension, which is longer than half the signal by the filter's overlap.
         length = (samples + len(low) - 1) // 2
         positions = torch.arange(2 - len(low), 2 * length, device=x.device) % samples
         extended = x[..., positions]
@@ -104,6 +105,7 @@ class WaveletEncoder(nn.Module):
     def bands(self, segments: Tensor) -> list[Tensor]:
         """Wavelet coefficients of segments [..., 2560], at least float32."""
         dtype = torch.promote_types(segments.dtype, torch.float32)
+        # Coefficients of a slow wave and of a spike differ by orders of magnitude, which half precision does not hold.
         with torch.autocast(segments.device.type, enabled=False):
             return wavedec(segments.to(dtype))
 

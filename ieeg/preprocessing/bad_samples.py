@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+# A channel that repeats one value for so long is disconnected, clipped or filled up; amplifier noise never does.
 FLAT_SECONDS = 0.25
-"""A channel that repeats one value for so long is disconnected, clipped or filled up; amplifier noise never does."""
+# A volt: more than any amplifier of electrodes gives, so such a sample is a fault of the file or of its unit.
 MAX_UV = 1e6
-"""A volt: more than any amplifier of electrodes gives, so such a sample is a fault of the file or of its unit."""
+# Reach of the signal that bridges a bad stretch before a filter.
 BRIDGE_SECONDS = 5.0
-"""Reach of the signal that bridges a bad stretch before a filter."""
 
 
 def flat_run(sfreq: float) -> int:
@@ -47,6 +47,7 @@ def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
     for channel in np.flatnonzero(suspicious):
         bad_in_channel = implausible(x[channel]) | ~np.isfinite(x[channel]) | _flat(x[channel], run)
         if bad_in_channel.any():
+            # Most blocks are good throughout and cost no mask.
             bad = np.zeros(x.shape, bool) if bad is None else bad
             bad[channel] = bad_in_channel
     return bad
@@ -65,6 +66,7 @@ def implausible(x: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 def _flat(x: NDArray[np.floating], run: int) -> NDArray[np.bool_]:
     bounds = np.concatenate([[0], np.flatnonzero(x[1:] != x[:-1]) + 1, [len(x)]])
+    # Runs of equal values, so that a flat stretch is found whatever its value.
     lengths = np.diff(bounds)
     return np.repeat(lengths >= run, lengths)
 
@@ -84,6 +86,7 @@ def bridge(x: NDArray[np.float64], bad: NDArray[np.bool_], reach: int) -> None:
     position = np.arange(x.shape[1])
     for channel in np.flatnonzero(bad.any(1)):
         good = ~bad[channel]
+        # The nearest good sample on each side, for all samples at once.
         before = np.maximum.accumulate(np.where(good, position, -1))
         after = np.minimum.accumulate(np.where(good, position, x.shape[1])[::-1])[::-1]
         gap = np.flatnonzero(~good)

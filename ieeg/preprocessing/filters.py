@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 from scipy import sparse
 
+# Seconds by which resampled time may run away in a second: 1 ms per hour.
 DRIFT = 1e-3 / 3600
-"""Seconds by which resampled time may run away in a second: 1 ms per hour."""
+# Attenuation of what would alias.
 STOPBAND_DB = 80.0
-"""Attenuation of what would alias."""
+# Share of the lower Nyquist frequency that resampling passes unchanged.
 PASSBAND = 0.8
-"""Share of the lower Nyquist frequency that resampling passes unchanged."""
+# Hz between the −3 dB points of a notch in one direction.
 NOTCH_WIDTH = 2.0
-"""Hz between the −3 dB points of a notch in one direction."""
+# Taps of the longest filter that is kept whole, 16 MB; rates without a simple ratio, as 2047.9987 Hz, need more.
 MOST_TAPS = 2_000_000
-"""Taps of the longest filter that is kept whole, 16 MB; rates without a simple ratio, as 2047.9987 Hz, need more."""
+# Share of a transient that a filter has left when a block is far enough from its edge.
 SETTLED = 1e-7
-"""Share of a transient that a filter has left when a block is far enough from its edge."""
 
 
 @lru_cache(maxsize=64)
@@ -42,6 +42,7 @@ def rational_ratio(source: float, target: float) -> Fraction:
         ratio = exact.limit_denominator(limit)
         if ratio > 0 and abs(ratio / exact - 1) <= DRIFT:
             return ratio
+        # Denominators grow slowly, as the simplest ratio has the shortest filter.
         limit += max(limit // 16, 1)
 
 
@@ -52,6 +53,7 @@ def antialias_filter(ratio: Fraction) -> NDArray[np.float64]:
     It passes up to 0.8 of the lower Nyquist frequency and stops by 80 dB from that frequency on.
     """
     beta = scipy_signal.kaiser_beta(STOPBAND_DB)
+    # A Kaiser window gives the wanted attenuation at a known length.
     taps = scipy_signal.firwin(2 * _half_length(ratio) + 1, _cutoff(ratio), window=("kaiser", beta))
     return taps * ratio.numerator
 
@@ -93,6 +95,7 @@ def resample(x: NDArray[np.float64], first: int, start: int, stop: int, ratio: F
     taps = antialias_filter(ratio)
     up, down = ratio.numerator, ratio.denominator
     # Zeros before the taps shift the grid of upfirdn's outputs onto ours.
+    # Outputs lie on the grid of the whole recording, not on one that begins with the block: blocks must agree.
     offset = start * down - first * up + len(taps) // 2
     shift = -offset % down
     padded = np.concatenate([np.zeros(shift), taps])
@@ -119,6 +122,7 @@ def _resample_by_table(
     table, half = _filter_table(ratio), _half_length(ratio)
     up, down = ratio.numerator, ratio.denominator
     out = np.empty((len(x), stop - start))
+    # In pieces, since each output has its own taps and all of them would need gigabytes.
     for low in range(start, stop, 1024):
         n = np.arange(low, min(low + 1024, stop))
         nearest = (n * down - half) // up  # the first input that an output may depend on
@@ -151,6 +155,7 @@ def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch:
         else:
             sections.append(scipy_signal.butter(4, high, "lowpass", fs=sfreq, output="sos"))
     if notch is not None:
+        # Hum is no sine, and its harmonics reach into the band.
         for harmonic in np.arange(notch, nyquist - NOTCH_WIDTH, notch):
             b, a = scipy_signal.iirnotch(harmonic, harmonic / NOTCH_WIDTH, fs=sfreq)
             sections.append(np.concatenate([b, a])[None])
@@ -161,6 +166,7 @@ def settling_samples(sections: NDArray[np.float64]) -> int:
     """Samples after which the filter, run in one direction, has all but a 1e-7 of a transient behind it."""
     if not len(sections):
         return 0
+    # The slowest pole decides how long a transient lasts.
     radius = max(np.abs(np.roots(section[3:])).max() for section in sections)
     # Twice over, a pole of multiplicity two decays as n·r^n; the factor 1.25 covers n.
     return math.ceil(1.25 * math.log(SETTLED) / math.log(radius))

@@ -16,8 +16,8 @@ from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preproces
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
+# Segments computed at a time: 3 min, which is one chunk of a SWEC file.
 BLOCK_SEGMENTS = 36
-"""Segments computed at a time: 3 min, which is one chunk of a SWEC file."""
 
 
 class Segments:
@@ -76,6 +76,7 @@ class Segments:
         warn_of_low_rate(recording, preprocessing)
         self.recording = recording
         self.segment_samples = round(SEGMENT_SECONDS * preprocessing.sfreq)
+        # Half a sample of the new rate is allowed, which rounding takes.
         if recording.duration < SEGMENT_SECONDS - 0.5 / preprocessing.sfreq:
             raise ValueError(
                 f"{recording.name} lasts {recording.duration:.3f} s, shorter than one segment of {SEGMENT_SECONDS:g} s"
@@ -86,6 +87,7 @@ class Segments:
         self.preprocessing = self._stream.preprocessing
         self.channel_names = self._stream.channel_names
         self.num_samples = max(self._stream.num_samples, self.segment_samples)
+        # The last seconds are scored too: a seizure may lie there.
         whole, remainder = divmod(self.num_samples, self.segment_samples)
         self._first_samples = np.arange(whole + bool(remainder)) * self.segment_samples
         if remainder:
@@ -140,6 +142,7 @@ class Segments:
         """
         self._check_range(first, last)
         count, size = last - first, self.segment_samples
+        # Made once for the whole range and filled in place, as these arrays are most of the memory that is used.
         signal = np.empty((len(self.channel_names), count * size), np.float32)
         bad = np.zeros((count, len(signal)))
         # A tail may overlap the segment before it; all others follow one another.
@@ -150,6 +153,7 @@ class Segments:
         self._fill(signal, bad, 0, first * size, (last - tail) * size, kept_from)
         if tail:
             self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
+        # A few bad samples were bridged and do no harm. A segment that is mostly bridge would be invented.
         valid = bad <= self.preprocessing.max_bad_share * size
         self._read[first:last] = True
         self._heard |= valid.any(0)
@@ -167,6 +171,7 @@ class Segments:
     def find_silent_channels(self) -> tuple[str, ...]:
         """The `silent_channels`; segments that were not read yet are, until each channel has had a valid one."""
         for first in range(0, self.num_segments, BLOCK_SEGMENTS):
+            # A channel that was heard once is not silent, so most recordings are not read to the end for this.
             if self._heard.all():
                 return ()
             last = min(first + BLOCK_SEGMENTS, self.num_segments)
@@ -211,6 +216,7 @@ class Segments:
         """Samples [start, stop), which are a block, and which of them are bad."""
         if index not in self._blocks:
             values = None
+            # The oldest block gives its memory to the new one: fresh pages cost more than the copying.
             while len(self._blocks) >= self._room:  # their memory is used again
                 values = self._blocks.popitem(last=False)[1][0]
             if values is None:

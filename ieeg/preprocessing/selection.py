@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 
+# Channels that "auto" selects at most, as in the paper.
 MOST_CHANNELS = 32
-"""Channels that "auto" selects at most, as in the paper."""
 
 
 class Moments:
@@ -24,6 +24,7 @@ class Moments:
 
     def add(self, signal: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
         """Add samples [C, n] of the channels that are `valid` [C]."""
+        # Fourth powers of µV do not fit float32.
         x = signal[valid].astype(np.float64)
         power = np.ones_like(x)
         for order in range(4):
@@ -36,6 +37,7 @@ class Moments:
         with np.errstate(invalid="ignore", divide="ignore"):
             m1, m2, m3, m4 = self.sums / self.count
             variance = m2 - m1**2
+            # Central moments from raw ones, which can be added up block by block.
             fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
             return variance, fourth / variance**2
 
@@ -112,6 +114,7 @@ def rank_channels(variance: NDArray[np.float64], kurtosis: NDArray[np.float64]) 
     finite = np.isfinite(variance) & np.isfinite(kurtosis)
     if not finite.any():
         return list(range(len(variance)))
+    # Extremes are set aside: a loose contact has the highest variance, and an artefact the highest kurtosis.
     low, high = np.percentile(variance[finite], [1, 99])
     kept = finite & (variance >= low) & (variance <= high) & (kurtosis <= np.percentile(kurtosis[finite], 95))
     score = np.where(finite, variance / (1 + kurtosis), -np.inf)

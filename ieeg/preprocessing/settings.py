@@ -16,8 +16,8 @@ from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, 
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 LINE_FREQUENCIES = (50.0, 60.0)
+# Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB).
 LINE_RATIO = 4.0
-"""Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +103,7 @@ def default_preprocessing(recording: Recording) -> Preprocessing:
     With fewer than four channels there is no median reference: it would mostly subtract a channel from itself.
     """
     if recording.preprocessed:
+        # A second filter would change what the data set's numbers were computed on.
         return Preprocessing(band=None, notch=None, reference=None)
     return Preprocessing(reference="median" if len(recording.channel_names) >= 4 else None)
 
@@ -147,6 +148,7 @@ def line_frequency(recording: Recording) -> float | None:
     The spectrum is that of 20 s from the middle: power within 1 Hz of the line against the median power 3 to 8 Hz
     beside it, median over channels.
     """
+    # The header knows better than 20 s of signal, in which the hum may be weak.
     stated = recording.metadata.get("line_frequency")
     if stated in LINE_FREQUENCIES:
         return float(stated)
@@ -165,6 +167,7 @@ def line_frequency(recording: Recording) -> float | None:
         away = np.abs(frequencies - line)
         beside = (away >= 3) & (away <= 8)
         if frequencies[-1] > line + 3 and beside.any() and (away <= 1).any():
+            # Against its neighbours, because the spectrum falls and a fixed bar would depend on the amplifier.
             floor = np.maximum(np.median(power[:, beside], axis=1), 1e-12)
             ratios[line] = float(np.median(power[:, away <= 1].max(1) / floor))
     best = max(ratios, key=ratios.__getitem__, default=None)

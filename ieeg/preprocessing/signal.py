@@ -47,6 +47,7 @@ class PreprocessedSignal:
         names = recording.channel_names
         self._inputs, self._minus = np.arange(len(names)), None
         if settings.reference == "bipolar":
+            # Pairs come from names, as positions are rarely known.
             pairs = bipolar_pairs(names)
             if not pairs:
                 raise ValueError(f"{recording.name}: no two channels are neighbouring contacts, such as A1 and A2")
@@ -109,6 +110,7 @@ class PreprocessedSignal:
         return bad
 
     def _as_it_is(self, out: NDArray[np.float32], column: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+        # A view: where nothing is to be done, samples go from the file to their place without a copy.
         x = out[:, column : column + stop - start]
         if self._minus is None:
             self.recording.read_into(out, column, start, stop, self._picked)
@@ -118,6 +120,7 @@ class PreprocessedSignal:
         # read may be part of a longer flat stretch.
         around = self._reach + self._run
         left, right = min(around, start), min(around, self.recording.num_samples - stop)
+        # Only where a sample may be bad: reading beyond the range costs, and most ranges are clean.
         wide, bad = self._read_inputs(start - left, stop + right)
         inside = slice(left, left + stop - start)
         x[:] = wide[:, inside]
@@ -155,6 +158,7 @@ class PreprocessedSignal:
         beyond = max(-left, 0), max(right - self.recording.num_samples, 0)
         for group in range(0, len(x), _GROUP):
             rows = slice(group, group + _GROUP)
+            # Filters start from zero, and an offset of millivolts would be a step at every edge.
             values = x[rows] - self._offsets[rows, None]
             if bad is not None:
                 bridge(values, bad[rows], self._reach)
@@ -164,6 +168,7 @@ class PreprocessedSignal:
             # Without a band-pass the offset belongs to the signal.
             out[rows] = values if self._removes_offset else values + self._offsets[rows, None]
         if bad is not None:
+            # A bad sample marks the sample of the new rate that lies nearest to it.
             nearest = (np.arange(start, stop) * self.ratio.denominator * 2 + self.ratio.numerator) // (
                 2 * self.ratio.numerator
             )
@@ -185,6 +190,7 @@ class PreprocessedSignal:
         bad = bad_samples(x, self._run)
         if self._minus is not None:
             y = self.recording.read(start, stop, self._minus.tolist())
+            # A difference with a dead contact is the other contact alone and looks like a signal.
             other = bad_samples(y, self._run)
             x = x - y
             bad = other if bad is None else bad if other is None else bad | other

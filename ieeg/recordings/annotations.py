@@ -18,10 +18,10 @@ from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
 
+# Length given to a seizure whose end is not marked: about what a focal seizure lasts.
 OPEN_SECONDS = 60.0
-"""Length given to a seizure whose end is not marked: about what a focal seizure lasts."""
+# Columns of an events.tsv that may say what an event is, the first one first.
 TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
-"""Columns of an events.tsv that may say what an event is, the first one first."""
 
 # English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis); of the Temple
 # University's types all but nesz, which is a seizure that is not epileptic.
@@ -79,6 +79,7 @@ def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
     >>> is_seizure("Event 7 start", words=["event 7"])
     True
     """
+    # Words of the user win: a ward's own abbreviation may look like one of ours that means no seizure.
     for word in words:
         if re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) and word.strip():
             return True
@@ -93,6 +94,7 @@ def is_background(text: str) -> bool:
     >>> [is_background(text) for text in ("bckg", "seizure-free", "No seizures", "background slowing", "sz")]
     [True, True, True, False, False]
     """
+    # The whole text, because "background slowing" is a finding and says nothing of seizures.
     return bool(_BACKGROUND.fullmatch(text.strip()))
 
 
@@ -132,6 +134,7 @@ def seizures_from_events(
     spans: list[Interval] = []
     open_at: float | None = None
     open_length = 0.0  # as the open start's own duration says, should no end follow
+    # Annotations of several systems in one file are often not in order.
     seizure_events = sorted(
         (float(onset), float(length) if math.isfinite(length) else 0.0, text)
         for onset, length, text in events
@@ -147,6 +150,8 @@ def seizures_from_events(
         if open_seconds is None:
             warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
             return
+        # A guess is better than none, since leaving the seizure out would count its detection as false. The warning
+        # says so.
         end = min(open_at + open_seconds, until)
         warnings.warn(
             f"{name}: the seizure at {open_at:g} s has no end; it is taken to last {end - open_at:g} s", stacklevel=4
@@ -170,6 +175,7 @@ def seizures_from_events(
             close(onset)
             open_at, open_length = onset, length
     close(duration)
+    # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
         times = ", ".join(f"{onset:g}" for onset, _ in outside[:5]) + (", …" if len(outside) > 5 else "")
@@ -195,6 +201,7 @@ def stated_seizures(
     >>> stated_seizures([(0, 0, "lights off")], 100), stated_seizures([(0, 100, "bckg")], 100)
     (None, [])
     """
+    # Nothing said is not the same as no seizure: such a recording must not count as seizure-free.
     if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
         return None
     return seizures_from_events(events, duration, open_seconds, name, words=words)
@@ -215,6 +222,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     no seizure and have no readable onset or duration are left out.
     """
     try:
+        # Excel writes a mark at the beginning of UTF-8, which would become a part of the first column's name.
         content = read_text_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is not; save it as UTF-8") from error
@@ -240,6 +248,7 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         )
     events = []
     for row in rows:
+        # A table may have several columns of texts, and the seizure may stand in any of them.
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
         text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
         try:
@@ -251,6 +260,7 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
                 if length < 0:
                     raise ValueError("its offset lies before its onset")
         except ValueError as error:
+            # An unreadable row that is no seizure changes no score. One that is a seizure must not vanish.
             if is_seizure(text, words):
                 raise ValueError(f"{path}, line {rows.line_num}, a seizure: {error}") from None
             continue
@@ -272,8 +282,8 @@ def _seconds(row: dict[str, str], name: str) -> float | None:
     return number
 
 
+# Columns of a SzCORE ``events.tsv``, in the standard's order.
 COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
-"""Columns of a SzCORE ``events.tsv``, in the standard's order."""
 
 
 # BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".
@@ -318,6 +328,7 @@ def write_events(
         rows.append((onset, offset - onset, event_type, confidence))
     if not events and background:
         rows.append((0.0, duration, "bckg", "n/a"))
+    # A date of recording can identify a patient, so it is only written where it is asked for.
     date = _HIDDEN_DATE if start is None else f"{start:%Y-%m-%d %H:%M:%S}"
     lines = ["\t".join(COLUMNS)]
     lines += [

@@ -31,6 +31,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
 
     BIDS wants UTF-8. A table in another encoding was most likely saved as Latin-1 and is read so, often for its µ.
     """
+    # Read as bytes, since the encoding is only known after a first try.
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -53,6 +54,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
 def read_channel_table(path: Path) -> list[Row]:
     """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels."""
     table = read_tsv(path, ("name", "type"))
+    # MNE numbers channels of one name, and the table must follow it to be matched.
     often = Counter(row["name"] for row in table)
     seen: Counter[str] = Counter()
     for row in table:
@@ -83,6 +85,7 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     >>> [row["name"] for row in rows.values()]
     ['A1', 'A2', 'A10']
     """
+    # Whole names first: "EEG A1-Ref" and "A1-Ref" may both be there and are different channels then.
     matched = _same(names, table, str)
     unmatched = [row for row in table if row["name"] not in matched]
     matched |= _same([name for name in names if name not in matched], unmatched, plain_name)
@@ -93,6 +96,7 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
             stacklevel=4,
         )
         return dict(zip(names, table, strict=True))
+    # A table of another montage is common after an export. Its rows are used where they match, and the rest is named.
     used = {row["name"] for row in matched.values()}
     unused = [row["name"] for row in table if row["name"] not in used]
     unknown = [name for name in names if name not in matched]
@@ -110,6 +114,7 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
     bad = set(raw.info["bads"])
     for name in raw.ch_names:
         state = rows.get(name, {}).get("status", "").strip().lower()
+        # The table overrules the file; a state that is n/a leaves what the file says.
         if state in ("good", "bad"):
             bad = bad | {name} if state == "bad" else bad - {name}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
@@ -126,11 +131,13 @@ def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str])
     """Rows by the file's name where `key` makes one name of the file and one of the table the same."""
     of_file, of_table = Counter(map(key, names)), Counter(key(row["name"]) for row in table)
     rows = {key(row["name"]): row for row in table}
+    # A key that is there twice on either side matches nothing: a guess could swap two electrodes.
     return {name: rows[key(name)] for name in names if of_file[key(name)] == 1 == of_table[key(name)]}
 
 
 def bids_path(path: Path) -> Any:
     """The file as a BIDSPath when it lies in a BIDS data set, else None."""
+    # Without this a file called sub-something in any folder would make mne-bids look for tables that are not there.
     if path.parent.name not in ("ieeg", "eeg") or not path.name.startswith("sub-"):
         return None
     root = bids_root(path)

@@ -20,8 +20,8 @@ _NOT_EEG = re.compile(
     re.IGNORECASE,
 )
 
+# How the reason begins why a channel that is no electrode in or on the brain was left out; or `not_eeg` says it.
 OTHER_TYPE, NO_ELECTRODE = "type", "no electrode by its name"
-"""How the reason begins why a channel that is no electrode in or on the brain was left out; or `not_eeg` says it."""
 
 
 def plain_name(name: str) -> str:
@@ -72,6 +72,7 @@ def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str
     meant = []
     for name in chosen:
         alike = plain.get(plain_name(name), [])
+        # Only where one channel is meant: of "A1-Ref" and "A1-Avg" neither is taken for "A1".
         meant.append(alike[0] if name not in order and len(alike) == 1 else name)
     return tuple(sorted(dict.fromkeys(meant), key=lambda name: order.get(name, len(order))))
 
@@ -118,5 +119,6 @@ def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     contacts: dict[tuple[str, int], int] = {}
     for i, name in enumerate(names):
         if match := re.fullmatch(r"(.*?)(\d+)", plain_name(name)):
+            # Amplifiers write "a1" beside "A2"; a pair is two contacts of one electrode, whatever the case.
             contacts[match[1].casefold(), int(match[2])] = i
     return [(i, contacts[wire, n + 1]) for (wire, n), i in contacts.items() if (wire, n + 1) in contacts]

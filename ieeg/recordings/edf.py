@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 EDF_SUFFIXES = (".edf", ".bdf")
 ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
+# Seconds by which a record's time stamp may differ from its place in the file; many are rounded to a millisecond.
 OFF_PLACE = 0.01
-"""Seconds by which a record's time stamp may differ from its place in the file; many are rounded to a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """The header of an EDF or BDF file; raises a ValueError if the file has none."""
     with path.open("rb") as file:
+        # Fixed places of a text header; MNE reads the same, but says nothing of what does not add up.
         head = file.read(256)
         try:
             signals = int(head[252:256])
@@ -94,6 +95,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
     """
     header = read_header(path)
     size, record = path.stat().st_size, sum(header.samples) * header.width
+    # A wrong number of signals shifts every sample that follows.
     if header.size != 256 * (len(header.labels) + 1) or not header.labels:
         raise ValueError(
             f"{path} is damaged: a header of {len(header.labels)} signals must have {256 * (len(header.labels) + 1)} "
@@ -102,6 +104,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
     signals = [i for i, label in enumerate(header.labels) if label not in ANNOTATIONS]
     if min(header.samples) < 0 or any(header.samples[i] < 1 for i in signals):
         raise ValueError(f"{path} is damaged: a signal has {min(header.samples)} samples in a record")
+    # MNE would reserve memory for what the header states before it reads a sample.
     rates = [header.samples[i] / header.seconds if header.seconds > 0 else math.inf for i in signals]
     if signals and not max(rates) <= MAX_RATE:
         raise ValueError(
@@ -109,6 +112,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
         )
     if not all(map(math.isfinite, header.limits)):
         raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
+    # -1 is allowed: an amplifier that was switched off never wrote the number.
     if header.records >= 0 and truncated != "read":
         expected = header.size + header.records * record
         if size < expected:
@@ -125,6 +129,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
 
 def _check_gaps(path: Path, header: Header) -> None:
     """Raise a ValueError where records do not follow one another; many files say "EDF+D" and have no gap."""
+    # The stamps are the only trace of a pause: MNE joins the records, and every later seizure would be early.
     begins = _record_onsets(path, header)
     late = begins - begins[:1] - header.seconds * np.arange(len(begins))
     off = np.flatnonzero(np.abs(late) > OFF_PLACE)
@@ -166,6 +171,7 @@ def relative_rates(raw: mne.io.BaseRaw) -> NDArray[np.float64]:
         return shares
     for extras, picks in zip(raw._raw_extras, raw._read_picks, strict=True):
         if isinstance(extras, dict) and {"n_samps", "sel", "max_samp"} <= extras.keys():
+            # MNE keeps samples a record by channel, and reads all at the largest of them.
             shares = np.minimum(shares, extras["n_samps"][extras["sel"][picks]] / extras["max_samp"])
     return shares
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 
+# Channels of a file; the widest probes have some 5,000 sites.
 MAX_CHANNELS = 10_000
-"""Channels of a file; the widest probes have some 5,000 sites."""
+# Samples per second; amplifiers end at some 50 kHz.
 MAX_RATE = 1e6
-"""Samples per second; amplifiers end at some 50 kHz."""
+# Of a table or a header of text, such as events.tsv.
 MAX_TABLE_BYTES = 64 * 2**20
-"""Of a table or a header of text, such as events.tsv."""
 
 
 def check_regular(path: Path) -> None:
@@ -47,6 +47,7 @@ def check_local(name: str, path: Path, what: str) -> None:
     Traceback (most recent call last):
     ValueError: night.vhdr names a file outside its own folder as its DataFile, which is not followed
     """
+    # A file may come from any system, so "..\\" leads out of the folder as well as "../".
     named = PureWindowsPath(name)  # takes both kinds of slashes
     if named.is_absolute() or named.drive or named.root or ".." in named.parts or "\0" in name:
         raise ValueError(f"{path} names a file outside its own folder as its {what}, which is not followed")
@@ -55,6 +56,7 @@ def check_local(name: str, path: Path, what: str) -> None:
 def read_text_bytes(path: Path) -> bytes:
     """All of a table or header of text; a ValueError where it is no regular file or larger than `MAX_TABLE_BYTES`."""
     check_regular(path)
+    # A table is read whole, and a recording that was given a table's name would fill the memory.
     if (size := os.path.getsize(path)) > MAX_TABLE_BYTES:
         raise ValueError(f"{path} has {size} bytes, a table or header has at most {MAX_TABLE_BYTES}")
     return path.read_bytes()
@@ -87,6 +89,7 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
         raise
     except Exception as error:  # MNE and HDF5 raise every kind
         file = Path(path)
+        # Our own errors name the file first and pass unchanged. All others may quote what stands in the file.
         names = f"{file.parent}{os.sep}", file.name.partition(".")[0]
         if isinstance(error, ValueError) and str(error).startswith(names):
             raise

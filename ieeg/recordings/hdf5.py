@@ -14,8 +14,8 @@ from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, check_regular
 if TYPE_CHECKING:
     import h5py
 
+# Of one chunk after decompression; SWEC's, 3 min of 128 channels at 1024 Hz, have 94 MB.
 MAX_CHUNK_BYTES = 2**29
-"""Of one chunk after decompression; SWEC's, 3 min of 128 channels at 1024 Hz, have 94 MB."""
 _HEAP_WINDOW = 2**25
 
 
@@ -45,6 +45,7 @@ def check_heaps(path: Path) -> None:
             for match in re.finditer(rb"GCOL\x01\0\0\0", content):
                 begin = match.start()
                 length = int.from_bytes(content[begin + 8 : begin + 16], "little")
+                # A list that ends beyond the file was cut or changed, and HDF5 would read on behind it.
                 if not 16 <= length <= size - start - begin:
                     raise ValueError(f"{path} is truncated or damaged: a list of texts ends after the file")
                 if not _walks(content[begin : begin + length]):
@@ -82,6 +83,7 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
     if name not in file.attrs:
         return None
     attribute = file.attrs.get_id(name)
+    # An attribute is a number or a short text. A large one is damage or a trap, and reading it would take its memory.
     if np.prod(attribute.shape, dtype=float) > 100 or attribute.dtype.itemsize > 1000:
         return None
     if attribute.dtype.kind not in "fiuS" and not (texts and _is_text(attribute.dtype)):
@@ -108,6 +110,7 @@ def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None
 
     parts = name.split("/")
     for step in ("/".join(parts[: i + 1]) for i in range(len(parts))):
+        # A soft or external link may point at any file that this user can read.
         link = file.get(step, getlink=True)
         if link is None:
             return None
@@ -134,6 +137,7 @@ def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.
         raise ValueError(f"{path} has no {name}; it holds {[*file][:20]}")
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu":
         raise ValueError(f"{path}: {name} must be an array of numbers")
+    # HDF5 would open the other files without a word, wherever they lie.
     if dataset.external is not None or (dataset.is_virtual and not virtual):
         raise ValueError(f"{path}: {name} keeps its samples in other files, which are not followed")
     if not dataset.is_virtual:
@@ -150,6 +154,7 @@ def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
                 f"{path} is truncated: {name} states {needed} bytes, {dataset.id.get_storage_size()} are there"
             )
         return
+    # A chunk is unpacked whole, and a few compressed bytes can state any size.
     size = int(np.prod([float(length) for length in dataset.chunks])) * dataset.dtype.itemsize
     if size > MAX_CHUNK_BYTES:
         raise ValueError(f"{path}: a chunk of {name} has {size} bytes, more than {MAX_CHUNK_BYTES}")

@@ -56,6 +56,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         text = content.decode("latin-1")
     if "brain" not in text.partition("\n")[0].lower():
         raise _damaged(path, "no header of BrainVision")
+    # Comments hold impedances in lines that look like keys.
     text = text.partition("[Comment]")[0]
 
     def values(key: str) -> list[str]:
@@ -68,6 +69,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         except ValueError:
             raise ValueError(f"{path}: {key} is not a number") from None
 
+    # Both are opened by MNE, relative to the header, wherever they point.
     for key in ("DataFile", "MarkerFile"):
         for name in values(key):
             check_local(name, path, key)
@@ -92,6 +94,8 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     if size < frame:
         raise ValueError(f"{data} has {size} bytes, less than one sample of {path.name}'s {int(channels)} channels")
     if truncated != "read":
+        # A remainder says that bytes are missing, or that the header has the wrong number of channels: then all are
+        # shuffled.
         if size % frame:
             raise ValueError(
                 f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} "
@@ -132,6 +136,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
                 f"{path} is damaged: a header of {channels} channels must have {256 * (channels + 1)} bytes"
             )
         check_size(path, header, f"{channels} channels")
+        # The length of a record is a fraction, and MNE would divide by zero.
         if records < 0 or not numerator or not denominator:
             raise ValueError(f"{path} is damaged: {records} records of {numerator}/{denominator} s")
         variable = file.read(256 * channels)
@@ -204,6 +209,7 @@ def _following_parts(path: Path) -> list[str]:
                 (directory,) = struct.unpack(">i", file.read(4))
             if following < 0:
                 break
+            # A tag that points back would be read for ever.
             if 0 < following <= pos:
                 raise _damaged(path, "a tag points back")
             pos = following or pos + 16 + length
@@ -239,6 +245,7 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 def _unpacked_size(path: Path) -> int:
     """Bytes in a ``.gz`` file; a ValueError where a few bytes unpack to more than any signal does."""
+    # A signal packs to a tenth or so. A file that unpacks to much more was made to fill the memory.
     limit = 1000 * os.path.getsize(path) + 2**20
     with damage_is_an_error(path), gzip.open(path) as file:
         size = 0

@@ -41,6 +41,7 @@ def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recordin
         raise ValueError(f"snr must be a finite number of dB such as 40, got {snr:g} (--noise)")
     recording = as_recording(recording)
     count, total, squares = np.zeros((3, len(recording.channel_names)))
+    # A minute at a time: a night does not fit into memory.
     step = max(int(60 * recording.sfreq), 1)
     for start in range(0, recording.num_samples, step):
         block = recording.read(start, min(start + step, recording.num_samples)).astype(np.float64)
@@ -77,6 +78,8 @@ class _NoisySource:
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """Clean samples plus their noise, [C, stop − start]."""
+        # Noise is made for all channels and picked afterwards, so that one channel alone gets the noise that it has
+        # among all.
         clean = self.recording.read(start, stop, [int(channel) for channel in channels])
         noise = np.empty((len(self.deviation), stop - start), np.float32)
         for block in range(start // _BLOCK, -(-stop // _BLOCK)):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import mne
 
 EEG_TYPES = ("seeg", "ecog", "dbs", "eeg")
+# Why a channel was left out that the caller did not name.
 NOT_CHOSEN = "not chosen"
-"""Why a channel was left out that the caller did not name."""
 
 
 class RawSource:
@@ -36,6 +36,7 @@ class RawSource:
         """See `Source.read`."""
         x = np.empty((len(channels), stop - start), np.float32)
         if start < stop:
+            # An array Raw has no file, and an error needs some name.
             files = [str(file) for file in self.raw.filenames if file]
             with damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
                 x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
@@ -45,6 +46,7 @@ class RawSource:
 
 def check_choices(channels: object, seizure_words: object, open_seconds: object) -> None:
     """Raise a ValueError for text where a list of texts is due, whose letters would count, and for an odd length."""
+    # A text is a sequence of letters, and "A1" would quietly ask for the channels "A" and "1".
     for name, texts in (("channels", channels), ("seizure_words", seizure_words)):
         if isinstance(texts, str):
             raise ValueError(f"{name} must be a list of texts, got {texts!r}: pass [{texts!r}]")
@@ -101,11 +103,14 @@ def recording_from_raw(
         reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])
         more = "; …" if len(dropped) > 8 else ""
         say = "name those that are EEG (--channels)"
+        # Types are set in MNE or BIDS, and naming the channels would not help there.
         if all(reason.startswith(OTHER_TYPE) for reason in dropped.values()):
             say = f"give those that are EEG the type {', '.join(EEG_TYPES)}, by raw.set_channel_types or channels.tsv"
         raise ValueError(f"{name} has no EEG channel ({reasons}{more}): {say}")
     check_rates(raw, kept, name)
     scale = microvolt_scales(raw, kept, unit, units, name)
+    # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
+    # here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     if seizures is None:
         events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
@@ -138,6 +143,7 @@ def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
     """Age in years, sex, handedness, start and line frequency as the file states them; no name, id or birth date."""
     info: Any = raw.info["subject_info"] or {}
     metadata: dict[str, Any] = {}
+    # The age is kept and the birth date is not.
     birth, start = info.get("birthday"), raw.info["meas_date"]
     if isinstance(birth, date) and isinstance(start, datetime):
         age = start.year - birth.year - ((start.month, start.day) < (birth.month, birth.day))
@@ -177,6 +183,7 @@ def eeg_channels(
     chosen: dict[str, str] = {}
     if channels is not None:
         plain: dict[str, list[str]] = {}
+        # With or without prefix and reference, as users see the names in their viewer.
         for channel in raw.ch_names:
             plain.setdefault(plain_name(channel), []).append(channel)
         for wanted in channels:

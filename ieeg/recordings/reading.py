@@ -28,13 +28,13 @@ from mvpa_ts.ieeg.recordings.units import stated_units
 if TYPE_CHECKING:
     import mne
 
+# What is taken wherever a recording is, see `as_recording`.
 AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
-"""What is taken wherever a recording is, see `as_recording`."""
+# Files that MNE reads; an .h5 file or a folder of them is a SWEC recording.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
-"""Files that MNE reads; an .h5 file or a folder of them is a SWEC recording."""
 SWEC_SUFFIXES = (".h5", ".hdf5")
+# Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
-"""Folders of a BIDS data set that may hold other copies of its recordings, or files of none."""
 
 
 def read_recording(
@@ -104,6 +104,7 @@ def read_recording(
     path = Path(path)
     if truncated not in ("error", "read"):
         raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
+    # A wrong unit is named before a file is opened, which for a folder may take minutes.
     if unit is not None:
         microvolts(unit)
     if rate is not None and not isinstance(rate, numbers.Real):
@@ -111,6 +112,7 @@ def read_recording(
     check_choices(channels, seizure_words, open_seconds)
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
+    # SWEC's files are HDF5 and have a layout of their own, which MNE does not know.
     if _is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
         from mvpa_ts.ieeg.recordings.swec_table import warn_of_differences
@@ -151,6 +153,7 @@ def read_recording(
             channels=kept if channels is not None or rate is not None else None,
             seizure_words=seizure_words,
         )
+        # Of the whole file, not of what `recording_from_raw` was given: the slower channels were left out before.
         recording.dropped = dropped
         if bids is not None:
             recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}")
@@ -175,6 +178,7 @@ def _check_header(path: Path, truncated: str) -> None:
     """Raise a ValueError for a file that MNE would misread, wait for or need too much memory for."""
     check_regular(path)
     kind = path.suffix.lower()
+    # MNE renames repeated channels; only the header knows that they were one name.
     names: Sequence[str] = ()
     if kind in EDF_SUFFIXES:
         header = check_edf(path, truncated)
@@ -200,6 +204,7 @@ def _check_header(path: Path, truncated: str) -> None:
 
 def _check_length(path: Path, raw: mne.io.BaseRaw) -> None:
     """Raise a ValueError where a recording, such as one with long gaps, is far longer than its files can hold."""
+    # A damaged count of samples would make days of a file of seconds, and every step after this would read them.
     stored = sum(os.path.getsize(file) for file in raw.filenames if file)
     if raw.n_times * len(raw.ch_names) > 1000 * stored:
         raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
@@ -234,6 +239,7 @@ def as_recording(recording: AnyRecording) -> Recording:
     if isinstance(recording, tuple) and len(recording) == 2:
         samples, sfreq = recording
         values = np.asarray(samples)
+        # More channels than samples: MATLAB users keep time in rows.
         if values.ndim != 2 or len(values) > values.shape[1] > 0:
             turned = ", more channels than samples: pass samples.T" * (values.ndim == 2)
             raise ValueError(f"samples must be [C, n], got shape {values.shape}{turned}")
@@ -258,10 +264,12 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     folder = Path(folder)
     if not folder.exists():
         raise FileNotFoundError(f"no file or folder {folder}")
+    # A subject's folder of SWEC is one recording, although it holds many files.
     if folder.is_file() or _is_swec(folder):
         return [folder]
     recordings: set[Path] = set()
     for parent, folders, files in os.walk(folder):
+        # Derivatives hold the same recordings after filters of somebody else.
         others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in others)
         if _is_swec(Path(parent)):
@@ -351,6 +359,8 @@ def _read_raw(
             raise ValueError(
                 f"{path} has no EEG channel at {rate:g} Hz, it has some at {', '.join(stored)} Hz (--rate)"
             )
+    # MNE misplaces channels that are slower than the fastest one it reads, so only channels of one rate are read
+    # together.
     own_shares = set(shares[kept].tolist())
     slower = len(own_shares) == 1 and own_shares != {1.0}
     names = [raw.ch_names[index] for index in kept]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Signal = NDArray[np.float32]
 Interval = tuple[float, float]
 
+# Microvolts in one of each unit, by its lower-case name.
 UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
-"""Microvolts in one of each unit, by its lower-case name."""
 
+# Samples per second; resampling from fewer would take filters without end.
 MIN_RATE = 0.1
-"""Samples per second; resampling from fewer would take filters without end."""
 
 # A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8.
 PLAUSIBLE_UV = (0.5, 20_000.0)
@@ -116,10 +116,12 @@ class Recording:
             raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")
         if not isinstance(sfreq, (int, float, np.integer, np.floating)) or not MIN_RATE <= sfreq <= MAX_RATE:
             raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq!r}")
+        # Everything later divides by the length or takes a last sample.
         if num_samples < 1:
             raise ValueError(f"{name}: a recording must have at least one sample, got none")
         if not self.channel_names:
             raise ValueError(f"{name}: no channel" + (f"; dropped: {dict(dropped)}" if dropped else ""))
+        # Channels are asked for by name, and a name that is there twice would always give the first.
         if len(set(self.channel_names)) < len(self.channel_names):
             twice = sorted({n for n in self.channel_names if self.channel_names.count(n) > 1})
             raise ValueError(f"{name}: channel names must differ, {twice} appear twice")
@@ -135,6 +137,7 @@ class Recording:
         self._indices = np.arange(len(self.channel_names)) if channel_indices is None else np.asarray(channel_indices)
         if len(self._indices) != len(self.channel_names):
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
+        # None and an empty list differ: only the second says that somebody looked.
         self.annotated = seizures is not None
         self.seizures = _cut(() if seizures is None else seizures, self.duration, name)
 
@@ -218,6 +221,7 @@ class Recording:
 
         The pieces are spread evenly, the first and the last sample are among them.
         """
+        # Amplifiers begin with zeros, so the first second alone would make many recordings equal.
         length = min(self.num_samples, math.ceil(self.sfreq / 4))
         starts = np.linspace(0, self.num_samples - length, 100).astype(np.int64)
         digest = hashlib.sha256()
@@ -279,6 +283,7 @@ class Recording:
         """
         values = real_numbers(x, "x")
         if values.ndim != 2 or len(values) != len(names):
+            # The most common mistake has an answer of its own.
             turned = values.ndim == 2 and values.shape[1] == len(names)
             raise ValueError(
                 f"x must have shape ({len(names)} channels, samples), got {values.shape}" + ": pass x.T" * turned
@@ -335,6 +340,7 @@ def microvolts(unit: str) -> float:
 
 def warn_if_implausible(recording: Recording) -> None:
     """Warn when ten seconds from the middle have a standard deviation no electrode gives."""
+    # From the middle, as electrodes are often connected late.
     middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
     x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
     x[~np.isfinite(x)] = np.nan
@@ -355,5 +361,6 @@ def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Inte
     for onset, offset in seizures:
         if not onset <= offset:
             raise ValueError(f"{name}: a seizure must end after it begins, got [{onset}, {offset}) s")
+    # A seizure that began before the recording counts from its first sample on.
     cut = sorted((max(float(onset), 0.0), min(float(offset), duration)) for onset, offset in seizures)
     return tuple((onset, offset) for onset, offset in cut if onset < offset)

@@ -49,8 +49,11 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
             for row in rows:
                 name, subject = ((row[column] or "").strip() for column in COLUMNS)
                 line = f"{path}, line {rows.line_num}"
+                # A file without a subject would count as a person of its own, and its person could be on both sides of
+                # a split.
                 if "" in (name, subject) or subject == "n/a":
                     raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
+                # A table may come from somebody else, and must not make us read files elsewhere on this machine.
                 relative = PurePosixPath(name)
                 if relative.is_absolute() or ".." in relative.parts:
                     raise ValueError(f"{line}: {name} lies outside the table's folder: give files from there on")
@@ -67,6 +70,7 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
 def subject_of_each(files: Iterable[Path], path: str | os.PathLike[str]) -> dict[Path, str]:
     """The subject of each of `files` by the table `path`; a ValueError where the two do not name the same files."""
     subjects = read_subjects(path)
+    # Absolute paths: the table counts from its own folder, the command from where it was started.
     by_path = {Path(os.path.abspath(file)): file for file in files}
     if nameless := [str(file) for path_of_file, file in by_path.items() if path_of_file not in subjects]:
         raise ValueError(f"{path} does not say who was recorded in {_some(nameless)}: add a line for each")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SIGNAL, SEIZURES = "data/ieeg", "data/seizures"
 RATES = (512.0, 1024.0)
+# Rows of a table of seizures.
 MAX_SEIZURES = 100_000
-"""Rows of a table of seizures."""
 MAX_PARTS = 100_000
 _PART = re.compile(r"(.+)_part_(\d+)\.h5")
 _KEPT_CHUNKS = 2
@@ -93,6 +93,7 @@ class SwecSource:
 
     def _read_part(self, index: int, out: Signal, column: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
         _, dataset, (rows, samples), dtype, chunk = self._handle(index)
+        # Compressed chunks are the unit of reading: a part of one costs as much as the whole.
         width = chunk or samples
         direct = len(channels) == rows and dtype == out.dtype and out.flags.c_contiguous
         direct = direct and bool((channels == np.arange(rows)).all())
@@ -123,6 +124,7 @@ class SwecSource:
         if self._process != os.getpid():  # a forked worker must not use its parent's handles
             self._open, self._process = {}, os.getpid()
         if index not in self._open:
+            # Two handles at a time: reading goes from a part to the next one, and a subject may have hundreds.
             while len(self._open) > 1:
                 self._open.pop(next(iter(self._open))).file.close()
             file = open_hdf5(self.parts[index].path, rdcc_nbytes=0)
@@ -170,6 +172,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
+    # The parts hold the samples, and the total file the seizures and what a subject is like.
     total, paths = _files(path)
     rate: float | None = None
     channels: int | None = None
@@ -238,6 +241,7 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
             f"{folder} must hold the parts of one subject, got several: keep each subject in a separate folder"
         )
     numbered = sorted((int(match[2]), file) for match, file in parts)
+    # HDF5 would read zeros for a missing part, which look like a disconnected amplifier.
     missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
     if missing:
         raise FileNotFoundError(f"{folder}: part {missing[0]} is missing; there are {[n for n, _ in numbered]}")
@@ -256,6 +260,7 @@ def _read_total(
             raise ValueError(f"{total} has {own_rate:g} Hz, its parts have {rate:g} Hz")
         if channels not in (None, signal.shape[0]):
             raise ValueError(f"{total} has {signal.shape[0]} channels, its parts have {channels}")
+        # Some downloads have one file that holds all samples itself.
         if not signal.is_virtual:
             parts = [Part(total, 0, signal.shape[1])]
         else:
@@ -290,6 +295,7 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
     for source in sources:
         (_, start), (_, stop) = source.vspace.get_select_bounds()
         target = part_of[str(Path(source.file_name))]
+        # Another order would move every seizure, whose times count in the order of the total file.
         if (start, stop) != (target.first, target.first + target.samples - 1):
             warnings.warn(f"{total} does not hold its parts in order; they are read in order", stacklevel=4)
             return
@@ -338,6 +344,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     if not set(_TIMES) <= set(columns):
         raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {list(names)[:20]}")
     onsets, offsets = (np.ravel(columns[name]).astype(np.float64) for name in _TIMES)
+    # A cut table would pair the wrong onsets and offsets.
     if len(onsets) != len(offsets):
         raise ValueError(f"{path}: {len(onsets)} seizure onsets and {len(offsets)} offsets")
     if not (np.isfinite(onsets).all() and np.isfinite(offsets).all()):

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec import SwecSource, prefix_of
 
+# Share by which a recording's length may differ from the table, which rounds to a tenth of an hour.
 HOURS_OFF = 0.01
-"""Share by which a recording's length may differ from the table, which rounds to a tenth of an hour."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def swec_subjects() -> tuple[SwecSubject, ...]:
     )
 
 
+# Later name of a recording that is in the data set twice: its first name.
 SWEC_DUPLICATES: Mapping[str, str] = MappingProxyType(
     {s.subject: s.same_as for s in swec_subjects() if s.same_as is not None and s.same_as < s.subject}
 )
-"""Later name of a recording that is in the data set twice: its first name."""
 
 
 def identity(subject: str) -> str:
@@ -127,6 +127,7 @@ def swec_differences(recording: Recording) -> list[str]:
         for value, expected, unit in values
         if value != expected
     ]
+    # Too long is a sign as well: parts of another recording may lie in the folder.
     if whole and abs(hours / stated.hours - 1) > HOURS_OFF:
         short = "short" if hours < stated.hours else "long"
         differences.append(f"{recording.subject} has {hours:.4g} h, too {short}: the data set {stated.hours:g}")
@@ -155,6 +156,7 @@ def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path])
     """
     subject_of = {file: subject for file in files if (subject := prefix_of(file)) is not None}
     whole = {Path(path) for path in paths}
+    # Only a folder of the whole data set can lack subjects. One that is named by itself is meant to be alone.
     names = [subject.subject for subject in swec_subjects()]
     present = {subject for file, subject in subject_of.items() if subject in names and whole & set(file.parents)}
     if present and (missing := [name for name in names if name not in subject_of.values()]):
@@ -167,6 +169,7 @@ def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path])
 
 def _ranges(some: Sequence[str], names: Sequence[str]) -> str:
     """Neighbours among `names` as "first to last"."""
+    # The place among the missing minus the place in the table stays the same within a run of neighbours.
     runs = itertools.groupby(enumerate(some), key=lambda item: names.index(item[1]) - item[0])
     ends = [[name for _, name in run] for _, run in runs]
     return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in ends)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def stated_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
     """Units as an EDF, GDF or BrainVision header states them, by channel; other formats are always in volts."""
+    # MNE converts to volts and keeps what the header said only here.
     if units := getattr(raw, "_orig_units", None):
         return dict(units)
     # Of GDF, MNE keeps no more than what it multiplies by: 1 is for units that it does not know.
@@ -39,6 +40,7 @@ def microvolt_scales(
     name : str
         Of the recording, for the errors.
     """
+    # MNE's own unit is volts, the model's µV.
     scale = np.full(len(raw.ch_names), 1e6)
     stated = units or {}
     # A Raw in memory may have been rescaled since it was read: only the caller knows its unit.
@@ -61,6 +63,8 @@ def microvolt_scales(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
             "unit='µV' in Python"
         )
+    # A unit from the caller is for files that state none. Where it contradicts the file, one of the two is wrong by
+    # 1000.
     if unit is not None and not unknown and (other := [c for c in unit_scales if unit_scales[c] != microvolts(unit)]):
         raise ValueError(
             f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: "

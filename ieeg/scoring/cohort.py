@@ -23,9 +23,10 @@ from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS, in_words
 if TYPE_CHECKING:
     import pandas as pd
 
+# Subjects with fewer false detections an hour than this are counted; of the paper's, 81 % have fewer.
 QUIET = 0.05
-"""Subjects with fewer false detections an hour than this are counted; of the paper's, 81 % have fewer."""
 
+# Columns of the table that are averaged over subjects.
 MEASURES = (
     *("kappa", "kappa_stratified", "kappa_whole", "kappa_episodic", "kappa_episodic_whole"),
     *("event_sensitivity", "event_precision", "event_f1", "false_positives_per_hour", "false_positives_per_day"),
@@ -33,16 +34,15 @@ MEASURES = (
     *("second_sensitivity", "second_precision", "second_f1", "second_specificity"),
     *("alarm_sensitivity", "alarm_delay", "false_alarms_per_hour"),
 )
-"""Columns of the table that are averaged over subjects."""
 
 RATES = ("false_positives_per_hour", "false_positives_per_day", "false_alarms_per_hour")
+# Columns of the table of subjects that are shown; its file has all.
 MAIN_COLUMNS = (
     *("subject", "in_training", "recordings", "hours", "hours_scored", "seizures", "seizures_skipped"),
     *("event_sensitivity", "event_precision", "event_f1", *RATES, "alarm_sensitivity", "alarm_delay"),
     *("segment_sensitivity", "segment_specificity", "kappa_whole", "kappa_episodic", "kappa", "kappa_stratified"),
     *("prevalence", "prevalence_stratified"),
 )
-"""Columns of the table of subjects that are shown; its file has all."""
 
 _NOTE = """All columns are in `subjects.csv`, all rows in the other .csv files.
 
@@ -122,6 +122,7 @@ class CohortReport:
         frame.loc[frame["hours_scored"] < MIN_HOURS, [*RATES]] = math.nan
         if not few:
             return frame
+        # With a few subjects a row for each column is read more easily than twenty columns.
         turned = frame.set_index("subject").T.dropna(how="all")
         return turned.rename_axis(columns=None).rename_axis("").reset_index()
 
@@ -160,6 +161,7 @@ def cohort_report(
     names = [result.subject for result in results]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"results must hold every subject once and at least one, got {names}")
+    # Every group is scored as a cohort of its own, as the paper's 50 subjects and the 32 unseen ones are.
     chosen = {"all": names} if groups is None else {name: list(members) for name, members in groups.items()}
     for name, members in chosen.items():
         if missing := sorted(set(members) - set(names)):
@@ -232,6 +234,7 @@ def bootstrap_interval(
     if count < 2:
         return math.nan, math.nan
     generator = np.random.default_rng(seed)
+    # Subjects are drawn, not segments: those of one subject are alike and would make intervals too narrow.
     values = np.array([statistic(generator.integers(0, count, count)) for _ in range(resamples)])
     values = values[~np.isnan(values)]
     if not values.size:
@@ -361,6 +364,7 @@ def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]]
 
 def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
     scored = table[table["hours_scored"] > 0]
+    # Subjects of whom nothing was scored have no rate, and would count as quiet.
     rates = scored["false_positives_per_hour"].to_numpy(np.float64)
     kinds = ("kappa", "kappa_episodic")
     shares = {kind: np.mean(scored[kind].to_numpy(np.float64) >= EXPERT_KAPPA) for kind in kinds if len(scored)}

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+# Agreement between human experts, the paper's bar for expert level.
 EXPERT_KAPPA = 0.53
-"""Agreement between human experts, the paper's bar for expert level."""
 
 Scheme = Literal["uniform", "stratified"]
 # Upper end of each band (Landis & Koch 1977, table in section 3); below 0 is poor.
@@ -200,6 +200,7 @@ def convergence(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArra
     defined = defined[~np.isnan(defined)]
     count = np.arange(1, len(defined) + 1)
     mean = np.cumsum(defined) / count
+    # Rounding may leave a variance below zero.
     squares = np.maximum(np.cumsum(defined**2) - count * mean**2, 0.0)
     margin = np.full(len(defined), np.nan)
     margin[1:] = 1.96 * np.sqrt(squares[1:] / (count[1:] - 1) / count[1:])
@@ -210,6 +211,7 @@ def _strata(truth: npt.NDArray[np.bool_], size: int) -> list[tuple[npt.NDArray[n
     ictal, other = np.flatnonzero(truth), np.flatnonzero(~truth)
     if not len(ictal) or not len(other) or size < 2:
         return [(np.arange(len(truth)), size)]
+    # At least one of each kind, or kappa is undefined; this makes rare seizures more frequent than they are.
     count = min(max(round(size * len(ictal) / len(truth)), 1), size - 1)
     return [(ictal, count), (other, size - count)]
 

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Columns of the two kappas, the paper's first, and what they are of.
 KINDS = {"kappa_episodic": "post-processed decisions", "kappa": "raw decisions"}
-"""Columns of the two kappas, the paper's first, and what they are of."""
 
+# A subject is marked where seizures are more than so many times as frequent in stratified draws as in the recording.
+# Rounding to whole segments alone makes them 4/3 times as frequent at most.
 RAISED = 1.5
-"""A subject is marked where seizures are more than so many times as frequent in stratified draws as in the recording.
-
-Rounding to whole segments alone makes them 4/3 times as frequent at most.
-"""
 
 
 @styled
@@ -49,6 +47,7 @@ def plot_kappas(report: CohortReport) -> Figure:
         low, high = (table[f"{column}_{end}"].to_numpy(float) for end in ("low", "high"))
         error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
         axis.errorbar(places + shift, middle, error, fmt="o", markersize=3, capsize=2, label=label)
+    # Kappa depends on how frequent seizures are, so these circles must not be compared with the others.
     raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
     if raised.any():
         values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
@@ -72,6 +71,7 @@ def plot_false_positives(report: CohortReport) -> Figure:
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     axis.scatter(table["false_positives_per_hour"], table["event_sensitivity"], s=18)
     axis.axvline(QUIET, color="0.4", linestyle="--", label=f"{QUIET} an hour")
+    # Many subjects have no false detection at all, which a logarithm cannot show.
     axis.set_xscale("symlog", linthresh=0.01)
     axis.set(xlabel="false detections an hour", ylabel="sensitivity (events)", ylim=(-0.05, 1.05))
     axis.legend()
@@ -143,6 +143,7 @@ def plot_scores(report: CohortReport) -> Figure:
     return figure
 
 
+# Name of each figure, which is its file's, and what draws it.
 COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
     "kappa": plot_kappas,
     "scores": plot_scores,
@@ -150,7 +151,6 @@ COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
     "regression": plot_regression,
     "convergence": plot_convergence,
 }
-"""Name of each figure, which is its file's, and what draws it."""
 
 
 def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> list[Path]:

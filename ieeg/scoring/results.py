@@ -112,6 +112,7 @@ class RecordingResult:
         on = rule.alarms(self.probabilities, self.threshold)
         seizures = clip_events(self.reference, self.duration)  # as `num_seizures` counts them
         delays = rule.delays(self.probabilities, self.starts, seizures, self.threshold)
+        # A run of segments with the alarm on is one alarm, however long it lasts.
         begins = np.flatnonzero(on & ~np.concatenate(([False], on[:-1])))
         ends = np.flatnonzero(on & ~np.concatenate((on[1:], [False]))) + 1
         ictal = self.labels
@@ -268,6 +269,7 @@ def read_result(
     reference : list of (onset, offset) or path, optional
         Seconds, or an events.tsv; default: ``reference_events.tsv`` in the folder.
     """
+    # The same checks as for a user's own reading, so that a damaged folder is never scored.
     detection = read_detection(folder)
     if reference is None:
         if not (Path(folder) / REFERENCE).is_file():

@@ -141,6 +141,7 @@ def score_events(
         options = EventScoring.Parameters()
         gaps = (0.0, 0.0)
     elif mode == "paper":
+        # The paper merges by its own gaps, before, and splits nothing.
         options = EventScoring.Parameters(maxEventDuration=math.inf, minDurationBetweenEvents=0.0)
         gaps = (PAPER_REFERENCE_GAP, RULES["paper"].merge_gap)
     else:
@@ -176,6 +177,7 @@ def score_seconds(
     reference, detected = clip_events(reference, duration), clip_events(detected, duration)
     result = SampleScoring(_annotation(reference, duration), _annotation(detected, duration))
     whole = [(math.floor(onset), math.ceil(offset)) for onset, offset in skipped]  # of a second, a part is enough
+    # What was not scored is neither right nor wrong: its seconds are taken out of the true negatives.
     others = SampleScoring(_annotation([*reference, *detected, *whole], duration), _annotation([], duration))
     seconds = int(result.numSamples)
     negatives = seconds - int(others.refTrue)

@@ -11,12 +11,12 @@ from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
 
+# Scored time that a rate of false detections needs (h).
 MIN_HOURS = 1.0
-"""Scored time that a rate of false detections needs (h)."""
+# Seizures that a share of seizures needs: of fewer, each changes it by more than a fifth.
 MIN_SEIZURES = 5
-"""Seizures that a share of seizures needs: of fewer, each changes it by more than a fifth."""
+# Subjects that a mean, a box plot or a line over subjects needs.
 MIN_SUBJECTS = 3
-"""Subjects that a mean, a box plot or a line over subjects needs."""
 
 
 def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
@@ -41,6 +41,7 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
             f"Detections cover {seconds.true_positives:,} of {seconds.reference:,} s of seizures. A seizure counts as "
             "found with any overlap from 30 s before it to 60 s after it, as in SzCORE."
         )
+    # Merging makes fewer events than the annotations, which readers would take for lost seizures.
     if (annotated := sum(result.num_seizures for result in results)) != events.reference:
         rules = {
             "szcore": "seizures less than 90 s apart count as one, and those of more than 5 min as several",

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+# Model time per step.
 STEP = 0.1
-"""Model time per step."""
+# Steps between updates of the slow variables.
 SLOW_STEPS = 4
-"""Steps between updates of the slow variables."""
+# Model time from the first discharge to the last for each unit of the slow time constant τ0, about; tests hold it.
 DURATION = 0.27
-"""Model time from the first discharge to the last for each unit of the slow time constant τ0, about; tests hold it."""
+# Model time before the first discharge for each unit of τ0, about.
 ONSET = 0.06
-"""Model time before the first discharge for each unit of τ0, about."""
 _I1, _I2, _TAU2, _GAMMA = 3.1, 0.45, 10.0, 0.01
 
 
@@ -120,6 +120,7 @@ def discharges(activity: NDArray[np.float32]) -> tuple[int, int]:
     """
     onsets, offsets = [], []
     for x1 in activity.T:
+        # A node that is not recruited never discharges.
         if not (x1 > 0).any():
             continue
         onset = int(np.argmax(x1 > 0))

@@ -68,6 +68,7 @@ def simulate_recording(
         raise ValueError(
             f"num_channels, duration and sfreq must be positive, got {num_channels}, {duration} and {sfreq}"
         )
+    # One an hour, as in monitoring before surgery, and one at least, so that there is something to find.
     count = max(round(duration / 3600), 1) if num_seizures is None else num_seizures
     if count < 0 or duration < 30.0 * count:
         raise ValueError(f"num_seizures ({count}) must be at least 0, and each needs 30 s of the {duration:g} s")
@@ -130,6 +131,7 @@ def simulate_cohort(
 
 def _contact_names(count: int) -> list[str]:
     wires = -(-count // 8)
+    # Electrodes of about equal length, as a last one of a single contact would have no neighbour.
     per_wire = -(-count // wires)
     return [f"{_wire(i // per_wire)}{i % per_wire + 1}" for i in range(count)]
 

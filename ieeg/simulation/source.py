@@ -58,6 +58,7 @@ class SimulatedSource:
     ) -> None:
         self.sfreq, self.num_channels, self.difficulty = sfreq, num_channels, difficulty
         self._key = (seed, zlib.crc32(subject.encode()), session)
+        # Without the session, so that all recordings of a subject share its background and its seizures.
         traits = np.random.default_rng([*self._key[:2], 1])
         self._traits = Traits.draw(traits, num_channels, difficulty)
         self.seizures = self._place_seizures(duration, num_seizures)
@@ -80,6 +81,7 @@ class SimulatedSource:
         seizures = []
         for i in range(count):
             slot = duration / count
+            # Half of the stretch at most, so that background is left around a seizure in a short recording.
             length = min(rng.uniform(*_SEIZURE_SECONDS), 0.5 * slot)
             margin = min(10.0, 0.2 * slot)
             onset = i * slot + rng.uniform(margin, slot - length - margin)
@@ -101,6 +103,8 @@ class SimulatedSource:
         begin, end = start / self.sfreq, stop / self.sfreq
         first = np.searchsorted(self._starts, begin - self._longest)
         for event in self._events[first : np.searchsorted(self._starts, end)]:
+            # Events are rendered where they are read, each from its own seed: any cut of the recording gives the same
+            # samples.
             if event.start + event.duration > begin:
                 self._add(x, start, event.start, _RENDER[event.kind](self, event, self._generator(4, event.index)))
         for i, (onset, offset) in enumerate(self.seizures):
@@ -134,6 +138,7 @@ class SimulatedSource:
             count = self.num_channels + self._traits.common.shape[1]
             white = rng.standard_normal((count, bins, 2), np.float32).view(np.complex64)[..., 0]
             sources = white[self.num_channels :]
+            # Neighbours share sources, as electrodes in one tissue do: independent channels would be too easy.
             white = white[: self.num_channels] + self._traits.common @ sources
             self._noise[index] = scipy_fft.irfft(white * self._shape, self._block, axis=1) * self._window
             if len(self._noise) > 3:
@@ -197,6 +202,7 @@ class SimulatedSource:
             sections = scipy_signal.butter(1, 0.5, "highpass", fs=self.sfreq, output="sos")
             wave = scipy_signal.sosfiltfilt(sections, wave - wave[:, :1], axis=1)
             wave /= np.maximum(wave.std(1, keepdims=True), 0.3)
+            # A hard edge would be a click, by which any detector finds the seizure.
             fade = min(round(0.5 * self.sfreq), wave.shape[1] // 4)
             ramp = np.sin(0.5 * np.pi * (np.arange(fade) + 0.5) / fade) ** 2
             wave[:, :fade] *= ramp

@@ -11,14 +11,14 @@ from scipy import fft as scipy_fft
 
 from mvpa_ts.ieeg.recordings.recording import Signal
 
+# Coupled Epileptors in a seizure; the first two begin it, the others are recruited.
 NODES = 4
-"""Coupled Epileptors in a seizure; the first two begin it, the others are recruited."""
 
 
+# Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz.
 SPEED = (30.0, 90.0)
-"""Epileptor time per second, a subject's morphology: 30 gives polyspikes of 8 Hz, 90 of 22 Hz."""
+# Of the hum, in standard deviations of the background.
 LINE_AMPLITUDE = (0.05, 0.5)
-"""Of the hum, in standard deviations of the background."""
 
 
 @dataclasses.dataclass(frozen=True)

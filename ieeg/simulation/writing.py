@@ -81,6 +81,7 @@ def write_swec(
 
     # Made beside the target and renamed at the end: a subject's folder is whole or not there.
     partial = target.with_name(f".{subject}.partial")
+    # Of a run that was killed.
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     names = [f"{subject}_part_{number}.h5" for number in range(1, len(bounds))]
@@ -102,6 +103,7 @@ def write_swec(
                 dataset[:, low - start : high - start] = signal
                 if progress is not None:
                     progress(round((high - low) / rate))
+    # As the data set has it: the total file points at the parts and holds no samples.
     layout = h5py.VirtualLayout((channels, stream.num_samples), np.float32)
     for name, start, stop in zip(names, bounds, bounds[1:], strict=False):
         layout[:, start:stop] = h5py.VirtualSource(name, SIGNAL, (channels, stop - start))
@@ -175,6 +177,7 @@ def write_edf(recording: AnyRecording, path: str | os.PathLike[str]) -> Path:
         )
     annotations = [edfio.EdfAnnotation(onset, offset - onset, "seizure") for onset, offset in recording.seizures]
     if recording.annotated and not annotations:
+        # Without a word of seizures a reader could not tell "none" from "nobody looked".
         annotations = [edfio.EdfAnnotation(0.0, recording.duration, "bckg")]  # SzCORE's word for no seizure
     edf = edfio.Edf(signals, data_record_duration=1, annotations=annotations)
     path.parent.mkdir(parents=True, exist_ok=True)

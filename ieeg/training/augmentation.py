@@ -16,10 +16,10 @@ from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.training.spans import real_tokens
 
+# Octaves over which a fluctuation of log power is alike: the length of its Gaussian kernel.
 FLUCTUATION_OCTAVES = 3.0
-"""Octaves over which a fluctuation of log power is alike: the length of its Gaussian kernel."""
+# Correlation of a fluctuation from one segment to the next, drawn evenly for each span.
 FLUCTUATION_MEMORY = (0.3, 0.95)
-"""Correlation of a fluctuation from one segment to the next, drawn evenly for each span."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, device=device)
 
+    # A file may begin inside a seizure. Then there is no level to compare with, which training must have seen.
     if settings.start > 0:
         cut = uniform(B, 1) < settings.start
         first = (uniform(B, 1) * real.shape[1]).long()
@@ -114,10 +115,12 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
         real, target = real & later[..., None], target & later
         past = None if past is None else past.masked_fill(cut[..., None, None], torch.nan)
     if settings.background > 0:
+        # Only spans without seizure are added: one with a seizure would make the label wrong.
         quiet = torch.nonzero(~ictal.any(1)).flatten()
         if len(quiet):
             signal, past = _with_background(signal, past, real, quiet, settings.background, generator)
     if settings.polarity:
+        # The sign of a channel is a matter of which contact was wired as reference.
         signal = signal * (2.0 * (uniform(B, C, 1) < 0.5) - 1.0)
     log_gain = math.log(settings.gain) * (2 * uniform(B, 1, 1) - 1)
     tilt = settings.tilt * (2 * uniform(B, 1, 1) - 1)
@@ -127,6 +130,7 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
         signal = torch.fft.irfft(torch.fft.rfft(signal) * (0.5 * tilt * place).exp(), n=samples)
     signal = signal * log_gain.exp()
     if past is not None:
+        # The past is log power: a factor of the amplitude is twice its logarithm there.
         change = 2 * log_gain + tilt * (_octaves(device) / 4 - 1)  # [B, 1, bands]
         past = past + change[:, None]
     if settings.fluctuation > 0:
@@ -134,6 +138,7 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
     if settings.channels > 0:
         chance = settings.channels * uniform(B, 1)
         drawn = uniform(B, C).masked_fill(~real.any(1), -1.0)
+        # The channel with the highest draw always stays, so that no span is empty.
         kept = (drawn >= chance) | (drawn == drawn.amax(1, keepdim=True))
         real = real & kept[:, None]
         past = None if past is None else past.masked_fill(~kept[:, None, :, None], torch.nan)
@@ -175,6 +180,7 @@ def _fluctuating(
     memory = (low + (high - low) * torch.rand((B, 1), generator=generator, device=device)).sqrt()
     scale = highest * torch.rand((B, 1, 1), generator=generator, device=device)
     noise = torch.randn((B, steps, NUM_BANDS), generator=generator, device=device) @ factor.T
+    # An autoregressive step keeps the variance at one, whatever the memory.
     drift = [noise[:, 0]]
     for step in range(1, steps):
         drift.append(memory * drift[-1] + (1 - memory.square()).sqrt() * noise[:, step])
@@ -190,6 +196,7 @@ def _fluctuating(
     log_power = log_power[:, 2 * earlier :]
     log_power = (1 - share) * log_power[..., lower] + share * log_power[..., lower + 1]
 
+    # Hann windows with half an overlap add up to one, so a drift of 0 gives back the signal.
     window = torch.hann_window(SEGMENT_SAMPLES, device=device)
     frames = F.pad(signal, (half, half)).unfold(2, SEGMENT_SAMPLES, half) * window
     frames = torch.fft.irfft(torch.fft.rfft(frames) * (0.5 * log_power[:, None]).exp(), n=SEGMENT_SAMPLES)
@@ -209,6 +216,7 @@ def _with_background(
     )
     signal = signal + factor[:, None, None] * signal[other]
     if past is not None:
+        # Powers of two independent signals add up; past holds their logarithms.
         added = past[other] + 2 * factor.clamp(min=1e-6).log()[:, None, None, None]
         past = torch.where(added.isnan(), past, torch.logaddexp(past, added))
     return signal, past

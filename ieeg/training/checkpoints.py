@@ -13,8 +13,8 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from mvpa_ts.weights import check_finite
 
+# Ending of a checkpoint that is being written; one that a killed run left is overwritten by the next.
 PARTIAL = ".part"
-"""Ending of a checkpoint that is being written; one that a killed run left is overwritten by the next."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -40,11 +40,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         path = Path(path)
         check_finite(checkpoint.get("state_dict", {}), f"the checkpoint for {path}, which was not written,")
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the checkpoint, since a rename is only whole within one file system.
         partial = path.with_name(path.name + PARTIAL)
         try:
             with partial.open("wb") as file:
                 torch.save(checkpoint, file)
                 file.flush()
+                # Without it a machine that loses power may have the new name with no content.
                 os.fsync(file.fileno())
             partial.replace(path)
         except (OSError, RuntimeError) as error:
@@ -84,6 +86,7 @@ def check_sums(path: Path) -> None:
         return
     try:
         with zipfile.ZipFile(path) as archive:
+            # torch reads a changed byte as another weight, and the run would go on from it.
             damaged = archive.testzip()
     except OSError as error:
         if error.errno != errno.EINVAL:

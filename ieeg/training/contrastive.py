@@ -46,6 +46,7 @@ class Spans:
     def of(cls, recordings: Sequence[str], start: Tensor, num_segments: int) -> Spans:
         """Make spans of `num_segments` segments that begin at `start` [B] seconds of the named recordings."""
         numbers = [
+            # A hash of the name is equal on all ranks, which Python's own is not.
             int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
             for name in recordings
         ]
@@ -79,6 +80,7 @@ class Pool:
     @classmethod
     def of(cls, embeddings: Tensor, real: Tensor, spans: Spans) -> Pool:
         """Make the pool of one batch: embeddings [B, S, C, D], real [B, S, C]."""
+        # Negatives get no gradient, so that spans of other ranks and of this one count alike.
         return cls(embeddings.detach()[real], real.flatten(1).sum(1), spans)
 
     def sample(self, size: int, generator: torch.Generator | None = None) -> Pool:
@@ -88,6 +90,7 @@ class Pool:
             return self
         device = self.embeddings.device
         rows = torch.randperm(total, device=device, generator=generator)[:size].sort().values
+        # Rows are sorted, so each span's share of the sample is a stretch of it and its count says enough.
         span = torch.searchsorted(self.counts.cumsum(0), rows, right=True)
         return Pool(self.embeddings[rows], torch.bincount(span, minlength=len(self.counts)), self.spans)
 
@@ -225,6 +228,7 @@ def contrastive_logits(
         unit = F.normalize(prediction[b, w, t, c].float(), dim=-1)
         positive = (unit * F.normalize(target.float(), dim=-1)).sum(-1, keepdim=True)
         negative = _GatheredProducts.apply(unit, F.normalize(table.float(), dim=-1), index)
+    # Two recordings may be one, or a stretch may be zeros: such a negative would be the positive itself.
     masked = _row_codes(table)[index] == _row_codes(target.detach())[:, None]
     if has_any is not None:
         masked |= ~has_any[:, None]
@@ -256,6 +260,7 @@ def draw_negatives(
     counts = pool.counts * ~spans.overlap(pool.spans)  # [B, P]
     total = counts.sum(1)[anchors[:, 0]]  # [A]
     draw = torch.randint(2**62, (len(anchors), num_negatives), device=anchors.device, generator=generator)
+    # One draw for all kinds of anchors, so that the stream of random numbers does not depend on the batch.
     others = _among_other_spans(draw % total.clamp(min=1)[:, None], anchors[:, 0], counts, pool)
     alone = (total == 0)[:, None]
     if not bool(alone.any()):
@@ -287,6 +292,7 @@ def _among_own_window(draw: Tensor, anchors: Tensor, real: Tensor, T: int) -> tu
     ends = F.pad(real.sum(2).cumsum(1), (1, 0))  # [B, S + 1], real channels before each segment
     first, last = ends[b, w], ends[b, w + T + 1]
     target, after = ends[b, w + t + 1], ends[b, w + t + 2]
+    # The target is cut out of the window's range, and rows behind it move up by its length.
     total = (last - first) - (after - target)
     rows = draw % total.clamp(min=1)[:, None] + first[:, None]
     rows = torch.where(rows >= target[:, None], rows + (after - target)[:, None], rows)
@@ -329,6 +335,7 @@ def _gather(local: Tensor) -> Tensor:
     length = torch.tensor([len(local)], device=local.device)
     lengths = [torch.zeros_like(length) for _ in range(world)]
     torch.distributed.all_gather(lengths, length)
+    # all_gather wants equal shapes, so shorter ones are padded and cut again.
     sizes = [int(size) for size in lengths]
     padded = local.new_zeros(max(sizes), *local.shape[1:])
     padded[: len(local)] = local

@@ -194,6 +194,7 @@ class RecordingDataModule(pl.LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Open the recordings and split them by subject, or by `validation_recordings`."""
+        # Lightning calls this again for validation, and recordings are opened once.
         if self.training is not None:
             return
         train, held_out = self._divided()
@@ -201,11 +202,13 @@ class RecordingDataModule(pl.LightningDataModule):
             config = self.trainer.lightning_module.config
             self.past = config.amplitude == "bands"
             if self.channels == "all" and config.attention == "mvpa":
+                # Now, not when the first batch of that recording comes after an hour.
                 check_channel_counts([*train, *held_out], config.channel_rows)
         self.training = self._dataset([self._segments(item) for item in train], "training")
         if held_out:
             self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
         elif stage == "fit" and self.trainer is not None:
+            # Without this Lightning asks for a loader and warns that it is empty.
             self.trainer.limit_val_batches = 0
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
@@ -213,6 +216,7 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.simulation is not None:
             return divided_by_subject(self.simulation.recordings(), self.validation_subjects, self.allow_duplicates)
         sources, held_out = found_recordings(self.sources or ()), found_recordings(self.validation_sources or ())
+        # By file, as a file in both lists would be scored after training on it.
         check_lists(sources, held_out)
         named = [*(self.sources or ()), *(self.validation_sources or ())]
         warn_of_missing_subjects(
@@ -262,6 +266,7 @@ class RecordingDataModule(pl.LightningDataModule):
         """Yield batches without end; training stops at a number of steps."""
         assert self.training is not None
         sampler = self._sampler(self.training)
+        # The order must be the same, and the place in it follows from the number of finished batches.
         if self._state is not None:
             sampler.check_settings(self._state["sampler"])
         return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
@@ -321,6 +326,7 @@ class RecordingDataModule(pl.LightningDataModule):
         """Go on after the batches of a checkpoint; raise a ValueError if the data is not the same."""
         ours, theirs = self._settings(), state_dict["settings"]
         different = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+        # A validation may use other data than the training did.
         if different and (self.trainer is None or self.trainer.training):
             changes = [f"{name}: {theirs.get(name)!r} there, {ours.get(name)!r} here" for name in different]
             more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
@@ -359,10 +365,12 @@ class SeizureDataModule(RecordingDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
         super().setup(stage)
+        # Half of the draws need a seizure, so this is said before the first batch.
         if self.balance == "ictal" and self.training is not None:
             check_seizures([item.recording for item in self.training.segments])
         datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
+        # An unlabelled seizure would teach the model that it is none.
         if silent := [item.name for item in recordings if not item.annotated]:
             warnings.warn(
                 f"{', '.join(silent[:5])}{', …' if len(silent) > 5 else ''}: no annotation says whether there is a "

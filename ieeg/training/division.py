@@ -24,6 +24,7 @@ def found_recordings(sources: Sequence[str | Path | Recording]) -> list[Path | R
         if not inside:
             raise FileNotFoundError(f"there is no recording in {source}")
         for item in inside:
+            # Named twice, a recording would be drawn twice as often, or stand on both sides.
             items.setdefault(_identity(item), item)
     return list(items.values())
 
@@ -68,6 +69,7 @@ def divided_by_subject(
             f"no subject is left for {missing}: name some, not all, of {sorted(subjects)} in validation_subjects, "
             "or files in validation_recordings"
         )
+    # SWEC holds people under two names, which only its table knows.
     split_subjects(
         sorted({item.subject_name for item in train}),
         sorted({item.subject_name for item in held_out}),

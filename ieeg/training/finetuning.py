@@ -160,6 +160,7 @@ class FinetuningModule(TrainingModule):
     def on_fit_start(self) -> None:
         """Print the share of the weights that is trained; raise a ValueError if nothing says which are best."""
         data = self.trainer.datamodule
+        # Weights of a step that nothing measured would be kept by chance.
         if self.keep == "best" and isinstance(data, RecordingDataModule) and data.validation is None:
             raise ValueError(
                 "keep='best' takes the weights of the lowest validation loss, and validation_recordings is empty: "
@@ -185,6 +186,7 @@ class FinetuningModule(TrainingModule):
         T = network.config.context
         real = real_tokens(batch)
         target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
+        # Each segment once: windows overlap in all but one segment.
         embeddings = network.encode(batch["signal"], real, batch.get("past"))
         windows = unfold_windows(F.pad(embeddings, (0, 0, 0, 0, T - 1, 0)), T).flatten(0, 1)
         masks = unfold_windows(F.pad(real, (0, 0, T - 1, 0)), T).flatten(0, 1)
@@ -199,6 +201,7 @@ class FinetuningModule(TrainingModule):
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Compute the loss of a batch; log ``train/loss`` and the share of ictal windows."""
         if self.augmentation is not None:
+            # By the number of the batch, so that a continued run changes it as the whole run does.
             generator = self.generator("augmentation", self.batches_done, self.global_rank)
             batch = augment(dict(batch), self.augmentation, generator)
         logits, labels = self.logits_and_labels(batch)
@@ -235,6 +238,7 @@ class FinetuningModule(TrainingModule):
         loss = self.trainer.callback_metrics.get("validation/loss")
         if self.keep != "best" or loss is None or self.trainer.sanity_checking or self.trainer.state.fn != "fit":
             return
+        # Only what trains is kept, which with adapters is a thousandth of the model.
         if self.best is None or float(loss) < self.best["loss"]:
             trained = {name: p.detach().cpu().clone() for name, p in self.named_parameters() if p.requires_grad}
             self.best = {"loss": float(loss), "step": self.trainer.global_step, "weights": trained}
@@ -255,6 +259,7 @@ class FinetuningModule(TrainingModule):
         names = ("method", "learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "class_weights")
         settings = {name: getattr(self, name) for name in (*names, "seed")}
         if self.augmentation is not None:
+            # What is off is left out, so that checkpoints of runs without it stay comparable.
             settings["augmentation"] = asdict(self.augmentation)
         if self.keep != "last":
             settings["keep"] = self.keep
@@ -301,6 +306,7 @@ class FinetuningModule(TrainingModule):
         quiet = -math.inf
         seizures: list[float] = []
         self.eval()
+        # Both, because few recordings hold few seizures, and the threshold is no measure of how good the model is.
         for dataset in filter(None, (data.training, data.validation)):
             previous: tuple[int, bool] | None = None
             for index, span in enumerate(dataset.spans):
@@ -315,6 +321,7 @@ class FinetuningModule(TrainingModule):
                         seizures.append(score)
                     previous = span.recording, bool(ictal)
         lowest = min(seizures, default=math.inf)
+        # Where the classes overlap, halfway between two extremes is no better than the argmax.
         if not math.isfinite(quiet) or not math.isfinite(lowest) or lowest <= quiet:
             _print("threshold: 0.5, for segments without seizure are as high as seizures, or one of the two is missing")
             return 0.5

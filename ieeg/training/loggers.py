@@ -37,6 +37,7 @@ def interrupt_afterwards() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
+    # The signal is kept and handled after the block, so that it is late and not lost.
     held: list[tuple[int, FrameType | None]] = []
     signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
     try:

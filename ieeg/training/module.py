@@ -16,8 +16,8 @@ from mvpa_ts.ieeg.model.seen_subjects import recording_hash, refuse_seen, refuse
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
 
+# Key under which a checkpoint says how it was trained.
 RECORD = "mvpformer"
-"""Key under which a checkpoint says how it was trained."""
 
 
 class TrainingModule(pl.LightningModule):
@@ -79,6 +79,7 @@ class TrainingModule(pl.LightningModule):
         """Refuse validation subjects and recordings that the base of the model was trained on."""
         data = self.trainer.datamodule
         if isinstance(data, RecordingDataModule):
+            # Before the first step, not with the scores: they would look good.
             refuse_seen(data.validation_subjects, self.base_subjects, allow_duplicates=data.allow_duplicates)
             if data.validation_sources is not None and data.validation is not None and self.base_recordings:
                 refuse_seen_recordings((item.recording for item in data.validation.segments), self.base_recordings)
@@ -106,6 +107,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed dropout by the number of the batch."""
+        # A generator's state would differ after a stop, and a continued run would be another one.
         torch.manual_seed(stream_seed(self.seed, "dropout", self.batches_done, self.global_rank))
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -115,6 +117,7 @@ class TrainingModule(pl.LightningModule):
 
     def checked(self, loss: Tensor) -> Tensor:
         """Return the loss of a training step; raise a ValueError that names the step if it is NaN or infinite."""
+        # NaN spreads to all weights in this step, and the next checkpoint would replace the last good one.
         if not bool(loss.detach().isfinite().all()):
             raise ValueError(
                 f"the loss of step {self.global_step + 1} is {loss.item():g}: training diverged and ends here; saved "
@@ -125,6 +128,7 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:
         """Make AdamW, fused if the device has it, and the schedule by steps."""
+        # Gains, biases and codebooks are few, and pulling them to zero only shrinks what they scale.
         decayed = {id(module.weight) for module in self.modules() if isinstance(module, nn.Linear)}
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         groups = [
@@ -151,6 +155,7 @@ class TrainingModule(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip by the norm of all gradients, also if the model is divided (FSDP), which Lightning does not do."""
+        # Each process holds a part of every gradient, so the norm needs all of them.
         divided = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
         if divided is not None and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
             divided(gradient_clip_val)
@@ -194,6 +199,7 @@ def learning_rate_scale(schedule: str, warmup_steps: int, final_rate: float, ste
 
     def scale(step: int) -> float:
         if step < warmup_steps:
+            # Not from zero: the first step would do nothing.
             return (step + 1) / warmup_steps
         if schedule == "constant":
             return 1.0

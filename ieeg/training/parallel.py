@@ -84,6 +84,7 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
             f"model must have attention='mvpa' for its heads to be divided, got attention={config.attention!r}"
         )
     for name in ("num_kv_heads", "mlp_dim"):
+        # Query heads share key heads, so a process must hold whole groups of them.
         if getattr(config, name) % size:
             raise ValueError(
                 f"{name} ({getattr(config, name)}) must be a multiple of the mesh's 'tensor' size ({size})"
@@ -93,6 +94,7 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
         attention = block.attention
         assert isinstance(attention, MVPAttention)
         for name in _BIASES:
+            # One bias a head: it must lie where its head is.
             bias = distribute_tensor(getattr(attention, name).detach(), mesh, [Shard(0)])
             setattr(attention, name, nn.Parameter(bias))
 
@@ -106,6 +108,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor
     norms = []
     for group in of_mesh.values():
         norm = nn.utils.get_total_norm([parameter.grad for parameter in group if parameter.grad is not None])
+        # Gradients of one mesh are divided in one way, and only their norms can be put together.
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
     total = torch.linalg.vector_norm(torch.stack(norms))
     for group in of_mesh.values():

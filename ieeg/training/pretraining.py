@@ -101,6 +101,7 @@ class PretrainingModule(TrainingModule):
         # The initial weights, too, follow from the seed alone.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "initialisation"))
+            # In a fork of the random stream, so that nothing the caller draws changes the model.
             self.model = MVPFormer(self.architecture)
         self.model.set_gradient_checkpointing(gradient_checkpointing)
         self._rows: list[Rows] = []
@@ -126,6 +127,7 @@ class PretrainingModule(TrainingModule):
         embeddings, real = embeddings[:, :S], real[:, :S]
         spans = Spans.of(_recordings(batch), batch["start"].to(embeddings.device), S)
         pool = Pool.of(embeddings, real, spans)
+        # All ranks draw from one pool, as the variety of negatives is what large batches are good for.
         if shared:
             pool = pool.sample(shared, generator).gathered()
         logits = contrastive_logits(
@@ -169,6 +171,7 @@ class PretrainingModule(TrainingModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
+        # Means over subjects need the rows of all processes, which saw different spans.
         rows = self._rows
         if self.trainer.world_size > 1:
             gathered: list[Any] = [None] * self.trainer.world_size
@@ -216,6 +219,7 @@ def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) ->
     real = real_tokens(batch)
     token_mask = None if bool(real.all()) else real
     embeddings = model.encode(batch["signal"], token_mask, batch.get("past"))
+    # A view: windows of one span share their embeddings, and only the decoder sees them unfolded.
     inputs, masks = (unfold_windows(x[:, : T + windows - 1], T).flatten(0, 1) for x in (embeddings, real))
     features = model.decode(inputs, token_mask=None if token_mask is None else masks)
     return embeddings, model.predict(features).unflatten(0, (B, windows)), real
@@ -264,6 +268,7 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
     from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 
     content = AtomicCheckpointIO().load_checkpoint(checkpoint)
+    # Lightning's checkpoints of other projects have the same ending and the same keys.
     if RECORD not in content:
         raise ValueError(f"{checkpoint} was not written by `mvpformer pretrain`")
     model = MVPFormer(MVPFormerConfig.from_dict(content[RECORD]["architecture"]))
@@ -286,6 +291,7 @@ def _recordings(batch: Mapping[str, Any]) -> list[str]:
     for subject, name in zip(batch["subject"], _names(batch), strict=True):
         person = identity(subject)
         # A SWEC recording is named after its folder: "ID20", or "ID20_part_1".
+        # The two folders of a person hold the same samples, which must not be negatives of each other.
         name = person + name.removeprefix(subject) if name.startswith(subject) else name
         recordings.append(f"{person}/{name}")
     return recordings

@@ -62,6 +62,7 @@ class TrainingFiles:
             )
         if ckpt_path is None and subcommand == "validate":
             raise ValueError(f"validate needs --ckpt_path, {LAST} or a file: without one it would score random weights")
+        # Days of training are one file, and starting again without a word would replace it.
         if ckpt_path is None and self.checkpoint.exists():
             raise ValueError(
                 f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
@@ -80,6 +81,7 @@ class TrainingFiles:
     def trainer_arguments(self, *, progress: bool = True) -> dict[str, list[Any]]:
         """Return callbacks, loggers and plugins for the Trainer, with a progress bar if `progress`."""
         # The name is the one that `ckpt_path="last"` looks for; overwritten in place, which is a rename.
+        # One checkpoint: the last one holds all that a continued run needs, and older ones only fill the disk.
         checkpoint = ModelCheckpoint(
             self.checkpoint.parent,
             filename=LAST,
@@ -147,6 +149,7 @@ class FinalFiles(Callback):
         trainer.save_checkpoint(self.checkpoint)
         if not trainer.is_global_zero:
             return
+        # FSDP may save one file a process, which no single process can read as a model.
         if self.checkpoint.is_dir():
             warnings.warn(
                 f"{self.checkpoint} is in parts, one for each process, so no model/ is written: docs/scaling.md says "

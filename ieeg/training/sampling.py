@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 Balance = Literal["none", "subject", "ictal"]
+# Share of the draws with a seizure under balance "ictal".
 ICTAL_SHARE = 0.5
-"""Share of the draws with a seizure under balance "ictal"."""
 
 
 def check_balance(balance: str) -> None:
@@ -96,6 +96,7 @@ class SpanSampler(Sampler[int]):
 
     def order(self, epoch: int) -> NDArray[np.intp]:
         """Return the indices of all processes in an epoch; a few come twice to make the shares of processes equal."""
+        # All processes draw the whole order and take their share, so that the order does not depend on their number.
         rng = np.random.default_rng([self.seed, epoch])
         everything = np.arange(len(self.subjects))
         if self.balance == "none":
@@ -104,6 +105,7 @@ class SpanSampler(Sampler[int]):
             drawn = self._by_subject(everything, self.total, rng)
         else:
             count = round(self.total * ICTAL_SHARE)
+            # Drawn apart and mixed, as seizures are a thousandth of most recordings.
             seizures = self._by_subject(everything[self.ictal], count, rng)
             others = self._by_subject(everything[~self.ictal], self.total - count, rng)
             drawn = rng.permutation(np.concatenate([seizures, others]))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 REFERENCES = ("true", "two_step", "random")
 STATES = ("interictal", "boundary", "ictal")
+# Segments of 5 s; the random reference is 3 … 24 segments ahead, so that it never is one of the other two.
 TWO_MINUTES = 24
-"""Segments of 5 s; the random reference is 3 … 24 segments ahead, so that it never is one of the other two."""
 
 
 def three_reference_similarity(
@@ -73,6 +73,7 @@ def three_reference_similarity(
         real = torch.ones(B, S, C, dtype=torch.bool, device=embeddings.device)
     positions = W + T - 1  # segments at which a prediction is made
     ahead = F.pad(real, (0, 0, 0, TWO_MINUTES))  # nothing is real after the span
+    # From the third segment on, so that the random reference is never one of the other two.
     later = ahead[:, 3 : positions + TWO_MINUTES].unfold(1, TWO_MINUTES - 2, 1)  # [B, positions, C, lags 3 … 24]
     draw = torch.rand(later.shape, device=later.device, generator=generator)
     lag = draw.masked_fill(~later, -1.0).argmax(-1) + 3
@@ -173,6 +174,8 @@ class Similarity:
 
         values = [value for batch in rows for value in batch.values]
         frame = pd.DataFrame(values, columns=[*REFERENCES], dtype=float)
+        # Rows of segments, not means of batches: subjects have different numbers of segments, and each counts once in
+        # the end.
         frame.insert(0, "state", [STATES[state] for batch in rows for state in batch.state])
         frame.insert(0, "start", [start for batch in rows for start in batch.start])
         frame.insert(0, "recording", [name for batch in rows for name in batch.recording])
@@ -205,6 +208,7 @@ class Similarity:
         The test has one pair for each subject with both states, because subjects are independent and their segments are
         not. It uses ranks, because similarities are bounded and their spread differs between subjects.
         """
+        # Segments of a subject are alike, and a test over them would find a difference in anything.
         means = self.table().pivot(index="subject", columns="state", values=reference)
         if not {"ictal", "interictal"} <= set(means):
             return signed_rank([], [])
@@ -258,6 +262,7 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
     margins = {}
     for name, similarity in models.items():
         means = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
+        # Two models have embedding spaces of their own, whose cosines cannot be compared.
         margins[name] = means["true"] - means["random"]
     rows = []
     if against is not None and against not in margins:

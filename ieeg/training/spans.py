@@ -20,8 +20,8 @@ from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, NUM_BANDS, band_log_pow
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 
+# Recordings of a data set whose buffers and file handles a process keeps at a time.
 OPEN_RECORDINGS = 4
-"""Recordings of a data set whose buffers and file handles a process keeps at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, in
         raise ValueError(f"length ({length}) must be at least window ({window}), and window at least 1")
     if num_segments <= window:
         return [(0, num_segments)]
+    # The windows of one span end where those of the next begin, so none is lost and none is read twice.
     step = length - window + 1
     return [(first, min(first + length, num_segments)) for first in range(0, num_segments - window + 1, step)]
 
@@ -138,6 +139,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._names = _distinct_names(self.segments)
         spans = []
         for index, item in enumerate(self.segments):
+            # The tail overlaps the segment before it, and a prediction of it would be known in part.
             uneven = item.num_segments > 1 and item.starts[-1] - item.starts[-2] < SEGMENT_SECONDS
             count = item.num_segments - int(uneven and not tail)
             spans += [Span(index, first, last) for first, last in cover(count, length, window)]
@@ -162,8 +164,10 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self._used[span.recording] = None
         self._used.move_to_end(span.recording)
         while len(self._used) > OPEN_RECORDINGS:
+            # Each open recording holds file handles and buffers of minutes, and a cohort has hundreds.
             self.segments[self._used.popitem(last=False)[0]].release()
         # In order, a span shares segments with the next span of its recording; in another order nothing can be reused.
+        # What the next span begins with stays in memory when spans come in order, as in validation.
         repeated = self.before + self.window - 1 if index in (0, self._following) else 0
         self._following = index + 1
         first = max(span.first - self.before, 0)
@@ -239,6 +243,7 @@ def _distinct_names(segments: Sequence[Segments]) -> list[str]:
     taken: set[tuple[str, str]] = set()
     for item in segments:
         name, number = item.recording.name, 1
+        # Similarities are stored by name, and two files of one name would be averaged into one.
         while (item.subject, name) in taken:
             number += 1
             name = f"{item.recording.name} ({number})"
@@ -298,6 +303,7 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
         "start": torch.zeros(B, dtype=torch.float64),
     }
     for b, (item, (length, channels)) in enumerate(zip(items, shapes, strict=True)):
+        # Padding comes first, because the last segment carries the label.
         first = S - length
         batch["signal"][b, :channels, first * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
