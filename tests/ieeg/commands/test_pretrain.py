@@ -290,7 +290,7 @@ def test_fsdp_divides_the_model_by_blocks(folder, tmp_path, capsys, monkeypatch)
     def asked(**options: Any) -> None:
         raise ValueError(f"asked with {options}")
 
-    monkeypatch.setattr("lightning.pytorch.strategies.FSDPStrategy", asked)
+    monkeypatch.setattr("mvpa_ts.ieeg.commands.training.FSDPStrategy", asked)
     assert main(command(folder, tmp_path / "run", "--trainer.strategy", "fsdp_cpu_offload")) == 1
     error = capsys.readouterr().err
     assert "'auto_wrap_policy': {<class 'mvpa_ts.blocks.ParallelBlock'>}, 'cpu_offload': True" in error
