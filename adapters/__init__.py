@@ -5,8 +5,7 @@ An adapter imports its host inside `host_library`, so that a missing host is ans
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mvpa_ts._lazy import lazy_names
@@ -33,20 +32,3 @@ def host_library(name: str) -> Iterator[None]:
         if missing in ("", "mvpa_ts"):
             raise
         raise ImportError(f'mvpa_ts.adapters.{name} needs {missing}: pip install ".[{name}]" in the clone') from error
-
-
-@contextmanager
-def host_words(words: Mapping[str, str]) -> Iterator[None]:
-    """Let the message of a ValueError name arguments as the host does.
-
-    Examples
-    --------
-    >>> with host_words({"steps": "max_steps"}):
-    ...     raise ValueError("steps must be at least 1, got 0")
-    Traceback (most recent call last):
-    ValueError: max_steps must be at least 1, got 0
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(re.sub(r"\w+", lambda word: words.get(word[0], word[0]), str(error))) from error

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from einops import rearrange
 from neuralforecast.common._base_model import BaseModel, pl
@@ -14,28 +19,82 @@ from neuralforecast.losses.pytorch import MAE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.configuration import (
-    DEFAULT,
-    check_names,
-    check_objects,
-    check_units,
-    check_whole,
-    check_window,
-    network_config,
-)
-from mvpa_ts.adapters.neuralforecast.cycle import check_cycle, phase_of
-from mvpa_ts.adapters.neuralforecast.fitting import Fitting
-from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, MaskedWindows
-from mvpa_ts.adapters.neuralforecast.mixins import FrequencyLoss, PathRates, WeightAveraging
-from mvpa_ts.adapters.neuralforecast.series import checked_order, checked_positions
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, register
+from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
+from mvpa_ts.adapters.neuralforecast.training import FULL_RATE_STEPS, LINEAR_RATE, HostTraining
+from mvpa_ts.adapters.options import check_objects, check_whole, checked_group, host_words, refuse_moved
 from mvpa_ts.checks import check_flags
+from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
+from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining
 
-_TRAINING = ForecasterTraining()
+_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
+_OWN = {  # fields of ForecastingConfig that are arguments here, by their name here
+    "patch_length": "patch_len",
+    "dim": "hidden_size",
+    "num_heads": "n_heads",
+    "num_layers": "encoder_layers",
+    "dropout": "dropout",
+    "components": "components",
+    "channel_window": "channel_window",
+    "cycle_length": "cycle_length",
+    "horizon": "h",
+    "lookback": "input_size",
+}
+_FOLLOW = {  # fields that follow from other arguments
+    "position_size": "channel_positions",
+    "individual_channels": "individual",
+    "bounded_channels": "bounded",
+    "num_outputs": "loss",
+    "location_outputs": "loss",
+    "future_size": "futr_exog_list",
+    "historic_size": "hist_exog_list",
+    "static_size": "stat_exog_list",
+}
+NETWORK_ELSEWHERE = {field: f"it is the argument {name}" for field, name in _OWN.items()} | {
+    field: f"it follows from the argument {name}" for field, name in _FOLLOW.items()
+}
+TRAINING_ELSEWHERE = {
+    "learning_rate": "it is the argument learning_rate",
+    "steps": "the number of steps is the argument max_steps",
+    "epochs": "the number of steps is the argument max_steps",
+    "batch_size": "the number of windows in a step is the argument windows_batch_size",
+    "schedule": "the schedule is the argument lr_scheduler",
+    "weight_decay": "it is an option of the optimizer, optimizer_kwargs={'weight_decay': …}",
+    "clip": "it is the argument gradient_clip_val of Lightning's Trainer",
+    "loss": "it is the argument loss",
+    "horizon_decay": "near steps get more weight by loss=MAE(horizon_weight=…)",
+    "validation_fraction": "validation rows come from NeuralForecast.fit(val_size=…)",
+    "keep": "early stopping keeps the best weights, see early_stop_patience_steps",
+    "patience": "it is the argument early_stop_patience_steps",
+}
+# Options of version 0.2 that were arguments: the dict and the name that they have now.
+MOVED = {
+    "stride": ("network", "patch_stride"),
+    "linear_hidden_size": ("network", "mlp_dim"),
+    "attn_dropout": ("network", "attention_dropout"),
+    "use_norm": ("network", "normalise"),
+    "cycle_per_series": ("network", "cycle_channels"),
+    **{
+        name: ("network", name)
+        for name in (
+            "head_dropout", "channel_distance", "max_channels", "mixing_heads", "covariate_maps", "phase_weights",
+            "level_reversion", "channel_vectors", "shuffle_channels",
+        )
+    },
+    **{
+        name: ("training", name)
+        for name in (
+            "ridge", "cycle_strength", "reversion_strength", "frequency_weight", "weight_averaging",
+            "averaging_warm_up", "linear_learning_rate",
+        )
+    },
+}  # fmt: skip
 
 
-class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, HostOverrides, BaseModel):
+class MVPA(PanelModel):
     """Multi-variate parallel attention for `neuralforecast.NeuralForecast`.
 
     All series of the panel are read together, as the channels of one window. They are ordered by name, unless
@@ -54,20 +113,13 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         other models of neuralforecast.
     exclude_insample_y : bool
         Forecast from exogenous columns alone.
-    hidden_size, n_heads, encoder_layers, linear_hidden_size : int
-        Width, heads, blocks, and hidden width of the gated MLP.
-    dropout, attn_dropout, head_dropout : float
-    patch_len, stride : int, optional
-        Steps in a token and between tokens; by default those of `ForecastingConfig`, shortened to `input_size`.
+    hidden_size, n_heads, encoder_layers : int
+        Width, heads and blocks of the attention path.
+    dropout : float
+    patch_len : int, optional
+        Steps in a token; by default that of `ForecastingConfig`, shortened to `input_size`.
     components : sequence of {"content", "time", "channel"}
         Terms of the attention score.
-    channel_distance : {"absolute", "signed"}
-    max_channels : int
-        Channels further apart than this share what is learnt about their distance.
-    mixing_heads : int
-        Heads of the linear path that read the other series; 0 leaves it to each series alone.
-    covariate_maps : bool
-        Read exogenous columns that change with time in the linear path too.
     channel_window : int, optional
         Compare the content of series at most this far apart, 1 to ``n_series - 1``. The time of a step is then linear
         in `n_series`.
@@ -75,16 +127,9 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         Steps of a learnable cycle. Needs `cycle_column`.
     cycle_column : str, optional
         Column of `futr_exog_list` with each step's position in the cycle, a whole number. It is not used as a feature.
-    cycle_per_series : bool
-        Give each series a cycle of its own. The number of series is then fixed.
-    phase_weights : bool
-        Weigh each step that the linear path reads by a learnt factor of its phase in the cycle.
     individual : bool
         Give each series parameters of its own, for series that are different things. The series and their order are
         then fixed.
-    level_reversion : bool
-        Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
-        standardised as a whole, for example by `local_scaler_type` of `NeuralForecast`.
     bounded : bool
         Keep forecasts and quantiles of each series between the smallest and the largest value that it had in training.
         For series that often lie at a limit (rain, sunshine, sales), not for series that grow. The series and their
@@ -98,34 +143,23 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         series by where they lie, in units of the distance to the nearest one. With one coordinate, attention also
         sees the series in its order. Every series that is ever forecast needs a position, here or by `finetune`, so
         there may be more than the panel has.
-    channel_vectors : bool, optional
-        Learn for each series a vector that says which others it reads in the linear path, whatever their order. A
-        series that was not in the training has no vector; it is read by its distance. The default is True where
+    network : dict, optional
+        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. Of two, True
+        stands for the number of series: `cycle_channels` gives each series a cycle of its own. `channel_vectors` lets
+        each series learn which others it reads in the linear path, whatever their order. The default is True where
         `mixing_heads` read 2 to ``8 * max_channels`` series (256); above, the cost would grow with their square.
-    shuffle_channels : bool
-        Train on random channel orders.
-    ridge : float, optional
-        Start the linear path and the cycle in closed form from the training rows, with this ridge: .1 for little noise,
-        3 for much. None starts at zero. See `mvpa_ts.least_squares_start`.
-    cycle_strength, reversion_strength : float
-        Options of this start.
-    frequency_weight : float
-        Share of the training loss that is the L1 norm of the error's Fourier transform over the horizon (FreDF,
-        arXiv:2402.02399); of quantiles, of the median's error. Not with distributions.
-    weight_averaging : float, optional
-        Decay of an exponential moving average of the weights, which is validated and kept. None keeps no average.
-    averaging_warm_up : bool
-        Let the average forget faster at first, so that short trainings do not keep what they began with.
-    linear_learning_rate : float, optional
-        Learning rate of the linear path and the cycle; by default 30 times `learning_rate`, the rate of the attention
-        path. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of the
-        attention path, then of the linear one.
+        `patch_stride` is by default as long as the patch. `normalise` normalises each window and series in the
+        network. For losses that only neuralforecast can scale back (distributions, implicit quantiles), and with
+        `exclude_insample_y`, its scaler does it instead.
+    training : dict, optional
+        Further options of `ForecasterTraining` by their names there: `ridge` with `cycle_strength` and
+        `reversion_strength`, `frequency_weight` (of quantiles, of the median's error; not with distributions),
+        `weight_averaging`, `averaging_warm_up`, `linear_learning_rate` (default: 30 times `learning_rate`, which is
+        that of the attention path) and `full_rate_steps` (default: 1). An `lr_scheduler` that sets rates itself, such
+        as `OneCycleLR`, takes a list of two: of the attention path, then of the linear one.
     lr_scheduler, num_lr_decays
         As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. If there
         are more steps than windows in the panel, its peaks are lower.
-    use_norm : bool
-        Normalise each window and series in the network. For losses that only neuralforecast can scale back
-        (distributions, implicit quantiles), and with `exclude_insample_y`, its scaler does it instead.
     scaler_type : str, optional
         The scaler of neuralforecast. None takes "standard" if the network cannot normalise. Otherwise the network
         normalises the series, and exogenous columns of numbers are scaled by their mean and deviation in the training.
@@ -158,7 +192,6 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
     EXOGENOUS_CAT = True
     MULTIVARIATE = True
     RECURRENT = False
-    _least_steps = 1
 
     def __init__(
         self,
@@ -172,40 +205,21 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         categorical_cardinalities: dict[str, int] | None = None,
         cat_emb_dim: str | int = "fastai",
         exclude_insample_y: bool = False,
-        hidden_size: int = DEFAULT["dim"],
-        n_heads: int = DEFAULT["num_heads"],
-        encoder_layers: int = DEFAULT["num_layers"],
-        linear_hidden_size: int = DEFAULT["mlp_dim"],
-        dropout: float = DEFAULT["dropout"],
-        attn_dropout: float = DEFAULT["attention_dropout"],
-        head_dropout: float = DEFAULT["head_dropout"],
+        hidden_size: int = _DEFAULT["dim"],
+        n_heads: int = _DEFAULT["num_heads"],
+        encoder_layers: int = _DEFAULT["num_layers"],
+        dropout: float = _DEFAULT["dropout"],
         patch_len: int | None = None,
-        stride: int | None = None,
-        components: Sequence[str] = DEFAULT["components"],
-        channel_distance: str = DEFAULT["channel_distance"],
-        max_channels: int = DEFAULT["max_channels"],
-        mixing_heads: int = DEFAULT["mixing_heads"],
-        covariate_maps: bool = DEFAULT["covariate_maps"],
-        channel_window: int | None = DEFAULT["channel_window"],
-        cycle_length: int | None = DEFAULT["cycle_length"],
+        components: Sequence[str] = _DEFAULT["components"],
+        channel_window: int | None = None,
+        cycle_length: int | None = None,
         cycle_column: str | None = None,
-        cycle_per_series: bool = False,
-        phase_weights: bool = DEFAULT["phase_weights"],
         individual: bool = False,
-        level_reversion: bool = DEFAULT["level_reversion"],
         bounded: bool = False,
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
-        channel_vectors: bool | None = None,
-        shuffle_channels: bool = DEFAULT["shuffle_channels"],
-        ridge: float | None = None,
-        cycle_strength: float = _TRAINING.cycle_strength,
-        reversion_strength: float = _TRAINING.reversion_strength,
-        frequency_weight: float = _TRAINING.frequency_weight,
-        weight_averaging: float | None = _TRAINING.weight_averaging,
-        averaging_warm_up: bool = _TRAINING.averaging_warm_up,
-        linear_learning_rate: float | None = None,
-        use_norm: bool = DEFAULT["normalise"],
+        network: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
         loss: nn.Module | None = None,
         valid_loss: nn.Module | None = None,
         max_steps: int = 1000,
@@ -232,32 +246,19 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         dataloader_kwargs: dict[str, Any] | None = None,
         **trainer_kwargs: Any,
     ) -> None:
-        check_whole(h=h, input_size=input_size, n_series=n_series, step_size=step_size)
-        check_whole(self._least_steps, max_steps=max_steps)
-        # The host takes 50.0 too.
-        check_whole(val_check_steps=int(val_check_steps) if isinstance(val_check_steps, float) else val_check_steps)
-        if windows_batch_size is not None:  # None takes all
-            check_whole(windows_batch_size=windows_batch_size)
-        check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
-        training = ForecasterTraining(
-            learning_rate=learning_rate,
-            linear_learning_rate=linear_learning_rate,
-            weight_averaging=weight_averaging,
-            frequency_weight=frequency_weight,
-            ridge=ridge,
-            cycle_strength=cycle_strength,
-            reversion_strength=reversion_strength,
-        )
-        check_names(trainer_kwargs, MVPA.__init__, BaseModel.__init__, pl.Trainer.__init__)
-        order, positions = checked_order(channel_order, n_series), checked_positions(channel_positions)
+        check_names(trainer_kwargs, MVPA.__init__)
+        check_whole(h=h, input_size=input_size, n_series=n_series, step_size=step_size, max_steps=max_steps)
+        check_schedule(val_check_steps, windows_batch_size, loss, valid_loss)
         check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
+        options = checked_group("network", network, ForecastingConfig, NETWORK_ELSEWHERE)
+        settings = training_of(training, learning_rate)
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
         if host_scales or scaler != "identity":
             wanted = {
-                "bounded": bounded, "level_reversion": level_reversion, "ridge": ridge is not None,
-                "frequency_weight": frequency_weight > 0.0,
+                "bounded": bounded, "level_reversion": options.get("level_reversion", False),
+                "ridge": settings.ridge is not None, "frequency_weight": settings.frequency_weight > 0.0,
             }  # fmt: skip
             check_units(wanted, loss, scaler_type, exclude_insample_y)
 
@@ -276,52 +277,38 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             optimizer=optimizer, optimizer_kwargs=optimizer_kwargs, lr_scheduler=lr_scheduler,
             lr_scheduler_kwargs=lr_scheduler_kwargs, dataloader_kwargs=dataloader_kwargs, **trainer_kwargs,
         )  # fmt: skip
-        self.weight_averaging = weight_averaging
-        self.averaging_warm_up = averaging_warm_up
-        self.linear_learning_rate = linear_learning_rate
-        self.cycle_column = cycle_column
-        self.cycle_per_series = cycle_per_series
-        self.individual = individual
-        self.bounded = bounded
-        self.channel_vectors = channel_vectors
-        check_flags(self, "averaging_warm_up", "cycle_per_series", "individual", "bounded", "channel_vectors")
-        self.frequency_weight = frequency_weight
-        self._training = training
-        self.channel_order = self.hparams["channel_order"] = order  # as plain values, for they are saved
-        self.channel_positions = self.hparams["channel_positions"] = positions
+        self.cycle_column, self.individual, self.bounded = cycle_column, individual, bounded
+        check_flags(self, "individual", "bounded")
+        self._set_book(channel_order, channel_positions, n_series)
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        check_window(channel_window, n_series)  # type: ignore[arg-type]
         config = network_config(
             n_series,  # type: ignore[arg-type]
-            horizon=h, lookback=input_size, patch_length=patch_len, patch_stride=stride, dim=hidden_size,
-            num_heads=n_heads, mlp_dim=linear_hidden_size, num_layers=encoder_layers, components=components,
-            channel_distance=channel_distance, max_channels=max_channels, mixing_heads=mixing_heads,
-            covariate_maps=covariate_maps, channel_window=channel_window,
-            channel_vectors=n_series if channel_vectors else None,
-            position_size=len(positions[0][1]) if positions else 0, dropout=dropout, attention_dropout=attn_dropout,
-            head_dropout=head_dropout, num_outputs=self.loss.outputsize_multiplier, cycle_length=cycle_length,
-            cycle_channels=n_series if cycle_per_series else None, phase_weights=phase_weights,
-            individual_channels=n_series if individual else None, level_reversion=level_reversion,
-            bounded_channels=n_series if bounded else None,
+            options,
+            horizon=h, lookback=input_size, patch_length=patch_len, dim=hidden_size, num_heads=n_heads,
+            num_layers=encoder_layers, components=components, channel_window=channel_window, dropout=dropout,
+            cycle_length=cycle_length, position_size=self._book.position_size,
+            individual_channels=n_series if individual else None, bounded_channels=n_series if bounded else None,
+            num_outputs=self.loss.outputsize_multiplier, location_outputs=losses.location_outputs(self.loss),
             future_size=self.futr_exog_size - (cycle_column is not None), historic_size=self.hist_exog_size,
-            static_size=self.stat_exog_size, normalise=use_norm and not host_scales,
-            shuffle_channels=shuffle_channels, location_outputs=losses.location_outputs(self.loss),
+            static_size=self.stat_exog_size, normalise=options.get("normalise", True) and not host_scales,
         )  # fmt: skip
-        if channel_vectors is None:
-            config = config.with_vectors(n_series)  # type: ignore[arg-type]
         # As chosen here, for a panel that is trained on later may have another number of series.
-        self.hparams["channel_vectors"] = config.channel_vectors is not None
+        self.hparams["network"] = {**options, "channel_vectors": config.channel_vectors is not None}
+        self.hparams["training"] = dict(training or {})
         self._own_units = scaler == "identity"
         self._scales_features = self._own_units and scaler_type is None
         self._reads_units = config.normalise and self._own_units
         self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
+        # Parameters of a distribution are no levels: at 30 times the rate they ran away.
+        linear_ratio = 1.0 if losses.scaled_by_host(self.loss) else LINEAR_RATE
+        self._training = HostTraining(settings, linear_ratio=linear_ratio)
 
     @staticmethod
-    def from_pretrained(name: str = "base", *, h: int, **options: Any) -> MVPA:
+    def from_pretrained(name: str = "base", *, h: int, **options: Any) -> PanelModel:
         """Make a forecaster that needs no training; `options` are those of `PretrainedMVPA`.
 
         Parameters
@@ -338,19 +325,14 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
         ValueError
             An option does not fit, such as an `input_size` of more steps than the forecaster reads.
         """
-        # By its registered name: that class is a subclass of this one.
-        model: MVPA = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
-        network: Any = model.network
-        if model.input_size > (most := network.network.farthest):  # not in __init__, which reads saved models too
+        # By its registered name, since that file imports this one.
+        model: PanelModel = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
+        if model.input_size > (most := model.network.farthest):  # not in __init__, which reads saved models too
             raise ValueError(
                 f"input_size must be left out, or be at most the {most} steps that the forecaster reads, got "
                 f"{model.input_size}"
             )
         return model
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        register(cls.__name__, cls)
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
@@ -371,8 +353,8 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         static = windows_batch["stat_exog"]
 
-        shown = self.shown(x.shape[-1], observed.device)
-        order = shown.order
+        view = self.view(x.shape[-1], observed.device)
+        order = view.order
         output = self.network(
             x[..., order],
             observed[..., order],
@@ -380,18 +362,196 @@ class MVPA(Fitting, WeightAveraging, PathRates, FrequencyLoss, MaskedWindows, Ho
             historic=None if historic is None else historic[:, :, order],
             future=None if future is None else future[:, :, order],
             static=None if static is None else static[order],
-            **shown.inputs,
+            **view.inputs,
         )[:, :, order.argsort()]
         output = losses.sorted_quantiles(output, self.loss)
-        self._forecast = output if self.training and self.frequency_weight else None
+        self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
 
+    def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
+        """Values of a batch with their exogenous columns, which lie along `dim`, scaled as at the last fit."""
+        by_column = {} if self._fitted_series is None else self._fitted_series.features
+        if not by_column:
+            return values
+        scales = values.new_tensor([by_column.get(column, (0.0, 1.0)) for column in columns])
+        location, scale = (numbers.reshape(-1, *[1] * (values.ndim - 1 - dim)) for numbers in scales.unbind(1))
+        return (values - location) / scale
 
-def register(name: str, model: type[MVPA]) -> None:
-    """Let the host save and load models of that class name as `model`."""
-    if not issubclass(MODEL_FILENAME_DICT.setdefault(name.lower(), model), MVPA):
-        raise ValueError(f"neuralforecast has a model {name!r} already; give the subclass another name")
-    MODEL_FILENAME_DICT[name.lower()] = model
+    @property
+    def _kept_series(self) -> list[str]:
+        chosen = {"individual": self.individual, "bounded": self.bounded,
+                  "cycle_channels": self.network.config.cycle_channels is not None}  # fmt: skip
+        return [name for name, value in chosen.items() if value]
+
+    def _prepare(self, panel: Panel, lookback: int) -> None:
+        """Start the network in closed form and set its bounds, as far as the options ask for it."""
+        settings, before = self._training.settings, self._fitted_series
+        if before is None:  # else the cycle may be learnt already
+            panel.warn_of_long_cycle(self.cycle_column, self.network.config.cycle_length)
+        else:
+            self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
+        super()._prepare(panel, lookback)
+        order = self.view(len(panel), torch.device("cpu")).order
+        if self.bounded:
+            lower, upper = panel.value_range()
+            self.network.set_bounds(lower[order], upper[order])
+        explained = self._start_effects(panel)
+        windows_count = panel.windows_count(lookback=lookback, horizon=self.h)
+        lowers_mixing_rate = self._training.lowers_rates(self, windows_count) and self.network.mixing is not None
+        if not lowers_mixing_rate and settings.ridge is None:
+            return
+        windows = panel.windows(explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column)
+        share = mixing_share(windows) if lowers_mixing_rate else 1.0
+        self._training.prepare(windows_count, share, self._largest_deviation())
+        if settings.ridge is not None:
+            start_in_closed_form(
+                self.network,
+                windows.channels(order),
+                ridge=settings.ridge,
+                cycle_strength=settings.cycle_strength,
+                reversion_strength=settings.reversion_strength,
+            )
+
+    @torch.no_grad()
+    def _start_effects(self, panel: Panel) -> np.ndarray | float:
+        """Set the effects of covariates to those of a regression on the panel, if they are all zero yet.
+
+        Gives what they explain, [rows, N]; 0 if nothing was set.
+        """
+        network, fitted = self.network, self._fitted_series
+        if not network.reads_effects or not self._reads_units or not self._scales_features:
+            return 0.0
+        if bool(network.future_effects.any()) or not panel.in_memory or fitted is None:
+            return 0.0  # weights that are trained further, or a table in files
+        # Categories come last, as vectors that are learnt; they have no number to regress on.
+        names = [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
+        if not names:
+            return 0.0
+        deviations = torch.tensor(fitted.units)[:, 1]
+        values = torch.tensor(panel.rows(weighed=True)) / deviations
+        features = self.scaled_columns(torch.tensor(panel.features(names)), names, dim=2)
+        effects = covariate_effects(values, values.isfinite(), features)
+        network.future_effects[: len(names)] = effects.to(network.future_effects)
+        return (features @ effects * deviations).nan_to_num(0.0).numpy()
+
+    def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
+        if not self._scales_features:
+            return {}
+        columns = {*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list}
+        numbers = sorted(columns - {*self.cat_exog_list, self.cycle_column})
+        # Weights that are trained further keep the scale that they were trained with.
+        before = {} if self._fitted_series is None else self._fitted_series.features
+        return {**panel.feature_scales(numbers), **before}
+
+    def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
+        view, fitted = super()._view_of(panel, count), self._fitted_series
+        names, count = (None if panel is None else panel.names), len(view.order)
+        rows = [-1] * count if fitted is None else fitted.rows(names, count)
+        vectors = torch.tensor(rows)[view.order] if self.network.config.channel_vectors is not None else None
+        positions = None
+        if self._book.positions is not None:
+            positions = torch.from_numpy(self._book.coordinates(self._names(names, count)))[view.order].float()
+        units = None
+        if self._reads_units and fitted is not None and panel is not None:
+            # A series that was not in training has its units from its rows in the panel at hand.
+            here = panel.units().tolist() if -1 in rows else []
+            units = torch.tensor([here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)])[view.order]
+        return PanelView(view.order, vectors, positions, units)
+
+    def _keep_vectors(self, rows: list[int], count: int) -> None:
+        """Give the vectors of the last fit to the series that had them, new ones to the others."""
+        config = self.network.config
+        if config.channel_vectors is None or rows == list(range(config.channel_vectors)):
+            return
+        state = self.network.state_dict()
+        self.network = ForecastingNetwork(replace(config, channel_vectors=count)).to(next(iter(state.values())).device)
+        drawn = self.network.state_dict()
+        for name in (name for name in drawn if name.endswith((".channel_query", ".channel_key", ".channel_weight"))):
+            kept = [i for i, row in enumerate(rows) if row >= 0]
+            drawn[name][kept] = state[name][[rows[i] for i in kept]]
+            state[name] = drawn[name]
+        self.network.load_state_dict(state)
+
+
+def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) -> ForecastingConfig:
+    """The network of a panel, from `network={…}` and from arguments by the names of the core's fields.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range; the message has the host's words.
+    """
+    chosen = {**options, **arguments}
+    lookback, window = chosen["lookback"], chosen["channel_window"]
+    if isinstance(window, Integral) and window >= n_series:  # what is no number is named by the network
+        raise ValueError(f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {window}")
+    if chosen["patch_length"] is None:
+        chosen["patch_length"] = min(_DEFAULT["patch_length"], lookback)
+    if chosen.get("patch_stride") is None:
+        chosen["patch_stride"] = max(1, chosen["patch_length"] * _DEFAULT["patch_stride"] // _DEFAULT["patch_length"])
+    for name in ("channel_vectors", "cycle_channels"):
+        if isinstance(chosen.get(name), bool):
+            chosen[name] = n_series if chosen[name] else None
+    with host_words({**_OWN, "position_size": "channel_positions"}):
+        config = ForecastingConfig(**chosen)
+        config.check_cost("position_size", n_series)
+    return config.with_vectors(n_series) if options.get("channel_vectors") is None else config
+
+
+def training_of(options: Mapping[str, Any] | None, learning_rate: float, **defaults: Any) -> ForecasterTraining:
+    """Settings from `training={…}`; `defaults` are this host's."""
+    given = checked_group("training", options, ForecasterTraining, TRAINING_ELSEWHERE)
+    return ForecasterTraining(**{"full_rate_steps": FULL_RATE_STEPS, **defaults, **given}, learning_rate=learning_rate)
+
+
+def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
+    """Raise TypeError for an argument that nobody takes; the host would say so only when it trains."""
+    refuse_moved(names, MOVED)
+    takers = (maker, BaseModel.__init__, pl.Trainer.__init__)
+    arguments = {name for taker in takers for name in inspect.signature(taker).parameters} - {"self"}
+    for name in names:
+        if name not in arguments:
+            alike = difflib.get_close_matches(name, sorted(arguments), 1)
+            hint = f": did you mean {alike[0]}?" if alike else ""
+            raise TypeError(f"{name} is neither an argument of MVPA nor of Lightning's Trainer{hint}")
+
+
+def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, valid_loss: Any) -> None:
+    """Raise ValueError for arguments of the host that it would stumble over late."""
+    # The host takes 50.0 too.
+    check_whole(val_check_steps=int(val_check_steps) if isinstance(val_check_steps, float) else val_check_steps)
+    if windows_batch_size is not None:  # None takes all
+        check_whole(windows_batch_size=windows_batch_size)
+    check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
+
+
+def check_cycle(length: int | None, column: str | None, future: list[str] | None, categories: list[str] | None) -> None:
+    """Raise ValueError unless the cycle has a column, known ahead, with each step's position."""
+    if (length is None) != (column is None):
+        raise ValueError(
+            "cycle_length and cycle_column must be given together: the host passes no dates, so a column of "
+            f"futr_exog_list must hold each step's position; got cycle_length={length!r}, cycle_column={column!r}"
+        )
+    if column is not None and (column not in (future or []) or column in (categories or [])):
+        raise ValueError(f"cycle_column ({column!r}) must be in futr_exog_list and not in cat_exog_list")
+
+
+def check_units(wanted: Mapping[str, bool], loss: Any, scaler_type: str | None, exclude_insample_y: bool) -> None:
+    """Raise ValueError if one of these options is wanted where windows are not in the units of the series."""
+    for name in (name for name, value in wanted.items() if value):
+        raise ValueError(
+            f"{name} needs windows in the units of the series: leave out scaler_type and exclude_insample_y, "
+            f"and take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
+            f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
+        )
+
+
+def phase_of(position: Tensor, observed: Tensor) -> Tensor:
+    """Position in the cycle of each step of each window, [B, L + h].
+
+    Read from the positions [B, L + h, N], which are 0 on missing rows; `observed` is [B, L, N].
+    """
+    return whole_positions(position.detach().round().long(), observed.any(2))
 
 
 register("MVPA", MVPA)

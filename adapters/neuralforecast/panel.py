@@ -1,396 +1,329 @@
-"""Checks of the panel that the host hands to a model: what it lets pass and what would go wrong silently."""
+"""The panel that the host hands to `fit` or `predict`: its series and rows, and all that is checked before training."""
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast import callers
-from mvpa_ts.adapters.neuralforecast.cycle import whole_positions
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, warn_of_dates
+from mvpa_ts.forecasting.series import listed
 from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
 
-
-def check_local(dataset: Any, distributed_config: Any = None) -> None:
-    """Refuse data that is split among workers: each would see some of the channels only."""
-    pyspark = sys.modules.get("pyspark")
-    in_worker = pyspark is not None and pyspark.TaskContext.get() is not None
-    if distributed_config is not None or in_worker or not isinstance(dataset, BaseTimeSeriesDataset):
-        raise ValueError(
-            "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
-            "attends across all series at once"
-        )
+_IN_FILES = "needs df in memory, got parquet files, which are read series by series: pass df as a frame"
 
 
-def check_series(dataset: BaseTimeSeriesDataset, n_series: int) -> None:
-    """Raise ValueError unless the panel has `n_series` series; the host trains on any number."""
-    if len(dataset) != n_series:
-        raise ValueError(f"n_series ({n_series}) must be the number of series in df, got {len(dataset)} there")
+class Panel:
+    """Series and rows of a data set of the host.
 
+    Tables of rows are counted from the series' ends, as the host counts: the last row of each is the last of all.
 
-def check_static(dataset: BaseTimeSeriesDataset) -> None:
-    """Raise ValueError for a static table of another number of series; the host would read past its end."""
-    static = getattr(dataset, "static", None)
-    if static is not None and len(static) != len(dataset):
-        raise ValueError(
-            f"static_df must have one row for each of the {len(dataset)} series of df, got {len(static)} rows"
-        )
+    Parameters
+    ----------
+    dataset : TimeSeriesDataset
+    unseen : int
+        Rows at the end of each series that are not trained on, or not known yet.
+    fitting : bool
+        Whether the panel comes with a fit.
+    distributed_config
+        As the host's `fit` has it.
 
-
-def check_values(dataset: BaseTimeSeriesDataset, cycle_column: str | None, ahead: int) -> None:
-    """Raise ValueError for a series without a value, for infinite ones, and for a cycle without whole numbers.
-
-    The last `ahead` rows of each series may lack their target.
+    Raises
+    ------
+    ValueError
+        The data are split among workers, or tables beside df do not fit to it.
     """
-    if not hasattr(dataset, "temporal"):
-        return  # parquet files are read series by series
-    columns = dataset.temporal_cols
-    available = dataset.temporal[:, columns.get_loc("available_mask")].numpy() > 0
-    owner = np.repeat(np.arange(dataset.n_groups), np.diff(dataset.indptr))
-    empty = np.flatnonzero(np.bincount(owner[available], minlength=dataset.n_groups) == 0)
-    if len(empty):
-        raise ValueError(
-            f"df must hold at least one value of every series, got none of series {_names(dataset, empty)}"
-        )
-    known = np.arange(len(owner)) < (dataset.indptr[1:] - ahead)[owner]
-    for number, column in enumerate(columns):
-        values = dataset.temporal[:, number].numpy()
-        lost = np.isnan(values) & known if number == dataset.y_idx else False
-        broken = np.flatnonzero(available & (np.isinf(values) | lost))
-        if len(broken):
-            raise ValueError(_infinite(dataset, column, values[broken[0]], broken[0], owner[broken[0]]))
-    if cycle_column is not None:
-        phase = dataset.temporal[:, columns.get_loc(cycle_column)].numpy()[available]
-        if not np.array_equal(phase, np.rint(phase)):
+
+    def __init__(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> None:
+        pyspark = sys.modules.get("pyspark")
+        in_worker = pyspark is not None and pyspark.TaskContext.get() is not None
+        if distributed_config is not None or in_worker or not isinstance(dataset, BaseTimeSeriesDataset):
             raise ValueError(
-                f"cycle_column={cycle_column!r} must hold whole numbers, the position in the cycle, unscaled: "
-                "local_scaler_type of NeuralForecast scales it, use the model's scaler_type instead"
+                "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
+                "attends across all series at once"
+            )
+        self.dataset, self.unseen, self.fitting = dataset, unseen, fitting
+        # Files are read series by series, so nothing can be checked or computed over all of them.
+        self.in_memory = hasattr(dataset, "temporal")
+        index: FrameIndex | None = getattr(dataset, "frame_index", None)
+        self.appended = None if index is None else index.appended
+        self.index = index.with_appended() if index is not None and fitting else index
+        self._check_static()
+        if index is not None and self.appended is not None:
+            if fitting:
+                self._check_ids("val_df", "rows of", self.appended.names)
+            check_twice("val_df" if fitting else "futr_df", self.appended)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def names(self) -> list[Any] | None:
+        """Ids of the series in the host's order; None where the data set was made without a frame."""
+        if self.index is not None:
+            return self.index.names
+        indices = getattr(self.dataset, "indices", None)
+        return None if indices is None else list(indices)
+
+    @property
+    def freq(self) -> Any:
+        """The frequency that the user gave to the host; None where the data set did not come from it."""
+        return None if self.index is None else self.index.freq
+
+    def check_count(self, n_series: int) -> None:
+        """Raise ValueError unless the panel has `n_series` series; the host trains on any number."""
+        if len(self) != n_series:
+            raise ValueError(f"n_series ({n_series}) must be the number of series in df, got {len(self)} there")
+
+    def check_dates(self, read: int | None = None, already: FrameIndex | None = None) -> None:
+        """Raise ValueError for dates that occur twice, and warn of those that are wrong or absent.
+
+        In `predict` only the last `read` rows count, and nothing is said of a frame that was checked `already`.
+        """
+        if self.index is None or (read is not None and self.index.same_rows(already)):
+            return
+        check_twice("df", self.index)
+        if read is not None and self.appended is None:
+            read += self.unseen
+        warn_of_dates(self.index, read)
+
+    def check_values(self, cycle_column: str | None) -> None:
+        """Raise ValueError for a series without a value, for infinite ones, and for a cycle without whole numbers.
+
+        In a prediction the last rows of each series lack their target.
+        """
+        if not self.in_memory:
+            return
+        available, owner = self._available, self._owner
+        if empty := np.flatnonzero(np.bincount(owner[available], minlength=len(self)) == 0).tolist():
+            raise ValueError(
+                f"df must hold at least one value of every series, got none of series {self._series(empty)}"
+            )
+        ends = self.dataset.indptr[1:] - (0 if self.fitting else self.unseen)
+        has_target = np.arange(len(owner)) < ends[owner]
+        for number, column in enumerate(self.dataset.temporal_cols):
+            values = self.dataset.temporal[:, number].numpy()
+            lost = np.isnan(values) & has_target if number == self.dataset.y_idx else False
+            broken = np.flatnonzero(available & (np.isinf(values) | lost))
+            if len(broken):
+                raise ValueError(self._infinite(column, values[broken[0]], int(broken[0])))
+        if cycle_column is not None:
+            phase = self.column(cycle_column)[available]
+            if not np.array_equal(phase, np.rint(phase)):
+                raise ValueError(
+                    f"cycle_column={cycle_column!r} must hold whole numbers, the position in the cycle, unscaled: "
+                    "local_scaler_type of NeuralForecast scales it, use the model's scaler_type instead"
+                )
+
+    def check_length(self, val_size: int, test_size: int, lookback: int, horizon: int) -> None:
+        """Raise ValueError unless rows are left for a window; the host says that there is none, not why."""
+        if 0 < val_size < horizon:  # the host looks at the val_size of `fit` alone
+            if self.appended is not None:
+                raise ValueError(f"val_df must have at least h ({horizon}) rows of each series, got {val_size}")
+            raise ValueError(f"val_size must be 0 or at least h ({horizon}), got {val_size}")
+        left = self.dataset.max_size - val_size - test_size
+        if left <= lookback:
+            raise ValueError(
+                f"df must leave more than input_size ({lookback}) rows to train on, got {left}: its longest series has "
+                f"{self.dataset.max_size} rows, less val_size ({val_size}) and test_size ({test_size}). Give a smaller "
+                "val_size or input_size, or start_padding_enabled=True"
             )
 
+    def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:
+        """Warn of a cycle no step of which comes twice in the rows to train on, so that it cannot be learnt."""
+        if cycle_column is None or cycle_length is None or not self.in_memory:
+            return
+        phases = self.cycle_positions(cycle_column) % cycle_length
+        if len(np.unique(phases)) == len(phases):
+            warnings.warn(
+                f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got "
+                f"{len(phases)}: no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give "
+                "more rows, a shorter cycle_length, or leave cycle_length and cycle_column out",
+                stacklevel=2,
+            )
 
-def _infinite(dataset: BaseTimeSeriesDataset, column: str, value: float, row: int, owner: int) -> str:
-    series = _names(dataset, np.array([owner]))
-    advice = "mark the row as missing (available_mask = 0) or mend it"
-    validated = callers.with_validation_rows()  # the host does not look for NaN in these
-    if np.isnan(value) and not validated:
+    def column(self, name: str) -> np.ndarray:
+        """Values of a column, series after series."""
+        values: np.ndarray = self.dataset.temporal[:, self.dataset.temporal_cols.get_loc(name)].numpy()
+        return values
+
+    def rows(self, *, weighed: bool = False) -> np.ndarray:
+        """Values of the rows to train on, [rows, N]; NaN is missing.
+
+        Rows whose sample weight is 0 count as missing if `weighed`.
+        """
+        missing = self.column("available_mask") == 0
+        if weighed and "sample_weight" in self.dataset.temporal_cols:
+            missing = missing | ~(self.column("sample_weight") > 0)
+        y = self.dataset.temporal[:, self.dataset.y_idx].numpy().astype(float)
+        return self._trained(self._aligned(np.where(missing, np.nan, y), np.nan))
+
+    def features(self, names: Sequence[str]) -> np.ndarray:
+        """Columns of the rows to train on, [rows, N, F]; NaN is missing."""
+        values = np.stack([self.column(name) for name in names], axis=1).astype(float)
+        return self._trained(self._aligned(values, np.nan))
+
+    def units(self) -> np.ndarray:
+        """Mean and deviation of each series over the rows to train on, [N, 2].
+
+        NaN for a constant series, which has no unit, and for one in a file.
+        """
+        if not self.in_memory:
+            return np.full((len(self), 2), np.nan)
+        values = self.rows(weighed=True)
+        observed = ~np.isnan(values)
+        count = observed.sum(0)
+        count = np.where(count > 1, count, np.nan)
+        mean = np.where(observed, values, 0.0).sum(0) / count
+        deviation = np.sqrt((np.where(observed, values - mean, 0.0) ** 2).sum(0) / count)
+        varies = deviation > 1e-12 * np.abs(mean)
+        return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
+
+    def feature_scales(self, names: Sequence[str]) -> dict[str, list[float]]:
+        """Mean and deviation of exogenous columns over the rows to train on of all series; none for files."""
+        if not self.in_memory or not names:
+            return {}
+        trained = np.arange(len(self._owner)) < (self.dataset.indptr[1:] - self.unseen)[self._owner]
+        trained &= self._available
+        static = self.dataset.static_cols
+        scales = {}
+        for name in names:
+            if name in self.dataset.temporal_cols:
+                values = self.column(name)[trained]
+            elif static is not None and name in static:
+                values = self.dataset.static[:, static.get_loc(name)].numpy()
+            else:
+                continue  # the host names it
+            scaling = Scaling.of(values[:, None].astype(float))
+            scales[name] = [float(scaling.location[0]), float(scaling.scale[0])]
+        return scales
+
+    def value_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest value of each series in the rows to train on; infinite for one without any, [N] each."""
+        if not self.in_memory:
+            raise ValueError(f"bounded=True {_IN_FILES}")
+        values = torch.tensor(self.rows(), dtype=torch.float32)
+        return observed_range(values.nan_to_num(0.0), ~values.isnan())
+
+    def windows(
+        self, explained: np.ndarray | float = 0.0, *, lookback: int, horizon: int, cycle_column: str | None
+    ) -> Windows:
+        """Windows of the rows to train on, series as channels; what is `explained` already is subtracted."""
+        if not self.in_memory:
+            raise ValueError(f"ridge {_IN_FILES}, or ridge=None")
+        position = 0 if cycle_column is None else self.cycle_positions(cycle_column)
+        values = self.rows() - explained
+        largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
+        # Zero stays zero: to it the level returns. A series far from zero that hardly varies would leave float32.
+        scale = np.maximum(np.nan_to_num(self.units()[:, 1]), 1e-8 * largest)
+        scaling = Scaling(np.zeros(len(self)), np.where(scale > 0.0, scale, 1.0))
+        series = Series(values, position=position)
+        return series_windows([series], [scaling], lookback=lookback, horizon=horizon)["train"]
+
+    def windows_count(self, *, lookback: int, horizon: int) -> int | None:
+        """Whole windows of the longest series in the rows to train on; None for parquet files."""
+        if not self.in_memory:
+            return None
+        return max(0, self._longest - self.unseen - lookback - horizon + 1)
+
+    def cycle_positions(self, cycle_column: str) -> np.ndarray:
+        """Positions in the cycle of the rows to train on, by the clock where the column has it."""
+        missing = self.column("available_mask") == 0
+        column = np.where(missing, 0, np.rint(self.column(cycle_column))).astype(int)
+        observed = torch.from_numpy(self._aligned(~missing, False))
+        return self._trained(whole_positions(torch.from_numpy(self._aligned(column, 0)), observed.any(1)).numpy())
+
+    @cached_property
+    def _owner(self) -> np.ndarray:
+        """Which series each row of the data set belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.dataset.indptr))
+
+    @cached_property
+    def _available(self) -> np.ndarray:
+        return self.column("available_mask") > 0
+
+    @property
+    def _longest(self) -> int:
+        return int(np.diff(self.dataset.indptr).max())
+
+    def _aligned(self, values: np.ndarray, missing: Any) -> np.ndarray:
+        """Rows of the data set as a table [rows, N, …] in which all series end together."""
+        table = np.full((self._longest, len(self), *values.shape[1:]), missing, dtype=values.dtype)
+        steps = np.arange(len(values)) - self.dataset.indptr[1:][self._owner] + self._longest
+        table[steps, self._owner] = values
+        return table
+
+    def _trained(self, table: np.ndarray) -> np.ndarray:
+        return table[: max(0, len(table) - self.unseen)]
+
+    def _check_static(self) -> None:
+        """Raise ValueError for a static table of other series; the host lays rows side by side and looks at no id."""
+        static = getattr(self.dataset, "static", None)
+        if static is not None and len(static) != len(self):
+            raise ValueError(
+                f"static_df must have one row for each of the {len(self)} series of df, got {len(static)} rows"
+            )
+        if self.index is not None and self.index.static_names is not None:
+            self._check_ids("static_df", "one row for", self.index.static_names)
+
+    def _check_ids(self, argument: str, rows: str, got: list[Any]) -> None:
+        assert self.index is not None
+        names, column = self.index.names, self.index.columns[0]
+        if got == names:
+            return
+        if lacking := [repr(name) for name in names if name not in set(got)]:
+            raise ValueError(
+                f"{argument} must hold {rows} each series of df, by {column!r}, got none of {listed(lacking)}"
+            )
+        if strange := [repr(name) for name in got if name not in set(names)]:
+            raise ValueError(f"{argument} must hold the series of df alone, got {listed(strange)} too: leave them out")
+        raise ValueError(
+            f"{argument} must have its series in the order of df once both are sorted by {column!r}, got "
+            f"{listed(list(map(repr, got)))}, and in df {listed(list(map(repr, names)))}: make {column!r} a column of "
+            "strings in both"
+        )
+
+    def _infinite(self, column: str, value: float, row: int) -> str:
+        series = int(self._owner[row])
+        advice = "mark the row as missing (available_mask = 0) or mend it"
+        validated = self.fitting and self.appended is not None  # the host does not look for NaN in these rows
+        if np.isnan(value) and not validated:
+            return (
+                f"df must hold finite numbers, got inf or NaN in column {column!r} of series {self._series([series])}, "
+                f"which local_scaler_type spreads over all its rows: {advice}"
+            )
+        where = date_of(self.index, series, row - int(self.dataset.indptr[series]))
+        frames = "df and val_df" if validated else "df"
         return (
-            f"df must hold finite numbers, got inf or NaN in column {column!r} of series {series}, which "
-            f"local_scaler_type spreads over all its rows: {advice}"
-        )
-    host = callers.fitting(dataset)
-    step = row - int(dataset.indptr[owner])
-    where = f"in its row {step}" if host is None else f"at {np.asarray(host.ds)[row]}"
-    frames = "df and val_df" if validated else "df"
-    return f"{frames} must hold finite numbers, got {value} in column {column!r} of series {series} {where}: {advice}"
-
-
-def check_length(dataset: BaseTimeSeriesDataset, val_size: int, test_size: int, input_size: int, h: int) -> None:
-    """Raise ValueError unless rows are left for a window; the host says that there is none, not why."""
-    if 0 < val_size < h:  # the host looks at the val_size of `fit` alone
-        if callers.with_validation_rows():
-            raise ValueError(f"val_df must have at least h ({h}) rows of each series, got {val_size}")
-        raise ValueError(f"val_size must be 0 or at least h ({h}), got {val_size}")
-    left = dataset.max_size - val_size - test_size
-    if left <= input_size:
-        raise ValueError(
-            f"df must leave more than input_size ({input_size}) rows to train on, got {left}: its longest series has "
-            f"{dataset.max_size} rows, less val_size ({val_size}) and test_size ({test_size}). Give a smaller "
-            "val_size or input_size, or start_padding_enabled=True"
+            f"{frames} must hold finite numbers, got {value} in column {column!r} of series {self._series([series])} "
+            f"{where}: {advice}"
         )
 
-
-def value_range(dataset: BaseTimeSeriesDataset, held_out: int) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value of each series but for its last rows; infinite for a series without any, [N] each."""
-    if not hasattr(dataset, "temporal"):
-        raise ValueError(
-            "bounded=True needs df in memory, got parquet files, which are read series by series: pass df as a frame"
-        )
-    y = dataset.temporal[:, [dataset.y_idx]]
-    trained = dataset.temporal[:, [dataset.temporal_cols.get_loc("available_mask")]] > 0
-    ranges = []
-    for start, stop in pairwise(dataset.indptr.tolist()):
-        trained[max(start, stop - held_out) : stop] = False
-        ranges.append(torch.stack(observed_range(y[start:stop], trained[start:stop])))
-    lower, upper = torch.cat(ranges, dim=1)
-    return lower, upper
+    def _series(self, rows: list[int]) -> str:
+        names = self.names
+        return listed([f"number {row} by name" if names is None else repr(names[row]) for row in rows])
 
 
-def windows(
-    dataset: BaseTimeSeriesDataset,
-    held_out: int,
-    explained: np.ndarray | float = 0.0,
-    *,
-    lookback: int,
-    horizon: int,
-    cycle_column: str | None,
-) -> Windows:
-    """Windows of all rows of the panel but the last, series as channels; rows are counted from the series' ends.
+def whole_positions(position: Tensor, observed: Tensor) -> Tensor:
+    """Positions [..., T] of a panel whose series [..., T, N] have them on the rows that are not missing, else 0.
 
-    What is `explained` already is subtracted from the values.
+    Rows are read where a series has one: `observed`, of the first rows [..., L], says where that may be 0. The others
+    are counted from the row before, or back from the first one that can be read.
     """
-    if not hasattr(dataset, "temporal"):
-        raise ValueError(
-            "ridge needs df in memory, got parquet files, which are read series by series: pass df as a frame, or "
-            "ridge=None"
-        )
-    position = 0 if cycle_column is None else positions(dataset, cycle_column)[: -held_out or None]
-    values = rows(dataset, held_out) - explained
-    largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
-    # Zero stays zero: to it the level returns. A series far from zero that hardly varies would leave float32.
-    scale = np.maximum(np.nan_to_num(units(dataset, held_out)[:, 1]), 1e-8 * largest)
-    scaling = Scaling(np.zeros(dataset.n_groups), np.where(scale > 0.0, scale, 1.0))
-    return series_windows([Series(values, position=position)], [scaling], lookback=lookback, horizon=horizon)["train"]
-
-
-def windows_count(dataset: BaseTimeSeriesDataset, held_out: int, *, lookback: int, horizon: int) -> int | None:
-    """Whole windows of the longest series but for its last rows; None for parquet files."""
-    if not hasattr(dataset, "temporal"):
-        return None
-    return max(0, int(np.diff(dataset.indptr).max()) - held_out - lookback - horizon + 1)
-
-
-def positions(dataset: BaseTimeSeriesDataset, cycle_column: str) -> np.ndarray:
-    """Positions in the cycle of all rows, counted from the series' ends, by the clock where the column has it."""
-    temporal, columns = dataset.temporal, dataset.temporal_cols
-    missing = temporal[:, columns.get_loc("available_mask")] == 0
-    column = temporal[:, columns.get_loc(cycle_column)].masked_fill(missing, 0.0).round().long()
-    length = int(np.diff(dataset.indptr).max())
-    found = torch.zeros(length, dataset.n_groups, dtype=torch.long)
-    known = torch.zeros(length, dataset.n_groups, dtype=torch.bool)
-    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
-        found[length - (stop - start) :, series] = column[start:stop]
-        known[length - (stop - start) :, series] = ~missing[start:stop]
-    return whole_positions(found, known.any(1)).numpy()
-
-
-def warn_of_long_cycle(
-    dataset: BaseTimeSeriesDataset, held_out: int, cycle_column: str | None, cycle_length: int | None
-) -> None:
-    """Warn where the rows of the panel but the last hold no phase of the cycle twice."""
-    if cycle_column is None or cycle_length is None or not hasattr(dataset, "temporal"):
-        return
-    phases = positions(dataset, cycle_column)[: -held_out or None] % cycle_length
-    if len(np.unique(phases)) == len(phases):
-        warnings.warn(
-            f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got {len(phases)}: "
-            f"no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give more rows, a shorter "
-            "cycle_length, or leave cycle_length and cycle_column out",
-            stacklevel=2,
-        )
-
-
-def rows(dataset: BaseTimeSeriesDataset, held_out: int, *, weighed: bool = False) -> np.ndarray:
-    """Values of all rows but the last, [rows, N], counted from the series' ends; NaN is missing.
-
-    Rows whose sample weight is 0 count as missing if `weighed`.
-    """
-    temporal, columns = dataset.temporal.numpy(), dataset.temporal_cols
-    missing = temporal[:, columns.get_loc("available_mask")] == 0
-    if weighed and "sample_weight" in columns:
-        missing = missing | ~(temporal[:, columns.get_loc("sample_weight")] > 0)
-    values = np.full((np.diff(dataset.indptr).max(), dataset.n_groups), np.nan)
-    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
-        y = temporal[start:stop, dataset.y_idx].astype(float)
-        values[len(values) - len(y) :, series] = np.where(missing[start:stop], np.nan, y)
-    return values[: max(0, len(values) - held_out)]
-
-
-def known_features(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequence[str]) -> np.ndarray:
-    """Columns of all rows but the last, [rows, N, F], counted from the series' ends; NaN is missing."""
-    temporal, columns = dataset.temporal.numpy(), dataset.temporal_cols
-    chosen = [columns.get_loc(name) for name in names]
-    table = np.full((np.diff(dataset.indptr).max(), dataset.n_groups, len(chosen)), np.nan)
-    for series, (start, stop) in enumerate(pairwise(dataset.indptr.tolist())):
-        table[len(table) - (stop - start) :, series] = temporal[start:stop, chosen]
-    return table[: max(0, len(table) - held_out)]
-
-
-def units(dataset: BaseTimeSeriesDataset, held_out: int) -> np.ndarray:
-    """Mean and deviation of each series but for its last rows, [N, 2]; NaN for a constant series or one in a file."""
-    if not hasattr(dataset, "temporal"):
-        return np.full((len(dataset), 2), np.nan)
-    values = rows(dataset, held_out, weighed=True)
-    observed = ~np.isnan(values)
-    count = observed.sum(0)
-    count = np.where(count > 1, count, np.nan)
-    mean = np.where(observed, values, 0.0).sum(0) / count
-    deviation = np.sqrt((np.where(observed, values - mean, 0.0) ** 2).sum(0) / count)
-    varies = deviation > 1e-12 * np.abs(mean)
-    return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
-
-
-def feature_scales(dataset: BaseTimeSeriesDataset, held_out: int, names: Sequence[str]) -> dict[str, list[float]]:
-    """Mean and deviation of exogenous columns over the rows of all series but the last `held_out`; none for files."""
-    if not hasattr(dataset, "temporal") or not names:
-        return {}
-    columns, owner = dataset.temporal_cols, np.repeat(np.arange(dataset.n_groups), np.diff(dataset.indptr))
-    trained = np.arange(len(owner)) < (dataset.indptr[1:] - held_out)[owner]
-    trained &= dataset.temporal[:, columns.get_loc("available_mask")].numpy() > 0
-    static = dataset.static_cols
-    scales = {}
-    for name in names:
-        if name in columns:
-            values = dataset.temporal[:, columns.get_loc(name)].numpy()[trained]
-        elif static is not None and name in static:
-            values = dataset.static[:, static.get_loc(name)].numpy()
-        else:
-            continue  # the host names it
-        scaling = Scaling.of(values[:, None].astype(float))
-        scales[name] = [float(scaling.location[0]), float(scaling.scale[0])]
-    return scales
-
-
-def check_dates(dataset: BaseTimeSeriesDataset, read: int | None = None) -> None:
-    """Raise ValueError for dates that occur twice in a series; warn of a wrong freq, and of rows that are absent.
-
-    The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
-    beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
-    `read` is the number of last rows that `predict` reads; None in `fit`, which reads all.
-    """
-    known = callers.fitted_dates(dataset) if read is None else callers.predicted_dates(dataset, read)
-    if known is None:
-        return
-    host, names, parts = known
-    polars = not isinstance(names, pd.Series)
-    for name, part in zip(names, parts, strict=True):
-        repeated = part[1:][part[1:] == part[:-1]]
-        if len(repeated):
-            columns = [host.id_col, host.time_col]
-            drop = f"df.unique({columns})" if polars else f"df.drop_duplicates({columns})"
-            raise ValueError(
-                f"df must hold each date once in a series, got {_shown(repeated[0])} twice in series {name!r}: drop a "
-                f"row, as {drop} does"
-            )
-    dates = np.unique(np.concatenate(parts))
-    jump = _jump(dates, host.freq)
-    fact = f"the dates of df do not follow freq={host.freq!r}: {jump}. neuralforecast counts each row as one step."
-    if jump is not None and (other := _other_frequency(dates, host.freq)) is not None:
-        told = f"freq={other!r}" if other and not polars else "freq to that of the dates"
-        advice = f"Set {told}." if read is None else f"The models were fitted to freq={host.freq!r}: give such rows."
-        warnings.warn(f"{fact} {advice}", stacklevel=2)
-        return
-    facts, last = [], dates[-1:]
-    if early := [repr(name) for name, part in zip(names, parts, strict=True) if part[-1:] != last]:
-        begin = (
-            "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
-        )
-        facts.append(f"series {listed(early)} {begin.format(_shown(dates[-1]))} at another date")
-    if lacking := [
-        repr(name)
-        for name, part in zip(names, parts, strict=True)
-        if part[-1:] == last and not np.array_equal(part, dates[len(dates) - len(part) :])
-    ]:
-        facts.append(f"series {listed(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} dates that others have")
-    if facts:
-        fact = (
-            f"{', and '.join(facts)}. neuralforecast counts steps from the end of each series, so MVPA reads the wrong "
-            "steps side by side."
-        )
-    if facts or jump is not None:
-        warnings.warn(f"{fact} {_lines_that_mend(host, polars)}", stacklevel=2)
-
-
-def _lines_that_mend(host: NeuralForecast, polars: bool) -> str:
-    """Three lines that run as they are printed."""
-    y = f"df[{host.target_col!r}]"
-    freq = host.freq if isinstance(host.freq, (str, int)) else host.freq.freqstr
-    others = {"id_col": (host.id_col, "unique_id"), "time_col": (host.time_col, "ds")}
-    columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
-    mask = (
-        f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
-        if polars
-        else f'df["available_mask"] = {y}.notna().astype(float)'
-    )
-    return (
-        "Add the missing rows:\nfrom utilsforecast.preprocessing import fill_gaps\n"
-        f'df = fill_gaps(df, {freq!r}, end="global"{columns})\n{mask}'
-    )
-
-
-def _jump(dates: np.ndarray, freq: Any) -> str | None:
-    """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
-    if isinstance(freq, str) and re.fullmatch(r"\d+(m|d|w|mo|q|y|i)", freq):
-        return None  # a name of polars, which pandas would read as another frequency
-    found: Any
-    grid: Any
-    if np.issubdtype(dates.dtype, np.number):
-        found, grid = dates, np.arange(len(dates)) * freq + dates[0]
-    else:
-        found = pd.DatetimeIndex(dates)
-        grid = pd.date_range(found[0], periods=len(found), freq=freq)
-    wrong = np.flatnonzero(np.asarray(found != grid))
-    if not len(wrong):
-        return None
-    first = wrong[0]
-    return (
-        f"after {found[first - 1]} comes {found[first]}, not {grid[first]}" if first else f"they begin with {found[0]}"
-    )
-
-
-def _other_frequency(dates: np.ndarray, freq: Any) -> Any:
-    """The frequency of dates that jump, if `freq` is not theirs; "" where it cannot be told.
-
-    None where rows are absent: most dates follow the one before, at other distances than all the same.
-    """
-    found: Any = dates if np.issubdtype(dates.dtype, np.number) else pd.DatetimeIndex(dates)
-    if found is dates:
-        steps, counts = np.unique(np.diff(dates), return_counts=True)
-        usual = int(steps[counts.argmax()])
-        return None if usual == freq else usual
-    offset = pd.tseries.frequencies.to_offset(freq)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that some offsets are slow to add
-        follows = np.asarray(found[1:] == found[:-1] + offset)
-    whole = pd.infer_freq(found) if len(found) > 2 else None
-    if whole is None and follows.sum() * 2 >= len(follows) > 0:
-        return None
-    stretches = (found[start : start + 8] for start in range(0, min(len(found) - 7, 400), 4))
-    name = whole or next((name for stretch in stretches if (name := pd.infer_freq(stretch))), "")
-    return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
-
-
-def _shown(date: Any) -> Any:
-    return pd.Timestamp(date) if isinstance(date, np.datetime64) else date
-
-
-def check_order(dataset: BaseTimeSeriesDataset, channel_order: Sequence[Any] | str | None) -> None:
-    """Raise ValueError if a list of ids does not hold those of the panel."""
-    if channel_order is None or isinstance(channel_order, str):
-        return
-    if len(dataset) != len(channel_order):
-        raise ValueError(
-            f"channel_order names {len(channel_order)} series, the panel has {len(dataset)}: give its order to "
-            "finetune(channel_order=…)"
-        )
-    names = callers.ids(dataset)
-    if names is not None and set(names) != set(channel_order):
-        strange = sorted(repr(name) for name in set(channel_order) ^ set(names))
-        raise ValueError(
-            f"channel_order must hold exactly the ids of the panel, these are in only one of them: {listed(strange)}"
-        )
-    if names is not None and names != sorted(names):
-        raise ValueError(
-            f"channel_order needs a unique_id that sorts by name, got categories in the order "
-            f"{listed([repr(name) for name in names])}: make unique_id a column of strings"
-        )
-
-
-def _names(dataset: BaseTimeSeriesDataset, positions: np.ndarray) -> str:
-    names = callers.ids(dataset)
-    return listed([f"number {i} by name" if names is None else repr(names[i]) for i in positions.tolist()])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first five of many."""
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+    largest = position.abs().argmax(-1, keepdim=True)
+    position = position.gather(-1, largest)[..., 0]  # [..., T]
+    T, L = position.shape[-1], observed.shape[-1]
+    # A position of 0 ahead may be that of a missing row. Counting gives the same, except where the clock jumps there.
+    readable = torch.cat([observed, position[..., L:] != 0], dim=-1)
+    step = torch.arange(T, device=position.device)
+    latest = torch.where(readable, step, -1).cummax(-1).values
+    first = readable.to(torch.uint8).argmax(-1, keepdim=True)
+    origin = torch.where(latest < 0, first, latest)
+    return position.gather(-1, origin) + step - origin

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
-from neuralforecast.losses.pytorch import HuberMQLoss, MQLoss, QuantileLoss
+from neuralforecast.common._base_model import BaseModel
+from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast import callers, losses, panel
-from mvpa_ts.adapters.neuralforecast.model import MVPA, register
-from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, register
+from mvpa_ts.adapters.neuralforecast.model import MOVED, MVPA, check_names, check_schedule, training_of
+from mvpa_ts.adapters.neuralforecast.panel import Panel
+from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.options import check_whole
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 
-# Options of `MVPA` that make or start its network; this one exists.
-_OF_THE_NETWORK = (
-    "hidden_size", "n_heads", "linear_hidden_size", "dropout", "attn_dropout", "head_dropout", "patch_len", "stride",
-    "components", "channel_distance", "max_channels", "mixing_heads", "covariate_maps", "channel_window",
-    "cycle_column", "cycle_per_series", "phase_weights", "individual", "level_reversion", "shuffle_channels", "ridge",
-    "cycle_strength", "reversion_strength", "use_norm",
-)  # fmt: skip
-_NOT_FOR_IT = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "cycle_length", "bounded",
-               "exclude_insample_y", "scaler_type", "linear_learning_rate", "channel_vectors")  # fmt: skip
 _POSITIONS = (
     "channel_positions must be left out: a pretrained forecaster uses only an order of the series, which "
     "channel_order with ordered=True gives; to use distances, train MVPA"
 )
+# Arguments of the host that would reach nothing: the network reads the series alone, and standardises them itself.
+_NOT_READ = (
+    "futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "categorical_cardinalities",
+    "exclude_insample_y", "scaler_type",
+)  # fmt: skip
 
 
-class PretrainedMVPA(MVPA):
+class PretrainedMVPA(PanelModel):
     """A forecaster that was trained on made-up series and forecasts any panel; `MVPA.from_pretrained` makes one.
 
     With ``max_steps=0``, the default, `fit` trains nothing. With more steps it trains further on the panel. Each panel
@@ -43,6 +44,8 @@ class PretrainedMVPA(MVPA):
     input_size : int, optional
         Steps to look back at, at most 2048, the default. The network uses 512 of them, or six seasons if a season has
         more than 320 steps.
+    n_series : int, optional
+        Not needed: `fit` and `predict` take any number of series.
     base : str, default "base"
         Name of the shipped forecaster, or a folder with another one.
     ordered : bool, default False
@@ -50,8 +53,10 @@ class PretrainedMVPA(MVPA):
     season : int, optional
         Steps of a season to try beside the seasons that the forecaster finds; 0 for none. None takes the season of the
         host's `freq`: 168 for hours, 288 for five minutes, 12 for months.
-    n_series : int, optional
-        Not needed: `fit` and `predict` take any number of series.
+    channel_order : list or "correlation", optional
+        As in `MVPA`.
+    training : dict, optional
+        As in `MVPA`: `weight_averaging`, `averaging_warm_up` and `frequency_weight`.
     max_steps : int, default 0
         Training steps on the panel.
     learning_rate : float, default 3e-4
@@ -78,8 +83,11 @@ class PretrainedMVPA(MVPA):
     (24, 3)
     """
 
-    _full_rate_steps = None  # its rate is small already
-    _least_steps = 0
+    EXOGENOUS_FUTR = False
+    EXOGENOUS_HIST = False
+    EXOGENOUS_STAT = False
+    MULTIVARIATE = True
+    RECURRENT = False
 
     def __init__(
         self,
@@ -89,58 +97,76 @@ class PretrainedMVPA(MVPA):
         base: str = "base",
         ordered: bool = False,
         season: int | None = None,
+        channel_order: Sequence[Any] | str | None = None,
+        training: dict[str, Any] | None = None,
+        loss: nn.Module | None = None,
+        valid_loss: nn.Module | None = None,
         max_steps: int = 0,
         learning_rate: float = 3e-4,
+        val_check_steps: int = 100,
+        batch_size: int = 32,
+        valid_batch_size: int | None = None,
+        windows_batch_size: int = 32,
+        inference_windows_batch_size: int = 32,
+        num_lr_decays: int = -1,
         start_padding_enabled: bool = True,
         **options: Any,
     ) -> None:
-        if options.get("channel_positions") is not None:
-            raise ValueError(_POSITIONS)
-        wanted = {name: options.get(name) for name in _NOT_FOR_IT}
-        if refused := [
-            name
-            for name, value in wanted.items()
-            if value is not None and not (isinstance(value, (str, bool, list)) and value in ("identity", False, []))
-        ]:
-            raise ValueError(
-                f"{refused[0]} must be left out: a pretrained forecaster reads only the series; use MVPA for "
-                f"{refused[0]}"
-            )
-        usual = inspect.signature(MVPA.__init__).parameters
-        for name in (name for name in _OF_THE_NETWORK if name in options):
-            value = tuple(options[name]) if isinstance(options[name], list) else options[name]
-            if value != usual[name].default:
-                raise ValueError(
-                    f"{name} must be left out: a pretrained forecaster has its network already, got {value!r}; use "
-                    f"MVPA for {name}"
-                )
-        order = options.get("channel_order")
-        if n_series is None and isinstance(order, Sized) and not isinstance(order, str):
-            n_series = max(1, len(order))
-        for name in ("encoder_layers", "channel_vectors"):  # the host saves what the parent was told
-            options.pop(name, None)
+        _refuse(options)
         network = load_base(base)
-        super().__init__(
-            h=h,
-            input_size=network.farthest if input_size is None else input_size,
-            n_series=1 if n_series is None else n_series,
-            encoder_layers=0,  # the network that the parent makes is replaced
-            channel_vectors=False,
-            max_steps=max_steps,
-            learning_rate=learning_rate,
-            start_padding_enabled=start_padding_enabled,
-            **options,
-        )
-        levels = _levels(self.loss)
+        if n_series is None and isinstance(channel_order, Sized) and not isinstance(channel_order, str):
+            n_series = max(1, len(channel_order))
+        n_series = 1 if n_series is None else n_series
+        input_size = network.farthest if input_size is None else input_size
+        check_whole(h=h, input_size=input_size, n_series=n_series)
+        check_whole(0, max_steps=max_steps)
+        check_schedule(val_check_steps, windows_batch_size, loss, valid_loss)
+        loss = MAE() if loss is None else loss
+        levels = _levels(loss)
         if levels is None:
             raise ValueError(
                 f"loss must be a point loss (MAE, MSE, …) or a quantile loss (MQLoss, QuantileLoss), got "
-                f"{type(self.loss).__name__}: the pretrained forecaster gives quantiles"
+                f"{type(loss).__name__}: the pretrained forecaster gives quantiles"
             )
         if season is not None and (isinstance(season, bool) or season != int(season) or season < 0):
             raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
-        self._reads_units, self.season = False, season  # it standardises every series itself
-        self.network: Any = _Quantiles(network, h, levels, ordered)
+        super().__init__(
+            h=h, input_size=input_size, n_series=n_series, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
+            learning_rate=learning_rate, val_check_steps=val_check_steps, batch_size=batch_size,
+            valid_batch_size=valid_batch_size, windows_batch_size=windows_batch_size,
+            inference_windows_batch_size=inference_windows_batch_size, num_lr_decays=num_lr_decays,
+            start_padding_enabled=start_padding_enabled, **options,
+        )  # fmt: skip
+        self.hparams["input_size"] = input_size
+        self._set_book(channel_order, None, n_series)
+        self.ordered, self.season, self._season = ordered, season, 0
+        self._levels = sorted(set(levels))
+        self._columns = [self._levels.index(level) for level in levels]
+        self.network = network
+        # Its rate is small already, so it is not lowered. The choice among simple forecasts, which takes the place of
+        # the linear path, learns far faster.
+        settings = training_of(training, learning_rate, full_rate_steps=None)
+        self._training = HostTraining(settings, linear_ratio=QUICK_RATE, on_linear_path=lambda name: name in QUICK)
+
+    def forward(self, windows_batch: dict[str, Any]) -> Tensor:
+        """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
+        x = windows_batch["insample_y"]
+        observed = windows_batch["insample_mask"] > 0
+        if observed.ndim == 2:  # darts has one mask for all series
+            observed = observed[..., None].expand_as(x)
+        order = self.view(x.shape[-1], x.device).order
+        quantiles = forecast_quantiles(
+            self.network,
+            x[..., order],
+            observed[..., order],
+            horizon=self.h,
+            levels=self._levels,
+            ordered=self.ordered,
+            season=self._season,
+        )
+        output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
+        self._training.note_forecast(output if self.training else None)
+        return losses.flattened(output, self.loss)
 
     def fit(
         self,
@@ -149,15 +175,15 @@ class PretrainedMVPA(MVPA):
         test_size: int = 0,
         random_seed: int | None = None,
         distributed_config: Any = None,
-    ) -> MVPA:
+    ) -> PretrainedMVPA:
         """Train for `max_steps` steps on a panel of any number of series; called by `NeuralForecast.fit`."""
-        self.n_series = self.hparams["n_series"] = len(dataset)
-        self._read_season()
         if self.max_steps:
             self.network.train()  # it was loaded for forecasts
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
-        self._check_panel(dataset, 0, distributed_config)
-        panel.check_dates(dataset)
+        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
+        self._check_count(panel)
+        panel.check_dates()
+        self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
@@ -180,44 +206,33 @@ class PretrainedMVPA(MVPA):
                 f"explain() needs models without {self}: no gradient leads from a pretrained forecast back to the "
                 "rows. Train MVPA and explain that"
             )
-        self._read_season()
         return super().predict(dataset, *args, **kwargs)
 
-    def _read_season(self) -> None:
-        told = self.season
-        self.network.season = season_of(callers.frequency()) if told is None else int(told)
+    def _check_count(self, panel: Panel) -> None:
+        self.n_series = self.hparams["n_series"] = len(panel)  # it takes any number
 
-    @property
-    def _linear_ratio(self) -> float:
-        return QUICK_RATE
-
-    @staticmethod
-    def _on_linear_path(name: str) -> bool:
-        """The choice among simple forecasts takes the place of the linear path: it learns far faster."""
-        return name.removeprefix("network.") in QUICK
+    def _checked_panel(self, dataset: Any, unseen: int, **options: Any) -> Panel:
+        panel = super()._checked_panel(dataset, unseen, **options)
+        self._season = season_of(panel.freq) if self.season is None else int(self.season)
+        return panel
 
 
-class _Quantiles(nn.Module):
-    """The network, called as `ForecastingNetwork` is, with the outputs that a loss of the host wants."""
-
-    def __init__(self, network: nn.Module, horizon: int, levels: tuple[float, ...], ordered: bool) -> None:
-        super().__init__()
-        self.network, self.horizon, self.ordered, self.season = network, horizon, ordered, 0
-        self.levels = sorted(set(levels))
-        self.columns = [self.levels.index(level) for level in levels]
-        # As the parent's network has it; nothing is trained by it.
-        self.config = network.config
-
-    def forward(self, x: Tensor, mask: Tensor, **_: Any) -> Tensor:
-        return forecast_quantiles(
-            self.network,  # type: ignore[arg-type]
-            x,
-            mask,
-            horizon=self.horizon,
-            levels=self.levels,
-            ordered=self.ordered,
-            season=self.season,
-        )[..., self.columns]
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Raise an error for an option that a network which exists already, and reads the series alone, cannot take."""
+    if options.get("channel_positions") is not None:
+        raise ValueError(_POSITIONS)
+    of_host = inspect.signature(BaseModel.__init__).parameters
+    for name, value in options.items():
+        if name in _NOT_READ and value not in (None, [], False, "identity"):
+            raise ValueError(
+                f"{name} must be left out: a pretrained forecaster reads only the series; use MVPA for {name}"
+            )
+        if name in MOVED or (name in inspect.signature(MVPA.__init__).parameters and name not in of_host):
+            raise ValueError(
+                f"{name} must be left out: a pretrained forecaster has its network already, got {value!r}; use MVPA "
+                f"for {name}"
+            )
+    check_names(options, PretrainedMVPA.__init__)
 
 
 def _levels(loss: nn.Module) -> tuple[float, ...] | None:

@@ -142,7 +142,7 @@ def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_
 
 def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationTraining:
     """How the network is trained; `others` are fields of `ClassificationTraining` that only one estimator has."""
-    from mvpa_ts.adapters import host_words
+    from mvpa_ts.adapters.options import host_words
     from mvpa_ts.classification import ClassificationTraining
     from mvpa_ts.classification.augmentation import UNCHANGED
 

@@ -9,7 +9,7 @@ from numbers import Integral
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.adapters import host_words
+from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import checked_positions
 from mvpa_ts.checks import check_flags
 

@@ -1,0 +1,424 @@
+"""A model of neuralforecast that reads all series of a panel together: fit, forecasts, and training on other panels."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+import torch
+from neuralforecast.common._base_model import BaseModel
+from neuralforecast.core import MODEL_FILENAME_DICT
+from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
+from torch import Tensor, nn
+
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
+from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides
+from mvpa_ts.adapters.neuralforecast.panel import Panel
+from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, listed, plain, rows_of
+
+SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")
+_OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
+
+
+@dataclass(frozen=True)
+class FittedSeries:
+    """The series of the last fit, as the host sorts them; saved with the model.
+
+    Attributes
+    ----------
+    names : list or None
+        None where the data set was made without a frame.
+    units : list of lists
+        Mean and deviation of each series over its training rows; NaN where they are not known.
+    order : list of int
+        The series in the order in which attention sees them.
+    features : dict of str to list
+        Mean and deviation of exogenous columns over the training rows of all series, by which they are scaled.
+    """
+
+    names: list[Any] | None
+    units: list[list[float]]
+    order: list[int]
+    features: dict[str, list[float]] = field(default_factory=dict)
+
+    def rows(self, names: list[Any] | None, count: int) -> list[int]:
+        """Which series of the fit each of `count` series is, −1 for a new one; without names the number decides."""
+        if names is None or self.names is None:
+            return list(range(count)) if count == len(self.order) else [-1] * count
+        return rows_of(self.names, names)
+
+
+@dataclass(frozen=True)
+class PanelView:
+    """The series of the panel at hand, in the order in which the network sees them, with what it reads of each."""
+
+    order: Tensor
+    vectors: Tensor | None = None
+    positions: Tensor | None = None
+    units: Tensor | None = None
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """Arguments of `ForecastingNetwork.forward`."""
+        inputs = {"series": self.vectors, "positions": self.positions, "units": self.units}
+        return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+    def to(self, device: torch.device) -> PanelView:
+        """The same on a device."""
+        return PanelView(*(None if t is None else t.to(device) for t in vars(self).values()))  # type: ignore[arg-type]
+
+
+class PanelModel(HostOverrides, BaseModel):
+    """Base of `MVPA` and `PretrainedMVPA`.
+
+    A subclass sets `network`, `_training` and `_book`, and overrides `_prepare`, which runs before training begins.
+    """
+
+    MULTIVARIATE = True
+    RECURRENT = False
+
+    n_series: int
+    test_size: int
+    network: Any
+    hparams: Any
+    trainer_kwargs: dict[str, Any]
+    metrics: Any
+    _training: HostTraining
+    _book: SeriesBook
+    _own_units = True  # whether windows reach the network in the units of the series
+    _fitted_series: FittedSeries | None = None
+    _fitted_index: FrameIndex | None = None  # of the frame whose dates the last fit has checked
+    _view: PanelView | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls.__name__, cls)
+
+    @classmethod
+    def load(cls, path: Any, allow_pickle: bool = False, trust_remote: bool = False, **options: Any) -> Any:
+        """As the host loads a model; what `finetune` takes, such as `max_steps`, may be given here too.
+
+        `NeuralForecast.load` hands its options on to this.
+        """
+        changes = {name: options.pop(name) for name in _OF_FINETUNE if name in options}
+        return super().load(path, allow_pickle, trust_remote, **options).finetune(**changes)
+
+    def finetune(
+        self,
+        *,
+        n_series: int | None = None,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        channel_order: Sequence[Any] | str | None = None,
+        channel_positions: Any = None,
+    ) -> Any:
+        """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
+
+        Series of the next panel that were in the last one keep their vectors (`channel_vectors`); others get new ones.
+
+        Parameters
+        ----------
+        n_series : int, optional
+            Series in that panel.
+        max_steps : int, optional
+            Steps of that training.
+        learning_rate : float, optional
+            Of that training; the rate of the linear path keeps its ratio. A tenth of the first rate is a good start.
+        channel_order, channel_positions : optional
+            Of that panel, as in `MVPA`. Enough for `predict` too: no training is needed in between.
+
+        Returns
+        -------
+        MVPA
+            The model itself. What is set here is saved with it.
+
+        Raises
+        ------
+        ValueError
+            The model has parameters of single series, which another number of series would not have, or an argument is
+            out of range.
+
+        Examples
+        --------
+        >>> from neuralforecast import NeuralForecast
+        >>> from neuralforecast.utils import AirPassengersPanel
+        >>> from mvpa_ts.adapters.neuralforecast import MVPA
+        >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        >>> forecaster = NeuralForecast([MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)], freq="ME")
+        >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+        >>> forecaster.fit(panel)
+        >>> _ = forecaster.models[0].finetune(n_series=1, max_steps=2)
+        >>> forecaster.fit(panel[panel["unique_id"] == "Airline1"])
+        >>> forecaster.predict().shape
+        (12, 3)
+        """
+        changes: dict[str, Any] = {}
+        if n_series is not None and n_series != self.n_series:
+            check_whole(n_series=n_series)
+            self._check_shared(n_series, "make a model without it to train on other panels")
+            if isinstance(self._book.order, list) and channel_order is None:
+                raise ValueError(
+                    "channel_order names the series of the first panel: give finetune the channel_order of the next one"
+                )
+            changes["n_series"] = n_series
+        if max_steps is not None:
+            check_whole(max_steps=max_steps)
+            changes["max_steps"] = max_steps
+        if learning_rate is not None:
+            if not (isinstance(learning_rate, Real) and learning_rate > 0.0):
+                raise ValueError(f"learning_rate must be positive, got {learning_rate!r}")
+            changes["learning_rate"] = learning_rate
+        self._set_book(channel_order, channel_positions, n_series or self.n_series)
+        settings = self._training.settings
+        if learning_rate is not None and settings.linear_learning_rate is not None:
+            linear_rate = settings.linear_learning_rate * learning_rate / self.learning_rate
+            self._training.settings = replace(settings, linear_learning_rate=linear_rate)
+            self.hparams["training"] = {**self.hparams["training"], "linear_learning_rate": linear_rate}
+        if max_steps is not None:
+            self.trainer_kwargs["max_steps"] = max_steps
+        for name, value in changes.items():
+            setattr(self, name, value)
+            self.hparams[name] = value
+        return self
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> Any:
+        """Check the panel and train; called by `NeuralForecast.fit`.
+
+        Raises
+        ------
+        ValueError
+            The panel does not fit the model.
+        FloatingPointError
+            Training diverged: a weight or the last loss is no finite number.
+        """
+        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
+        self._check_count(panel)
+        panel.check_dates()
+        lookback = 1 if self.start_padding_enabled else self.input_size
+        panel.check_length(val_size, test_size, lookback, self.h)
+        self._prepare(panel, lookback)
+        if isinstance(self.loss, (IQLoss, HuberIQLoss)):
+            self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
+        try:
+            super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        except Exception as error:  # the host raises this very type
+            if not str(error).startswith("Loss is NaN"):
+                raise
+            raise FloatingPointError(self._diverged("its loss became NaN")) from error
+        if isinstance(mean := getattr(self.loss, "distr_mean", None), Tensor):
+            self.loss.distr_mean = mean.detach()  # else the last step's graph stands in the way of saving
+        self._check_training()
+        if math.isfinite(self._training.best_loss):
+            # Of the weights that were kept.
+            self.metrics["ptl/val_loss"] = torch.tensor(self._training.best_loss)
+        return self
+
+    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the panel and forecast; called by `NeuralForecast.predict`."""
+        panel = self._checked_panel(dataset, self.test_size, fitting=False)
+        panel.check_dates(self.input_size, self._fitted_index)
+        if len(panel) != self.n_series:
+            self._check_shared(len(panel), "fit another model to forecast others")
+        self._check_familiar(panel)
+        self._view = self._view_of(panel)
+        return super().predict(dataset, *args, **kwargs)
+
+    def _check_count(self, panel: Panel) -> None:
+        panel.check_count(self.n_series)
+
+    def _prepare(self, panel: Panel, lookback: int) -> None:
+        """Note the series of a panel to train on, and get the network ready for them."""
+        order = self._order_of(panel.names, len(panel), panel)
+        features = self._feature_scales(panel)
+        names = None if panel.names is None else [plain(name) for name in panel.names]
+        self._fitted_series = FittedSeries(names, panel.units().tolist(), order, features)
+        self._fitted_index = panel.index
+        self._view = self._view_of(panel)
+        windows = panel.windows_count(lookback=lookback, horizon=self.h)
+        self._training.prepare(windows, 1.0, self._largest_deviation())
+
+    def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
+        """Mean and deviation of the exogenous columns that the model scales."""
+        return {}
+
+    def _largest_deviation(self) -> float | None:
+        """The largest deviation of a series of the last fit, if the loss is in the units of the series; else None."""
+        units = [] if self._fitted_series is None or not self._own_units else self._fitted_series.units
+        return max((deviation for _, deviation in units if math.isfinite(deviation)), default=None)
+
+    def view(self, count: int, device: torch.device) -> PanelView:
+        """The view of `count` series; of a panel that no call announced, what follows from the model's own names."""
+        if self._view is None or len(self._view.order) != count:
+            self._view = self._view_of(None, count)  # hosts of hosts, such as darts, call `forward` alone
+        if self._view.order.device != device:
+            self._view = self._view.to(device)
+        return self._view
+
+    def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
+        """Look up the series of a panel by name, or of `count` series without names."""
+        names = None if panel is None else panel.names
+        return PanelView(torch.tensor(self._order_of(names, len(panel) if panel else count, panel)))
+
+    def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
+        """The host's series in the order that the network shall see."""
+        book, fitted = self._book, self._fitted_series
+        forecasting = fitted is not None and panel is not None and not panel.fitting
+        if book.order == CORRELATION and forecasting and fitted.rows(names, count) == list(range(len(fitted.order))):
+            return fitted.order
+        names = self._names(names, count)
+        if isinstance(book.order, list) and len(book.order) != count:
+            raise ValueError(
+                f"channel_order names {len(book.order)} series, the panel has {count}: give its order to "
+                "finetune(channel_order=…)"
+            )
+        return book.arranged(names, panel.rows(weighed=True) if panel and book.order == CORRELATION else None)
+
+    def _names(self, names: list[Any] | None, count: int) -> list[Any]:
+        """Names of the panel at hand; without any, those of the model's order or positions as the host sorts them."""
+        if names is not None:
+            return names
+        book = self._book
+        expected = sorted(book.order if isinstance(book.order, list) else book.positions or range(count))
+        if book.positions is not None and len(expected) != count:
+            raise ValueError(f"channel_positions must hold the {count} series of the panel, got {len(expected)}")
+        return expected
+
+    def _set_book(self, channel_order: Any, channel_positions: Any, n_series: int | None) -> None:
+        """Check and keep an order and positions, as plain values that are saved; None keeps those of before."""
+        given = SeriesBook.checked(channel_order, channel_positions, words=SERIES, id_column="unique_id")
+        if isinstance(given.order, list) and n_series is not None and len(given.order) != n_series:
+            raise ValueError(
+                f"channel_order must name each of the {n_series} series (n_series) once, got {len(given.order)}: "
+                f"{given.order}"
+            )
+        before: SeriesBook | None = getattr(self, "_book", None)
+        if before is not None and given.positions is not None and given.position_size != before.position_size:
+            raise ValueError(
+                f"channel_positions must have {before.position_size} coordinates for each series, like those of the "
+                f"model, got {given.position_size}"
+            )
+        before = before or given
+        self._book = SeriesBook(
+            before.order if given.order is None else given.order,
+            before.positions if given.positions is None else given.positions,
+            SERIES,
+        )
+        for name, value in (("channel_order", self._book.order), ("channel_positions", self._book.pairs)):
+            if name in self.hparams:
+                self.hparams[name] = value
+
+    @property
+    def _kept_series(self) -> list[str]:
+        """Options of this model with parameters of single series, which no other series has."""
+        return []
+
+    def _check_shared(self, n_series: int, advice: str) -> None:
+        for option in self._kept_series:
+            raise ValueError(
+                f"{option} keeps the model to the {self.n_series} series (n_series) of its fit, got {n_series}: "
+                f"{advice}"
+            )
+
+    def _check_familiar(self, panel: Panel) -> None:
+        """Raise ValueError for series that were not in the fit, where each has parameters of its own."""
+        fitted, options = self._fitted_series, self._kept_series
+        if not options or fitted is None or fitted.names is None:
+            return
+        if panel.names is None:
+            raise ValueError(
+                f"{options[0]} keeps the model to the series of its fit, and the data set has no ids: make it by "
+                "TimeSeriesDataset.from_df, as NeuralForecast does"
+            )
+        rows = fitted.rows(panel.names, len(panel))
+        if strange := [repr(name) for name, row in zip(panel.names, rows, strict=True) if row < 0]:
+            raise ValueError(
+                f"{options[0]} keeps the model to the series of its fit, got {listed(strange)}, which were not there: "
+                "fit another model to forecast others"
+            )
+
+    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> Panel:
+        panel = Panel(dataset, unseen, fitting=fitting, distributed_config=distributed_config)
+        self._check_exog(dataset)
+        panel.check_values(self.cycle_column)
+        # The host cuts more series than this into separate batches and then mixes up their rows.
+        self.batch_size = self.valid_batch_size = len(panel)
+        return panel
+
+    def _check_training(self) -> None:
+        # A diverged model of the host forecasts NaN without a word.
+        broken = [name for name, weight in self.network.named_parameters() if not weight.isfinite().all()]
+        loss = self.metrics.get("train_loss")
+        if broken or (loss is not None and not math.isfinite(loss)):
+            raise FloatingPointError(
+                self._diverged(f"its last loss is {loss}, and {len(broken)} of its tensors are not finite")
+            )
+
+    def _diverged(self, reason: str) -> str:
+        return (
+            f"training of {self} diverged within max_steps={self.max_steps}, {reason}: lower learning_rate "
+            f"({self.learning_rate})"
+        )
+
+    def get_extra_state(self) -> Tensor:
+        """What is saved beside the weights: the series of the last fit, as JSON."""
+        fitted = None if self._fitted_series is None else asdict(self._fitted_series)
+        return torch.frombuffer(bytearray(json.dumps(fitted).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Read what `get_extra_state` gave."""
+        try:
+            fitted = json.loads(bytes(state.tolist()))
+            self._fitted_series = None if fitted is None else FittedSeries(**fitted)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the file's series of the last fit (_extra_state) cannot be read: {error}") from error
+        self._view = None
+
+    # Hooks of Lightning, in the order in which they are called.
+
+    def configure_optimizers(self) -> Any:
+        """See `HostTraining.optimizers`."""
+        return self._training.optimizers(self, super().configure_optimizers)
+
+    def on_train_start(self) -> None:
+        """Start a new average of the weights."""
+        self._training.begin(self)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The host's step; the loss over frequencies is added to what it returns."""
+        return self._training.with_frequencies(super().training_step(batch, batch_idx), self.loss)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Take the weights after an optimiser step into the average."""
+        self._training.after_step(self.trainer.global_step)
+
+    def on_validation_start(self) -> None:
+        """Validate the average."""
+        self._training.exchange()
+
+    def on_validation_end(self) -> None:
+        """Go on training the weights."""
+        self._training.after_validation(self)
+
+    def on_train_end(self) -> None:
+        """Keep the average, or that of the best validation."""
+        self._training.end(self)
+
+
+def register(name: str, model: type[nn.Module]) -> None:
+    """Let the host save and load models of that class name as `model`."""
+    if not issubclass(MODEL_FILENAME_DICT.setdefault(name.lower(), model), PanelModel):
+        raise ValueError(f"neuralforecast has a model {name!r} already; give the subclass another name")
+    MODEL_FILENAME_DICT[name.lower()] = model

@@ -1,0 +1,189 @@
+"""Ids and dates of the rows of a frame, and what their frequency says of a panel."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mvpa_ts.forecasting.series import listed
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """What a data set of the host lacks of the frame that it was made of; `host_overrides` keeps it with the data set.
+
+    Attributes
+    ----------
+    names : list
+        Ids of the series, as the host sorts them.
+    dates : list of arrays or None
+        Dates of each series.
+    columns : tuple of str
+        The frame's columns of ids, dates and target.
+    polars : bool
+        Whether the frame is one of polars.
+    freq : str, int or offset, optional
+        The frequency that the user gave to `NeuralForecast`.
+    static_names : list, optional
+        Ids of `static_df`, sorted.
+    appended : FrameIndex, optional
+        Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
+    """
+
+    names: list[Any]
+    dates: list[np.ndarray] | None
+    columns: tuple[str, str, str] = ("unique_id", "ds", "y")
+    polars: bool = False
+    freq: Any = None
+    static_names: list[Any] | None = None
+    appended: FrameIndex | None = None
+
+    def with_appended(self) -> FrameIndex:
+        """The same with the appended rows as rows of its own."""
+        if self.appended is None or self.dates is None or self.appended.dates is None:
+            return self
+        dates = [np.concatenate(both) for both in zip(self.dates, self.appended.dates, strict=True)]
+        return replace(self, dates=dates, appended=None)
+
+    def same_rows(self, other: FrameIndex | None) -> bool:
+        """Whether another frame has the same series at the same dates."""
+        if other is None or self.dates is None or other.dates is None or self.names != other.names:
+            return False
+        return all(np.array_equal(*both) for both in zip(self.dates, other.dates, strict=True))
+
+
+def check_twice(argument: str, index: FrameIndex) -> None:
+    """Raise ValueError for a date that occurs twice in a series."""
+    for name, dates in zip(index.names, index.dates or [], strict=False):
+        repeated = dates[1:][dates[1:] == dates[:-1]]
+        if len(repeated):
+            columns = list(index.columns[:2])
+            drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
+            raise ValueError(
+                f"{argument} must hold each date once in a series, got {_shown(repeated[0])} twice in series {name!r}: "
+                f"drop a row, as {drop} does"
+            )
+
+
+def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
+    """Warn of a wrong freq, and of rows that are absent.
+
+    The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
+    beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
+    `last_rows` is the number of rows that `predict` reads; None in `fit`, which reads all.
+    """
+    if index.dates is None or index.freq is None:
+        return
+    all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
+    grid = np.unique(np.concatenate(all_dates))
+    jump = jump_of(grid, index.freq)
+    fact = f"the dates of df do not follow freq={index.freq!r}: {jump}. neuralforecast counts each row as one step."
+    if jump is not None and (other := other_frequency(grid, index.freq)) is not None:
+        to_set = f"freq={other!r}" if other and not index.polars else "freq to that of the dates"
+        advice = f"The models were fitted to freq={index.freq!r}: give such rows." if last_rows else f"Set {to_set}."
+        warnings.warn(f"{fact} {advice}", stacklevel=2)
+        return
+    facts, last = [], grid[-1:]
+    named = list(zip(map(repr, index.names), all_dates, strict=True))
+    if early := [name for name, dates in named if dates[-1:] != last]:
+        begin = (
+            "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
+        )
+        facts.append(f"series {listed(early)} {begin.format(_shown(grid[-1]))} at another date")
+    if lacking := [
+        name
+        for name, dates in named
+        if dates[-1:] == last and not np.array_equal(dates, grid[len(grid) - len(dates) :])
+    ]:
+        facts.append(f"series {listed(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} dates that others have")
+    if facts:
+        fact = (
+            f"{', and '.join(facts)}. neuralforecast counts steps from the end of each series, so MVPA reads the wrong "
+            "steps side by side."
+        )
+    if facts or jump is not None:
+        warnings.warn(f"{fact} {_lines_that_mend(index)}", stacklevel=2)
+
+
+def _lines_that_mend(index: FrameIndex) -> str:
+    """Three lines that run as they are printed."""
+    id_column, time_column, target = index.columns
+    y = f"df[{target!r}]"
+    freq = index.freq if isinstance(index.freq, (str, int)) else index.freq.freqstr
+    others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}
+    columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
+    mask = (
+        f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
+        if index.polars
+        else f'df["available_mask"] = {y}.notna().astype(float)'
+    )
+    return (
+        "Add the missing rows:\nfrom utilsforecast.preprocessing import fill_gaps\n"
+        f'df = fill_gaps(df, {freq!r}, end="global"{columns})\n{mask}'
+    )
+
+
+def jump_of(dates: np.ndarray, freq: Any) -> str | None:
+    """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
+    if isinstance(freq, str) and re.fullmatch(r"\d+(m|d|w|mo|q|y|i)", freq):
+        return None  # a name of polars, which pandas would read as another frequency
+    got: Any
+    grid: Any
+    if np.issubdtype(dates.dtype, np.number):
+        got, grid = dates, np.arange(len(dates)) * freq + dates[0]
+    else:
+        got = pd.DatetimeIndex(dates)
+        grid = pd.date_range(got[0], periods=len(got), freq=freq)
+    wrong = np.flatnonzero(np.asarray(got != grid))
+    if not len(wrong):
+        return None
+    first = wrong[0]
+    return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
+
+
+def other_frequency(dates: np.ndarray, freq: Any) -> Any:
+    """The frequency of dates that jump, if `freq` is not theirs; "" where it cannot be told.
+
+    None where rows are absent: most dates follow the one before, at other distances than all the same.
+    """
+    if np.issubdtype(dates.dtype, np.number):
+        steps, counts = np.unique(np.diff(dates), return_counts=True)
+        usual = int(steps[counts.argmax()])
+        return None if usual == freq else usual
+    days = pd.DatetimeIndex(dates)
+    offset = pd.tseries.frequencies.to_offset(freq)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some offsets are slow to add
+        follows = np.asarray(days[1:] == days[:-1] + offset)
+    whole = pd.infer_freq(days) if len(days) > 2 else None
+    if whole is None and follows.sum() * 2 >= len(follows) > 0:
+        return None
+    # Rows may be absent anywhere, so some stretch without a gap must tell.
+    stretches = (days[start : start + 8] for start in range(0, min(len(days) - 7, 400), 4))
+    name = whole or next((name for stretch in stretches if (name := pd.infer_freq(stretch))), "")
+    return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+
+
+def date_of(index: FrameIndex | None, series: int, row: int) -> str:
+    """Where a row lies, for a message: its date, or its number where the data set has no dates."""
+    if index is None or index.dates is None or row >= len(index.dates[series]):
+        return f"in its row {row}"
+    return f"at {index.dates[series][row]}"
+
+
+def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
+    """Dates of each series; None where they are not those of all rows."""
+    dates = np.asarray(dates)
+    if len(dates) != int(bounds[-1]):
+        return None
+    return [dates[start:stop] for start, stop in pairwise(bounds.tolist())]
+
+
+def _shown(date: Any) -> Any:
+    return pd.Timestamp(date) if isinstance(date, np.datetime64) else date

@@ -1,0 +1,612 @@
+"""Hyperparameter search for MVPA, kept in a database of Optuna so that it can be resumed and shared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import optuna
+import torch
+from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions, RayOptions
+from neuralforecast.losses.pytorch import MAE
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.study import MaxTrialsCallback
+from optuna.trial import TrialState
+from ray import tune
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from torch import nn
+
+from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
+from mvpa_ts.adapters.neuralforecast.model import MVPA
+from mvpa_ts.adapters.neuralforecast.panel import Panel
+from mvpa_ts.adapters.options import check_objects, check_whole
+from mvpa_ts.forecasting.series import SeriesBook
+
+_log = logging.getLogger(__name__)
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+REASON = "reason"  # user attribute of a trial that failed
+# Seconds. A worker that was silent for the grace period is taken for dead, and its trial is drawn again.
+HEARTBEAT, GRACE = 15, 90
+_RETRIES = 5  # a trial that kills each process, for want of memory, is not drawn for ever
+
+
+class Range(NamedTuple):
+    """Numbers from low to high; drawn by their logarithm if `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+# What is searched, in one place for both backends: a list of choices, a range, or a dict of them.
+SPACE: dict[str, Any] = {
+    "hidden_size": [16, 32, 64],
+    "encoder_layers": [1, 2, 3],
+    "dropout": Range(0.0, 0.5),
+    "network": {"head_dropout": Range(0.0, 0.6), "channel_vectors": [None, False]},
+    "learning_rate": Range(1e-4, 1e-2, log=True),
+    "training": {"linear_learning_rate": Range(1e-3, 5e-2, log=True), "weight_averaging": [None, 0.9, 0.99]},
+    "channel_order": [None, "correlation"],
+    "windows_batch_size": [32, 64, 128],
+    "max_steps": [500, 1000, 2000],
+    "random_seed": list(range(1, 11)),
+}
+
+
+def space_of(h: int) -> dict[str, Any]:
+    """Choices and ranges by name of an argument, for a horizon of h steps."""
+    return {"input_size": [h, 2 * h, 4 * h], **SPACE}
+
+
+def for_ray(space: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as distributions of Ray."""
+
+    def distribution(values: Any) -> Any:
+        if isinstance(values, dict):
+            return for_ray(values)
+        if isinstance(values, list):
+            return tune.choice(values)
+        return (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
+
+    return {name: distribution(values) for name, values in space.items()}
+
+
+def suggested(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as a trial of Optuna draws it; parameters within a dict have their own names."""
+
+    def draw(name: str, values: Any) -> Any:
+        if isinstance(values, dict):
+            return suggested(trial, values)
+        if isinstance(values, list):
+            return trial.suggest_categorical(name, values)
+        return trial.suggest_float(name, values.low, values.high, log=values.log)
+
+    return {name: draw(name, values) for name, values in space.items()}
+
+
+class AutoMVPA(BaseAuto):
+    """Search MVPA's hyperparameters by the loss on the validation rows, then fit the best.
+
+    With Optuna, the default, trials are kept in a database. So an interrupted search goes on where it stopped, and
+    several processes or machines can share one search.
+
+    Parameters
+    ----------
+    h, n_series : int
+        As in `MVPA`.
+    config : callable or dict, optional
+        The search space: a function of an Optuna trial that returns MVPA's arguments, or a dict of Ray's distributions.
+        The function is also called without a trial, so do not compute with the values that are suggested. It must
+        return JSON to be kept in a database. Default: `get_default_config`.
+    search_alg : optuna.samplers.BaseSampler or a searcher of Ray, optional
+        Do not fix its seed if several workers share the search: they would all try the same.
+    num_samples : int
+        Finished trials of the whole search. Pruned trials, trials of earlier runs and of other workers count.
+    time_budget : float, optional
+        Seconds of this call, after which no trial begins. The running trial ends at its next validation and is marked
+        as failed, unless the search has no finished trial yet. Then the best so far is fitted.
+    pruner : optuna.pruners.BasePruner, optional
+        Ends bad trials early, such as ``optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=30)``. Its steps
+        are percent of `max_steps`. It needs several validations a trial: set `val_check_steps` in `config` well below
+        `max_steps`. None prunes nothing. Optuna only.
+    storage : str or None
+        URL of the database; Optuna only. Default: the file ``automvpa.db`` in the working directory. None keeps
+        trials in memory.
+    study_name : str, optional
+        Name of the search in the database. By default it is made of the horizon, the loss, the fixed arguments and the
+        data, so that only the same search is resumed.
+    loss, valid_loss, refit_with_val, verbose, alias, backend, callbacks, ray_options, optuna_options
+        As in every automatic model of neuralforecast. `ray_options` holds the CPUs and GPUs of a trial.
+
+    Examples
+    --------
+    >>> from neuralforecast import NeuralForecast
+    >>> from neuralforecast.utils import AirPassengersPanel
+    >>> from mvpa_ts.adapters.neuralforecast import AutoMVPA
+    >>> def config(trial):
+    ...     return {
+    ...         "input_size": 24,
+    ...         "max_steps": 1,
+    ...         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
+    ...         "enable_progress_bar": False,
+    ...         "enable_model_summary": False,
+    ...         "logger": False,
+    ...     }
+    >>> model = AutoMVPA(h=12, n_series=2, config=config, num_samples=2, storage=None)
+    >>> forecaster = NeuralForecast(models=[model], freq="ME")
+    >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]], val_size=12)
+    >>> len(forecaster.models[0].results.trials)
+    2
+    """
+
+    default_config = for_ray(SPACE)
+    optuna_options: Any
+    callbacks: Any
+    _watch: TrialWatch | None = None
+
+    def __init__(
+        self,
+        h: int,
+        n_series: int,
+        loss: nn.Module | None = None,
+        valid_loss: nn.Module | None = None,
+        config: Callable[[Any], dict[str, Any]] | dict[str, Any] | None = None,
+        search_alg: Any = None,
+        num_samples: int = 10,
+        time_budget: float | None = None,
+        refit_with_val: bool = False,
+        verbose: bool = False,
+        alias: str | None = None,
+        backend: str = "optuna",
+        callbacks: list[Any] | None = None,
+        ray_options: RayOptions | None = None,
+        optuna_options: OptunaOptions | None = None,
+        storage: str | None = "sqlite:///automvpa.db",
+        study_name: str | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
+    ) -> None:
+        check_whole(num_samples=num_samples)
+        if time_budget is not None and not (isinstance(time_budget, Real) and time_budget > 0):
+            raise ValueError(f"time_budget must be a positive number of seconds or None, got {time_budget!r}")
+        check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
+        check_objects(optuna.pruners.BasePruner, "optuna.pruners.MedianPruner()", pruner=pruner)
+        check_objects((str, optuna.storages.BaseStorage), '"sqlite:///sweep.sqlite"', storage=storage)
+        check_objects((list, tuple), "[callback]", callbacks=callbacks)
+        if backend == "optuna":  # the host would leave out what is no sampler, without a word
+            check_objects(optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()", search_alg=search_alg)
+        if pruner is not None and backend != "optuna":
+            raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
+        if config is None:
+            config = self.get_default_config(h=h, backend=backend, n_series=n_series)
+        super().__init__(
+            cls_model=MVPA,
+            h=h,
+            loss=MAE() if loss is None else loss,
+            valid_loss=valid_loss,
+            config=_with_series(config, n_series),
+            search_alg=search_alg,
+            num_samples=num_samples,
+            time_budget=time_budget,
+            refit_with_val=refit_with_val,
+            verbose=verbose,
+            alias=alias,
+            backend=backend,
+            callbacks=callbacks,
+            ray_options=ray_options,
+            optuna_options=optuna_options,
+        )
+        self.pruner = pruner
+        self.n_series = n_series
+        self.storage = storage
+        self.study_name = study_name
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls.__name__, MVPA)  # what is saved is the best MVPA
+
+    @classmethod
+    def get_default_config(cls, h: int, backend: str, n_series: int) -> Any:
+        """The search space for a horizon: a function of a trial with "optuna", a dict with "ray"."""
+        if backend == "ray":
+            return {**for_ray(space_of(h)), "n_series": n_series}
+        return lambda trial: {"n_series": n_series, **suggested(trial, space_of(h))}
+
+    def fit(
+        self,
+        dataset: Any,
+        val_size: int = 0,
+        test_size: int = 0,
+        random_seed: int | None = None,
+        distributed_config: Any = None,
+    ) -> AutoMVPA:
+        """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
+        panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
+        panel.check_count(self.n_series)
+        panel.check_values(None)
+        panel.check_dates()
+        return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+
+    def _optuna_tune_model(self, **search: Any) -> optuna.Study:
+        """Resume the study of this search, or begin it; `search` is what the host's method takes."""
+        space = self.config(MockTrial())
+        facts: dict[str, Any] = {
+            "panel": fingerprint(search["dataset"], search["val_size"], search["test_size"]),
+            "settings": described(space),
+        }
+        chosen = {
+            "storage": self.storage,
+            "study_name": self.study_name or self._study_name(facts["panel"]),
+            "load_if_exists": True,
+            "pruner": self.pruner or optuna.pruners.NopPruner(),
+            **(self.optuna_options.create_study_kwargs or {}),
+        }
+        storage = chosen["storage"]
+        url = storage if isinstance(storage, str) else getattr(storage, "url", None)
+        if isinstance(storage, str):
+            check_url(storage)
+        if not isinstance(storage, optuna.storages.InMemoryStorage | None):
+            check_json(space)
+        with named_errors(url), without_notes_of_opening():
+            study, chosen["storage"] = opened({"direction": "minimize", **chosen}, facts)
+            warn_of_others(study, facts)
+            finished = len(study.get_trials(deepcopy=False, states=FINISHED))
+            _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
+
+            options, callbacks = self.optuna_options, self.callbacks
+            # A trial whose training diverges, or cannot begin or go on, has failed; the search goes on.
+            errors = (FloatingPointError, SettingError, TimeIsUpError)
+            # An error holds what its trial had in memory until garbage is collected.
+            optimize = {"catch": errors, "gc_after_trial": True, **(options.study_kwargs or {})}
+            self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
+            of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
+            self.callbacks = [*(callbacks or []), of_all_workers]
+            self._watch = TrialWatch(search["time_budget"], facts["settings"])
+            watched = {"config": self._watch.noting(search["config"])}
+            try:
+                missing = max(0, search["num_samples"] - finished)
+                study = super()._optuna_tune_model(**{**search, **watched, "num_samples": missing})
+            finally:
+                self.optuna_options, self.callbacks, self._watch = options, callbacks, None
+        check_outcome(study)
+        return study
+
+    def _fit_model(
+        self, cls_model: Any, config: Any, dataset: Any, val_size: int, test_size: int, distributed_config: Any = None
+    ) -> Any:
+        """As the host; within a search, the trial is told of each validation and of what goes wrong."""
+        with nullcontext() if self._watch is None else self._watch.noting_failure():
+            model = cls_model(**config)
+            if self._watch is not None:
+                model._training.validated = self._watch.reporting(model)
+            fitted = model.fit(dataset, val_size=val_size, test_size=test_size, distributed_config=distributed_config)
+        fitted._training.validated = None
+        return fitted
+
+    def _study_name(self, facts: str) -> str:
+        fixed = {
+            "space": self.config(MockTrial()),
+            "loss": getattr(self.loss, "_nf_init_kwargs", None),
+            "valid_loss": [type(self.valid_loss).__name__, getattr(self.valid_loss, "_nf_init_kwargs", None)],
+            "panel": facts,
+        }
+        text = json.dumps(fixed, sort_keys=True, default=lambda value: type(value).__name__)
+        digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+        return f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}"
+
+
+def _with_series(config: Any, n_series: int) -> Any:
+    def completed(chosen: Any) -> dict[str, Any]:
+        if not isinstance(chosen, dict):
+            expected = "return a dict of" if callable(config) else "be a function of a trial that returns a dict of"
+            raise ValueError(f"config must {expected} MVPA's arguments, got {chosen!r}")
+        positions = chosen.get("channel_positions")
+        if positions is not None:
+            # Keys of a dict would become strings in the database.
+            book = SeriesBook.checked(None, positions, words=SERIES, id_column="unique_id")
+            chosen = {**chosen, "channel_positions": book.pairs}
+        return {**chosen, "n_series": n_series}
+
+    return (lambda trial: completed(config(trial))) if callable(config) else completed(config)
+
+
+def check_outcome(study: optuna.Study) -> None:
+    """Raise ValueError unless a finished trial has a finite loss."""
+    trials = study.get_trials(deepcopy=False)
+    losses = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
+    if not any(math.isfinite(loss) for loss in losses):
+        reasons = [trial.user_attrs[REASON] for trial in trials if REASON in trial.user_attrs]
+        unknown = "training diverged or was cut short; lower learning_rate in config, or give more time_budget"
+        if trials and all(trial.state == TrialState.PRUNED for trial in trials):
+            unknown = "pruner ended them all; let it begin later, with more n_startup_trials or n_warmup_steps"
+        raise ValueError(
+            f"no trial of study {study.study_name!r} has a finite validation loss ({len(trials)} trials, {len(losses)} "
+            f"finished): {reasons[-1] if reasons else unknown}"
+        )
+
+
+def fingerprint(dataset: Any, val_size: int, test_size: int) -> str:
+    """A digest of the data and the split: trials of other data are no trials of this search."""
+    digest = hashlib.blake2b(f"{val_size} {test_size} {list(dataset.temporal_cols)}".encode(), digest_size=10)
+    digest.update(np.ascontiguousarray(getattr(dataset, "indptr", [])).tobytes())
+    for tensor in (getattr(dataset, "temporal", None), dataset.static):
+        if tensor is not None:
+            digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def described(config: Mapping[str, Any]) -> dict[str, str]:
+    """Arguments as text that can be compared; objects by their class and the arguments of a loss."""
+
+    def plain(value: Any) -> Any:
+        return [getattr(value, "__name__", type(value).__name__), getattr(value, "_nf_init_kwargs", None)]
+
+    described_values = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and name in ("network", "training"):
+            described_values |= described(value)  # their options have names of their own in a trial
+        else:
+            described_values[name] = json.dumps(value, sort_keys=True, default=plain)
+    return described_values
+
+
+def check_json(config: dict[str, Any]) -> None:
+    """Raise ValueError for an argument that no database can hold; Optuna would say so after the first training."""
+    for name in config.keys() - {"loss", "valid_loss"}:
+        try:
+            json.dumps(config[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} in config must be JSON to be kept in a database, got {config[name]!r}: leave it out, or set "
+                "storage=None"
+            ) from error
+
+
+def warn_of_others(study: optuna.Study, facts: dict[str, Any]) -> None:
+    """Warn where a study has trials of another search, by what `opened` has noted with it."""
+    earlier, now = study.user_attrs["settings"], facts["settings"]
+    changed = ["data or split"] if study.user_attrs["panel"] != facts["panel"] else []
+    changed += sorted(name for name in {*earlier, *now} if earlier.get(name) != now.get(name))
+    if changed:
+        warnings.warn(
+            f"study_name={study.study_name!r} has trials of other {', '.join(changed)}; they count as finished. Give "
+            "another study_name, or none",
+            stacklevel=2,
+        )
+
+
+def opened(
+    options: dict[str, Any], facts: dict[str, Any], attempts: int = 6
+) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
+    """The study, begun with these facts if it is new, and its storage.
+
+    It is tried again where another worker begins at the same moment.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            storage = options["storage"] or optuna.storages.InMemoryStorage()
+            if isinstance(storage, str):
+                storage = opened_database(storage)
+            study = optuna.create_study(**{**options, "storage": storage})
+            for name in facts.keys() - study.user_attrs.keys():
+                study.set_user_attr(name, facts[name])
+            return study, storage
+        except (DBAPIError, optuna.exceptions.StorageInternalError):
+            if attempt == attempts:
+                raise
+            time.sleep(0.2 * attempt)
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def without_notes_of_opening() -> Iterator[None]:
+    """Keep Optuna from logging that a study was made or found: the host opens it again, which reads as two studies."""
+
+    def is_another(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(("A new study created", "Using an existing study"))
+
+    loggers = [
+        logging.getLogger(name)
+        for name in ("optuna.study.study", "optuna.storages._in_memory", "optuna.storages._rdb.storage")
+    ]
+    for logger in loggers:
+        logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_another)
+
+
+class TimeIsUpError(Exception):
+    """The time of a search is over; the trial under way has failed."""
+
+
+class SettingError(Exception):
+    """What a trial drew does not go together, or needs too much memory; the search goes on."""
+
+
+class TrialWatch:
+    """Tells the trial of each thread how its training goes.
+
+    Parameters
+    ----------
+    time_budget : float or None
+        Seconds from now after which a trial ends, if the search has a finished one.
+    settings : dict
+        The arguments without a trial, as `described`. Those that a trial has otherwise were drawn.
+    """
+
+    def __init__(self, time_budget: float | None, settings: dict[str, str]) -> None:
+        self._settings = settings
+        self._deadline = None if time_budget is None else time.monotonic() + time_budget
+        self._threads = threading.local()  # Optuna's n_jobs runs trials in threads
+
+    def noting(self, config: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+        """The same search space, which notes the trial that asks, and names a study with other choices."""
+
+        def noted(trial: Any) -> dict[str, Any]:
+            self._threads.trial = trial if isinstance(trial, optuna.Trial) else None
+            try:
+                chosen = config(trial)
+            except ValueError as error:
+                if "dynamic value space" not in str(error):
+                    raise
+                raise ValueError(
+                    f"config must suggest a parameter with the same choices throughout study "
+                    f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
+                    "another study_name, another name of the parameter, or the first choices"
+                ) from error
+            drawn = described(chosen).items() - self._settings.items()
+            self._threads.drawn = {name for name, _ in drawn}
+            return chosen
+
+        return noted
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Keep with the trial why it fails.
+
+        The search goes on if the error names an argument that was drawn, or if a trial that drew any ran out of memory.
+        """
+        try:
+            yield
+        except (ValueError, FloatingPointError, TimeIsUpError) as error:
+            self._threads.trial.set_user_attr(REASON, str(error))
+            if isinstance(error, ValueError) and self._threads.drawn & set(re.findall(r"\w+", str(error))):
+                raise SettingError(str(error)) from error
+            raise
+        except (RuntimeError, MemoryError) as error:
+            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
+                raise
+            reason = f"the trial ran out of memory: {error}"
+            self._threads.trial.set_user_attr(REASON, reason)
+            if not self._threads.drawn:
+                raise
+            raise SettingError(reason) from error
+
+    def reporting(self, model: Any) -> Callable[[int, float], None] | None:
+        """A function to call after each validation of a model, with the step and the loss; None without a trial."""
+        trial: optuna.Trial | None = getattr(self._threads, "trial", None)
+        if trial is None:
+            return None
+        if model.val_check_steps >= model.max_steps and not isinstance(trial.study.pruner, optuna.pruners.NopPruner):
+            warnings.warn(
+                f"val_check_steps ({model.val_check_steps}) must be below max_steps ({model.max_steps}) for the pruner "
+                "to end a trial early: set it in config",
+                stacklevel=2,
+            )
+        last = -1
+
+        def report(step: int, loss: float) -> None:
+            nonlocal last
+            # One cycle of the rates takes all of a training: trials of other lengths compare at the same share.
+            percent = round(100 * step / max(1, model.max_steps))
+            if percent > last:
+                trial.report(loss, percent)
+                last = percent
+            if percent >= 100:
+                return
+            if trial.should_prune():
+                raise optuna.TrialPruned(f"worse than others at {percent} % of the training")
+            late = self._deadline is not None and time.monotonic() > self._deadline
+            if late and trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+                raise TimeIsUpError(f"the time_budget of the search ended at {percent} % of the training")
+
+        return report
+
+
+def check_url(url: str) -> None:
+    """Raise ValueError for text that is no URL of a database, FileNotFoundError for a file in no folder."""
+    kind, mark, _ = url.partition("://")
+    if not mark:
+        raise ValueError(f"storage must be the URL of a database, got {url!r}: for a file write 'sqlite:///{url}'")
+    try:
+        make_url(url).get_dialect()
+    except ArgumentError as error:
+        raise ValueError(
+            f"storage must begin with a kind of database, such as sqlite:/// or postgresql://, got {kind}://"
+        ) from error
+    path = _file_of(url)
+    if path is not None and not path.parent.is_dir():
+        raise FileNotFoundError(f"storage={url!r} lies in the folder {path.parent}, which is not there: make it first")
+
+
+def opened_database(url: str) -> RDBStorage:
+    """The database of a search, in which each worker notes that it lives."""
+    if (path := _file_of(url)) is not None and not path.exists():
+        _make_whole(path)
+    patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return RDBStorage(
+            url,
+            engine_kwargs=patience,
+            heartbeat_interval=HEARTBEAT,
+            grace_period=GRACE,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_RETRIES),
+        )
+
+
+@contextmanager
+def named_errors(url: str | None) -> Iterator[None]:
+    """Let an error of the database say which one it is, and what is wrong: Optuna names neither."""
+    try:
+        yield
+    except (DBAPIError, StorageInternalError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        name = "in memory" if url is None else make_url(url).render_as_string(hide_password=True)
+        raise OSError(
+            f"the search cannot read or write its database {name} ({getattr(cause, 'orig', cause)}); trials that are "
+            "finished in it stay, and the same call goes on from them"
+        ) from error
+
+
+def _make_whole(path: Path) -> None:
+    """Make an empty database under another name, then rename it.
+
+    A process killed while Optuna makes the tables would leave some without their indices. Optuna could
+    then make two studies of the same name, and the search would never open again.
+    """
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    try:
+        RDBStorage(f"sqlite:///{temporary}").engine.dispose()
+        os.link(temporary, path)  # unlike a renaming, leaves the database of a worker that was quicker
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        if not path.exists():
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _file_of(url: str | None) -> Path | None:
+    """The file of a database of SQLite; None for others."""
+    if url is None or not url.startswith("sqlite"):
+        return None
+    database = make_url(url).database
+    if not database or database == ":memory:" or database.startswith("file:"):
+        return None
+    return Path(database)
+
+
+register("AutoMVPA", MVPA)

@@ -1,0 +1,196 @@
+"""How a model of the host is trained: averaged weights, a learning rate for each path, a loss over frequencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mvpa_ts.adapters.neuralforecast.losses import levels
+from mvpa_ts.forecasting.errors import forecast_loss
+from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, parameter_groups
+from mvpa_ts.weight_averaging import WeightAverage
+
+# Times the learning rate of the attention path: on the earlier years of the airline panel, after 100 steps, an error of
+# 22 instead of 32 with one rate for both (experiments/forecasting/short_runs.py).
+LINEAR_RATE = 30.0
+# Steps for each window that these rates are for; docs/development/forecasting.md has what was tried.
+FULL_RATE_STEPS = 1.0
+
+
+class HostTraining:
+    """The training of one model; the model's hooks call it.
+
+    Validation sees averaged weights, and training ends with them; with early stopping, with those of the best
+    validation. The average starts at each fit's first step. No buffer is saved: after training the weights are the
+    average.
+
+    Parameters
+    ----------
+    settings : ForecasterTraining
+    linear_ratio : float
+        Rate of the linear path over that of the attention path, where `settings` has none.
+    on_linear_path : callable
+        Whether a parameter of the network, by its name, learns at that rate.
+
+    Attributes
+    ----------
+    validated : callable or None
+        Called after each validation with the steps done and the loss; what it raises ends the training.
+    best_loss : float
+        Of the validation whose weights were kept; infinite without early stopping.
+    """
+
+    def __init__(
+        self,
+        settings: ForecasterTraining,
+        *,
+        linear_ratio: float = LINEAR_RATE,
+        on_linear_path: Callable[[str], bool] = on_linear_path,
+    ) -> None:
+        self.settings, self.linear_ratio, self.on_linear_path = settings, linear_ratio, on_linear_path
+        self.validated: Callable[[int, float], None] | None = None
+        self.best_loss = math.inf
+        self.prepare(None, 1.0, None)
+        self._average: WeightAverage | None = None
+        self._averaged_steps = 0
+        self._best: list[Tensor] | None = None  # weights of the best validation
+        self._target: tuple[Tensor, Tensor] | None = None
+        self._forecast: Tensor | None = None  # of the last step, [B, h, N, m]
+
+    def prepare(self, windows: int | None, mixing_share: float, largest_deviation: float | None) -> None:
+        """Note what the rates depend on in the panel to train on.
+
+        Parameters
+        ----------
+        windows : int or None
+            Whole windows of the panel, where they were counted. Rates are lower where there are more steps.
+        mixing_share : float
+            Share of the rate for heads that read other series, see `mixing_share` of the core.
+        largest_deviation : float or None
+            Of a series that is trained on in its own units.
+        """
+        self._windows, self._mixing_share, self._largest_deviation = windows, mixing_share, largest_deviation
+
+    def lowers_rates(self, model: Any, windows: int | None) -> bool:
+        """Whether rates depend on the panel: not under a schedule that the user gave to the host."""
+        return _schedule_is_free(model) and windows is not None and self.settings.full_rate_steps is not None
+
+    def begin(self, model: nn.Module) -> None:
+        """Start a new average."""
+        self._average = None
+        if self.settings.weight_averaging is not None:
+            self._average = WeightAverage(
+                model, self.settings.weight_averaging, warm_up=self.settings.averaging_warm_up
+            )
+        self._averaged_steps = 0
+        self._best, self.best_loss = None, math.inf
+
+    def after_step(self, steps: int) -> None:
+        """Take the weights after an optimiser step into the average."""
+        if self._average is None or steps == self._averaged_steps:
+            return  # gradients are still being accumulated
+        self._averaged_steps = steps
+        self._average.update()
+
+    def exchange(self) -> None:
+        """Swap the weights and their average, before a validation and after it."""
+        if self._average is not None:
+            self._average.exchange()
+
+    def after_validation(self, model: Any) -> None:
+        """Note the loss of the average, and go on training the weights."""
+        trainer = model.trainer
+        loss = None if trainer.sanity_checking else trainer.callback_metrics.get("ptl/val_loss")
+        if loss is not None and model.early_stop_patience_steps > 0 and float(loss) < self.best_loss:
+            self.best_loss = float(loss)
+            self._best = [weight.detach().clone() for weight in model.parameters()]
+        self.exchange()
+        if self.validated is not None and loss is not None:
+            self.validated(trainer.global_step, float(loss))
+
+    @torch.no_grad()
+    def end(self, model: nn.Module) -> None:
+        """Keep the average, or that of the best validation."""
+        self.exchange()
+        self._average = None
+        if self._best is not None:
+            for weight, best in zip(model.parameters(), self._best, strict=True):
+                weight.copy_(best)
+            self._best = None
+
+    def optimizers(self, model: Any, of_host: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The host's optimiser and schedule, with a group for the linear path if its rate differs.
+
+        The schedule is one cycle of all rates where the user gave the host none: neither `lr_scheduler` nor
+        `num_lr_decays`.
+        """
+        settings = self.settings
+        groups = parameter_groups(
+            model.network,
+            learning_rate=model.learning_rate,
+            linear_rate=settings.linear_learning_rate or self.linear_ratio * model.learning_rate,
+            mixing_share=self._mixing_share,
+            others=[weight for name, weight in model.named_parameters() if not name.startswith("network.")],
+            linear=self.on_linear_path,
+        )
+        chosen = model.optimizer
+        kind = chosen or torch.optim.Adam
+
+        @wraps(kind)
+        def grouped(params: Any, **options: Any) -> torch.optim.Optimizer:
+            return kind(groups, **options)
+
+        # The host makes the optimiser of one list of weights, so it is handed a maker that has the groups.
+        model.optimizer = grouped
+        try:
+            configured = of_host()
+        finally:
+            model.optimizer = chosen
+        optimizer = configured["optimizer"]
+        if chosen is None and self._largest_deviation is not None:
+            # Gradients have the unit of the series: Adam would take those of 1e-9 for none. Squares stay in float32.
+            for group in optimizer.param_groups:
+                group["eps"] = max(1e-18, group["eps"] * min(1.0, self._largest_deviation))
+        if _schedule_is_free(model):
+            if self._windows is not None and settings.full_rate_steps is not None:
+                lower_rates(optimizer.param_groups, model.max_steps, self._windows, settings.full_rate_steps)
+            configured["lr_scheduler"]["scheduler"] = one_cycle(optimizer, model.max_steps)
+            return configured
+        # A warm-up may begin at zero for both; what it multiplies differs.
+        rates = {group.get("initial_lr", group["lr"]) for group in optimizer.param_groups}
+        rates_differ = settings.linear_learning_rate not in (None, model.learning_rate)
+        if len(groups) > len(rates) and rates_differ:
+            raise ValueError(
+                f"lr_scheduler {model.lr_scheduler.__name__} sets one rate for all weights, which leaves "
+                f"linear_learning_rate ({settings.linear_learning_rate}) without effect: give it a list of two rates, "
+                "of the attention path and of the linear path"
+            )
+        return configured
+
+    def note_target(self, target: Tensor, mask: Tensor) -> None:
+        """Keep the horizon of the windows at hand for the loss over frequencies."""
+        self._target = (target, mask) if self.settings.frequency_weight else None
+
+    def note_forecast(self, forecast: Tensor | None) -> None:
+        """Keep the forecast of a training step, [B, h, N, m], for the loss over frequencies."""
+        self._forecast = forecast if self.settings.frequency_weight else None
+
+    def with_frequencies(self, loss: Tensor, loss_of_host: nn.Module) -> Tensor:
+        """The loss of a training step, a share of it over frequencies, see `forecast_loss`."""
+        share = self.settings.frequency_weight
+        if not share or self._target is None or self._forecast is None:
+            return loss
+        (target, mask), forecast = self._target, self._forecast
+        self._target = self._forecast = None
+        spectrum = forecast_loss(forecast, target, mask > 0, levels=levels(loss_of_host), frequency_weight=1.0)
+        return (1.0 - share) * loss + share * spectrum
+
+
+def _schedule_is_free(model: Any) -> bool:
+    return model.lr_scheduler is None and model.num_lr_decays <= 0
