@@ -62,15 +62,14 @@ def tiny() -> Callable[..., Any]:
             "n_series": n_series,
             "hidden_size": 8,
             "n_heads": 2,
-            "linear_hidden_size": 8,
             "patch_len": 4,
             "max_steps": 2,
             "windows_batch_size": 8,
             "dropout": 0.0,
-            "head_dropout": 0.0,
             **QUIET,
         }
-        return model(**{**defaults, **options})
+        network = {"mlp_dim": 8, "head_dropout": 0.0, **options.pop("network", {})}
+        return model(**{**defaults, **options}, network=network)
 
     return make
 

@@ -208,7 +208,7 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     rows = frame.tail(L + h + count - 1 + 60).reset_index(drop=True)
     long = rows.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
     model = MVPA(
-        h=h, input_size=L, n_series=3, hidden_size=8, n_heads=2, linear_hidden_size=8, max_steps=3, accelerator="cpu",
+        h=h, input_size=L, n_series=3, hidden_size=8, n_heads=2, network={"mlp_dim": 8}, max_steps=3, accelerator="cpu",
         enable_progress_bar=False, logger=False, enable_model_summary=False,
     )  # fmt: skip
     host = NeuralForecast(models=[model], freq="h")

@@ -34,7 +34,7 @@ FIXED = {
     "max_steps": 2,
     "hidden_size": 8,
     "n_heads": 2,
-    "linear_hidden_size": 8,
+    "network": {"mlp_dim": 8},
     "windows_batch_size": 8,
     "enable_progress_bar": False,
     "enable_model_summary": False,

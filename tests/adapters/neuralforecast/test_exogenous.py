@@ -101,7 +101,7 @@ def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: C
         2,
         futr_exog_list=["z"],
         hidden_size=16,
-        linear_hidden_size=32,
+        network={"mlp_dim": 32},
         max_steps=150,
         learning_rate=2e-2,
         windows_batch_size=64,

@@ -54,8 +54,9 @@ def test_steps_may_be_given_to_load(panel, tmp_path):
 
 
 def test_the_rate_of_the_linear_path_keeps_its_ratio():
-    model = MVPA(6, 12, 2, learning_rate=1e-3, linear_learning_rate=1e-2)
-    assert model.finetune(learning_rate=1e-4).linear_learning_rate == pytest.approx(1e-3)
+    model = MVPA(6, 12, 2, learning_rate=1e-3, training={"linear_learning_rate": 1e-2})
+    assert model.finetune(learning_rate=1e-4).hparams["training"]["linear_learning_rate"] == pytest.approx(1e-3)
+    assert model._training.settings.linear_learning_rate == pytest.approx(1e-3)
 
 
 def test_what_cannot_be_continued():

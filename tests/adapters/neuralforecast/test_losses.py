@@ -91,7 +91,7 @@ def test_permuting_series_permutes_the_forecast(name: str, tiny: Callable, awake
 @pytest.mark.parametrize("name", LOSSES)
 def test_reversing_series_reverses_the_forecast(name: str, tiny: Callable, awaken: Callable, two_panels: Callable):
     # Signed distances tell one end of the order from the other; absolute ones do not.
-    model = awaken(tiny(loss=LOSSES[name](), channel_distance="absolute"))
+    model = awaken(tiny(loss=LOSSES[name](), network={"channel_distance": "absolute"}))
     here, there = (outputs(model, data) for data in two_panels([3, 2, 1, 0]))
     np.testing.assert_allclose(there, here[::-1], rtol=2e-4, atol=2e-4)
 
@@ -242,7 +242,7 @@ def test_one_of_network_and_host_normalises(name: str, tiny: Callable):
     by_host = name in DISTRIBUTIONS or name in ("IQLoss", "HuberIQLoss")
     assert model.network.config.normalise is not by_host
     assert model.scaler.scaler_type == ("standard" if by_host else "identity")
-    assert not tiny(loss=LOSSES[name](), scaler_type="robust", use_norm=False).network.config.normalise
+    assert not tiny(loss=LOSSES[name](), scaler_type="robust", network={"normalise": False}).network.config.normalise
 
 
 @pytest.mark.parametrize("scaler", ["identity", "robust", "minmax", "minmax1", "revin", "invariant"])

@@ -37,23 +37,23 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
         ({"input_size": 3}, r"patch_len \(4\) must not exceed input_size \(3\)"),
         ({"components": ["content", "space"]}, "components .*space"),
         ({"hidden_size": 10, "n_heads": 4}, r"hidden_size \(10\) must be a multiple of n_heads \(4\)"),
-        ({"stride": 5}, r"stride \(5\) must not exceed patch_len \(4\)"),
-        ({"attn_dropout": 1.0}, r"attn_dropout must be in \[0, 1\), got 1.0"),
-        ({"channel_distance": "squared"}, "channel_distance"),
-        ({"weight_averaging": 1.0}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
+        ({"network": {"patch_stride": 5}}, r"patch_stride \(5\) must not exceed patch_len \(4\)"),
+        ({"network": {"attention_dropout": 1.0}}, r"attention_dropout must be in \[0, 1\), got 1.0"),
+        ({"network": {"channel_distance": "squared"}}, "channel_distance"),
+        ({"training": {"weight_averaging": 1.0}}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
         ({"channel_window": 0}, "channel_window must be at least 1, got 0"),
         ({"channel_window": 40}, "channel_window must be None or from 1 to n_series - 1 = 3, got 40"),
         ({"channel_window": "2"}, "channel_window must be a whole number, got '2'"),
         ({"individual": "no"}, "individual must be True or False, got 'no'"),
-        ({"channel_vectors": "yes"}, "channel_vectors must be True or False, got 'yes'"),
+        ({"network": {"channel_vectors": "yes"}}, "channel_vectors must be a whole number, got 'yes'"),
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
         ({"val_check_steps": 0}, "val_check_steps must be a whole number of at least 1, got 0"),
         ({"windows_batch_size": 0}, "windows_batch_size must be a whole number of at least 1, got 0"),
         ({"val_check_steps": "often"}, "val_check_steps must be a whole number of at least 1, got 'often'"),
         ({"step_size": 0}, "step_size must be a whole number of at least 1, got 0"),
         ({"learning_rate": "fast"}, "learning_rate must be positive, got 'fast'"),
-        ({"phase_weights": True}, "phase_weights needs cycle_length"),
-        ({"linear_learning_rate": 0.0}, "linear_learning_rate must be positive or None, got 0.0"),
+        ({"network": {"phase_weights": True}}, "phase_weights needs cycle_length"),
+        ({"training": {"linear_learning_rate": 0.0}}, "linear_learning_rate must be positive or None, got 0.0"),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
         ({"bounded": True, "exclude_insample_y": True}, "bounded needs windows .*exclude_insample_y=True"),
         ({"bounded": True, "loss": DistributionLoss("Normal")}, "bounded needs .*loss=DistributionLoss"),
@@ -131,12 +131,11 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
         channel_order=["s02", "s00", "s03", "s01"],
         cycle_length=12,
         cycle_column="phase",
-        phase_weights=True,
+        network={"phase_weights": True},
         futr_exog_list=["phase", "day"],
         cat_exog_list=["day"],
         categorical_cardinalities={"day": 2},
-        weight_averaging=0.9,
-        linear_learning_rate=0.01,
+        training={"weight_averaging": 0.9, "linear_learning_rate": 0.01},
         bounded=True,
         alias="mine",
         optimizer=torch.optim.AdamW,
@@ -194,7 +193,7 @@ def test_subclasses_are_saved_and_loaded(tmp_path: Path, tiny: Callable, panel: 
 
 
 def test_training_goes_on_after_loading(tmp_path: Path, tiny: Callable, panel: Callable, forecaster: Callable):
-    fitted = forecaster(tiny(weight_averaging=0.5))
+    fitted = forecaster(tiny(training={"weight_averaging": 0.5}))
     fitted.fit(panel(4))
     fitted.save(str(tmp_path / "saved"))
     loaded = NeuralForecast.load(str(tmp_path / "saved"))
@@ -207,7 +206,7 @@ def test_training_goes_on_after_loading(tmp_path: Path, tiny: Callable, panel: C
 def test_early_stopping(monitor: str, tiny: Callable, panel: Callable, forecaster: Callable):
     model = tiny(
         max_steps=40, val_check_steps=1, early_stop_patience_steps=2, learning_rate=5.0, val_monitor=monitor,
-        weight_averaging=0.9 if monitor == "valid_loss" else None,
+        training={"weight_averaging": 0.9 if monitor == "valid_loss" else None},
     )  # fmt: skip
     fitted = forecaster(model)
     for _ in range(2):  # also the second time
@@ -379,8 +378,7 @@ def test_weight_averaging_validates_and_keeps_the_average(
             model=Watched,
             max_steps=6,
             val_check_steps=3,
-            weight_averaging=0.5,
-            averaging_warm_up=warm_up,
+            training={"weight_averaging": 0.5, "averaging_warm_up": warm_up},
             learning_rate=0.1,
             num_sanity_val_steps=0,
         )
@@ -410,8 +408,8 @@ def test_early_stopping_keeps_the_best_validation(patience: int, tiny: Callable,
 
     try:
         model = tiny(
-            model=Watched, max_steps=12, val_check_steps=1, weight_averaging=0.5, learning_rate=0.3,
-            linear_learning_rate=0.3, early_stop_patience_steps=patience, num_sanity_val_steps=0,
+            model=Watched, max_steps=12, val_check_steps=1, learning_rate=0.3,
+            training={"weight_averaging": 0.5, "linear_learning_rate": 0.3}, early_stop_patience_steps=patience, num_sanity_val_steps=0,
         )  # fmt: skip
         for _ in range(2):
             validated.clear(), model.valid_trajectories.clear()
@@ -462,7 +460,7 @@ def test_a_misspelt_argument_is_named_when_the_model_is_made() -> None:
     assert MVPA(h=2, input_size=4, n_series=2, gradient_clip_val=1.0).trainer_kwargs["gradient_clip_val"] == 1.0
 
 
-@pytest.mark.parametrize("options", [{}, {"mixing_heads": 0}, {"ridge": 1.0, "bounded": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"network": {"mixing_heads": 0}}, {"training": {"ridge": 1.0}, "bounded": True}], ids=str)
 def test_forecasts_have_the_unit_of_the_series(options: dict, tiny: Callable, panel: Callable, forecaster: Callable):
     forecasts = []
     for unit in (1.0, 1e-12, 1e15):

@@ -20,8 +20,9 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.adapters.neuralforecast.cycle import phase_of
-from mvpa_ts.adapters.neuralforecast.panel import _jump, _other_frequency, positions
+from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency
+from mvpa_ts.adapters.neuralforecast.model import phase_of
+from mvpa_ts.adapters.neuralforecast.panel import Panel
 
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
@@ -150,7 +151,7 @@ def test_channel_order_equals_renaming(
     static = pd.DataFrame({"unique_id": names, "kind": np.arange(n) / n})
 
     # Without vectors, which are drawn at random for the names as they sort.
-    options = {"stat_exog_list": ["kind"], "channel_vectors": False}
+    options = {"stat_exog_list": ["kind"], "network": {"channel_vectors": False}}
     ordered, renamed = (tiny(n, channel_order=given, **options) for given in (wanted, None))
     data = dataset(frame, static_df=static)
     data_renamed = dataset(sorting, static_df=static.assign(unique_id=[f"{wanted.index(name):03d}" for name in names]))
@@ -200,12 +201,12 @@ def test_channel_order_of_any_array_can_be_saved(tiny: Callable, panel: Callable
         fitted.fit(frame)
         fitted.save(str(tmp_path / str(number)), save_dataset=False)
         again = NeuralForecast.load(str(tmp_path / str(number)))
-        assert again.models[0].channel_order == list(names)
+        assert again.models[0].hparams["channel_order"] == list(names)
         pd.testing.assert_frame_equal(again.predict(frame), fitted.predict(frame))
 
 
 def test_channel_order_must_fit(tiny: Callable, panel: Callable, forecaster: Callable):
-    with pytest.raises(ValueError, match=r"channel_order must name each of the 4 series \(n_series\) once"):
+    with pytest.raises(ValueError, match="channel_order must name each series once, got 'b' more than once"):
         tiny(channel_order=["a", "b", "b", "c"])
     with pytest.raises(ValueError, match=r"these are in only one of them: 's03', 'z'"):
         forecaster(tiny(channel_order=["s00", "s01", "s02", "z"])).fit(panel(4))
@@ -223,7 +224,8 @@ def with_cycle(frame: pd.DataFrame, length: int = 12) -> pd.DataFrame:
 @pytest.mark.parametrize("per_series", [False, True])
 def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, panel: Callable, forecaster: Callable):
     """The look-back is hidden: the phase alone tells what follows."""
-    options = {"cycle_length": 12, "cycle_column": "phase", "cycle_per_series": per_series, "futr_exog_list": ["phase"]}
+    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
+    options["network"] = {"cycle_channels": per_series}
     model = tiny(
         2,
         exclude_insample_y=True,
@@ -269,7 +271,7 @@ def test_a_clock_that_jumps_is_read_in_each_row(tiny: Callable, panel: Callable,
     """Dates skip three hours: the values are the clock's, and so are the phases of windows and closed-form start."""
     clock = (np.arange(60) + 3 * (np.arange(60) >= 31)) % 24
     frame = panel(2).assign(y=np.tile(clock, 2).astype(float), phase=np.tile(clock, 2))
-    model = tiny(2, cycle_length=24, cycle_column="phase", futr_exog_list=["phase"], ridge=0.1)
+    model = tiny(2, cycle_length=24, cycle_column="phase", futr_exog_list=["phase"], training={"ridge": 0.1})
     seen = []
     forward = model.network.forward
     model.network.forward = lambda x, mask, **told: (seen.append((x, told["phase"])), forward(x, mask, **told))[1]
@@ -279,7 +281,7 @@ def test_a_clock_that_jumps_is_read_in_each_row(tiny: Callable, panel: Callable,
         np.testing.assert_array_equal(x[..., 0], phase[:, :12] % 24)
         jumps += int((x[:, 1:, 0] - x[:, :-1, 0] == 4).sum())
     assert jumps
-    np.testing.assert_array_equal(positions(dataset(frame), "phase"), clock)
+    np.testing.assert_array_equal(Panel(dataset(frame), 0, fitting=True).cycle_positions("phase"), clock)
 
 
 def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
@@ -361,8 +363,8 @@ def test_a_cycle_that_no_row_repeats_is_said(
 
 
 def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dataset: Callable):
-    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cycle_per_series": True}
-    with pytest.raises(ValueError, match=r"cycle_per_series keeps the model to the 2 series \(n_series\)"):
+    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
+    with pytest.raises(ValueError, match=r"cycle_channels keeps the model to the 2 series \(n_series\)"):
         tiny(2, **options).predict(dataset(with_cycle(panel(3))))
 
 
@@ -480,10 +482,10 @@ def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq: Any, zone: str | 
         dates = np.arange(40) * freq + 3
     else:
         dates = np.asarray(pd.date_range("2024-03-25", periods=200, freq=freq, tz=zone))
-    assert _jump(np.unique(dates), freq) is None
-    assert _jump(np.delete(dates, 7), freq) is not None
-    assert _other_frequency(np.delete(dates, 7), freq) is None
-    assert _jump(dates, "1mo" if not isinstance(freq, int) else "1i") is None
+    assert jump_of(np.unique(dates), freq) is None
+    assert jump_of(np.delete(dates, 7), freq) is not None
+    assert other_frequency(np.delete(dates, 7), freq) is None
+    assert jump_of(dates, "1mo" if not isinstance(freq, int) else "1i") is None
 
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from harness.forecasting.host import WORDS, host_model, long_frame
+from harness.forecasting.host import in_words_of_the_host, host_model, long_frame
 from harness.forecasting.models import MVPA_MODELS, MVPA_SETTINGS, configured
 from harness.structure.models import ARMS, TRAINING
 from neuralforecast import NeuralForecast
@@ -26,7 +26,7 @@ ROWS, L, H, CHANNELS, STEPS = 700, 96, 24, 3, 6
 # The order of windows is drawn at random; all of them in each step, and no dropout, make steps comparable.
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
-STILL_IN_HOST = {**QUIET, "dropout": 0.0, "attn_dropout": 0.0, "head_dropout": 0.0}
+STILL_IN_HOST = {**QUIET, "dropout": 0.0, "network": {"attention_dropout": 0.0, "head_dropout": 0.0}}
 
 
 def values() -> np.ndarray:
@@ -91,19 +91,29 @@ def test_first_steps_are_those_of_the_tasks_with_structure(row: str, monkeypatch
     network = ForecastingNetwork(ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **options}))
     options["channel_vectors"] = options.get("channel_vectors", CHANNELS) is not None
     model = MVPA(
-        H, L, CHANNELS, loss=MSE(), learning_rate=TRAINING.learning_rate, weight_averaging=TRAINING.weight_averaging,
-        linear_learning_rate=TRAINING.learning_rate, gradient_clip_val=TRAINING.clip, max_steps=STEPS,
-        windows_batch_size=None, training_data_availability_threshold=1.0,
-        **{WORDS.get(name, name): value for name, value in options.items()}, **QUIET,
+        H, L, CHANNELS, loss=MSE(), learning_rate=TRAINING.learning_rate, gradient_clip_val=TRAINING.clip,
+        training={
+            "weight_averaging": TRAINING.weight_averaging,
+            "linear_learning_rate": TRAINING.learning_rate,
+        },
+        max_steps=STEPS, windows_batch_size=None, training_data_availability_threshold=1.0,
+        **in_words_of_the_host(options), **QUIET,
     )  # fmt: skip
     frame = long_frame(pd.DataFrame(values(), columns=list("abc")))
     compare_first_steps(network, TRAINING, model, frame, monkeypatch)
 
 
-@pytest.mark.parametrize("option", ["ridge", "frequency_weight", "level_reversion"])
-def test_options_in_units_of_the_series_refuse_a_scaler(option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "options"),
+    [
+        ("ridge", {"training": {"ridge": 1.0}}),
+        ("frequency_weight", {"training": {"frequency_weight": 1.0}}),
+        ("level_reversion", {"network": {"level_reversion": True}}),
+    ],
+)
+def test_options_in_units_of_the_series_refuse_a_scaler(option: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{option} needs windows in the units of the series"):
-        MVPA(h=2, input_size=4, n_series=2, scaler_type="standard", **{option: 1.0})
+        MVPA(h=2, input_size=4, n_series=2, scaler_type="standard", **options)
 
 
 @pytest.mark.parametrize("loss", [MAE(), MQLoss(level=[80])])
@@ -115,8 +125,8 @@ def test_closed_form_start_is_where_training_begins(loss: Any) -> None:
     errors = []
     for ridge in (None, 1e-4):
         model = MVPA(
-            h=12, input_size=24, n_series=2, ridge=ridge, max_steps=1, learning_rate=1e-9, linear_learning_rate=1e-9,
-            loss=loss, **quiet,
+            h=12, input_size=24, n_series=2, max_steps=1, learning_rate=1e-9, loss=loss,
+            training={"ridge": ridge, "linear_learning_rate": 1e-9}, **quiet,
         )  # fmt: skip
         host = NeuralForecast(models=[model], freq="h")
         host.fit(frame[frame["ds"] < frame["ds"].max() - pd.Timedelta("11h")])

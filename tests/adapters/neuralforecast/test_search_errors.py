@@ -22,7 +22,7 @@ FIXED = {
     "max_steps": 1,
     "hidden_size": 8,
     "n_heads": 2,
-    "linear_hidden_size": 8,
+    "network": {"mlp_dim": 8},
     "windows_batch_size": 8,
     "enable_progress_bar": False,
     "enable_model_summary": False,
@@ -215,7 +215,7 @@ def test_an_argument_that_no_database_holds_is_named_before_training(tmp_path: P
 def test_choices_that_differ_within_a_trial_are_named(search: Callable):
     def twice(trial: Any) -> dict[str, Any]:
         size = trial.suggest_categorical("size", [4, 8])
-        return {**FIXED, "hidden_size": size, "linear_hidden_size": trial.suggest_categorical("size", [8, 16])}
+        return {**FIXED, "hidden_size": size, "network": {"mlp_dim": trial.suggest_categorical("size", [8, 16])}}
 
     with pytest.raises(ValueError, match="or config names the parameter twice"):
         search(twice)

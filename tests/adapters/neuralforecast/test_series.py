@@ -16,8 +16,9 @@ from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-from mvpa_ts.adapters.neuralforecast.series import checked_positions
+from mvpa_ts.adapters.neuralforecast.base_model import SERIES
 from mvpa_ts.forecasting.channel_order import correlation_order
+from mvpa_ts.forecasting.series import SeriesBook
 
 NAMES = ["d", "a", "c", "b"]  # along a shaft, 1 mm apart
 
@@ -101,8 +102,8 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
 @pytest.mark.parametrize(
     ("positions", "message"),
     [
-        ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of series 'b'"),
-        ({"a": 0.0, "b": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of series 'b': .* up to 1e\+18"),
+        ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of 'b'"),
+        ({"a": 0.0, "b": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of 'b': .* up to 1e\+18"),
         ({"a": [0.0, 1.0], "b": [1.0]}, r"at least one, for each series, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
         (
             {},
@@ -110,10 +111,10 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
         ),
         ({"a": [], "b": []}, r"at least one, for each series, got shape \(0,\)"),
         (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
-        ({"a": "north", "b": "south"}, "must hold numbers beside the ids: could not convert string to float: 'north'"),
+        ({"a": "north", "b": "south"}, "must hold numbers beside the names: could not convert string to float: 'north'"),
         (
             np.arange(2),
-            "must be a dict of coordinates by unique_id, .* or a table with a column 'unique_id', got ndarray",
+            "must be a dict of coordinates by series, .* or a table with a column 'unique_id', got ndarray",
         ),
         (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
     ],
@@ -126,17 +127,22 @@ def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
 
 @pytest.mark.parametrize("option", ["channel_positions", "channel_vectors"])
 def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option: str, tiny: Callable):
-    given = {"channel_positions": {f"s{i}": float(i) for i in range(17)}, "channel_vectors": True}[option]
-    tiny(16, channel_window=2, max_channels=2, **{option: given})
-    tiny(17, channel_window=2, max_channels=2)
+    few: dict[str, Any] = {"channel_window": 2, "network": {"max_channels": 2}}
+    if option == "channel_positions":
+        options = {**few, option: {f"s{i}": float(i) for i in range(17)}}
+    else:
+        options = {"channel_window": 2, "network": {"max_channels": 2, option: True}}
+    tiny(16, **options)
+    tiny(17, **few)
     with pytest.raises(ValueError, match=f"{option} with channel_window needs at most 16 channels .*, got 17"):
-        tiny(17, channel_window=2, max_channels=2, **{option: given})
+        tiny(17, **options)
 
 
 def test_options_need_the_heads_of_the_linear_path(tiny: Callable):
-    for option in ({"channel_positions": shaft()}, {"channel_vectors": True}):
-        with pytest.raises(ValueError, match=f"{next(iter(option))} needs mixing_heads of at least 1"):
-            tiny(mixing_heads=0, **option)
+    with pytest.raises(ValueError, match="channel_positions needs mixing_heads of at least 1"):
+        tiny(network={"mixing_heads": 0}, channel_positions=shaft())
+    with pytest.raises(ValueError, match="channel_vectors needs mixing_heads of at least 1"):
+        tiny(network={"mixing_heads": 0, "channel_vectors": True})
 
 
 def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.DataFrame:
@@ -178,13 +184,13 @@ def test_order_by_correlation_is_that_of_the_training_rows(
 
 def test_order_that_is_wrong(tiny: Callable):
     with pytest.raises(
-        ValueError, match=r'channel_order must be None, "correlation" or a list of all ids, got "?\'?corr'
+        ValueError, match=r'channel_order must be None, "correlation" or a list of the names of all series, got .corr'
     ):
         tiny(channel_order="corr")
     for order in (3, [["a"], ["b"]]):
-        with pytest.raises(ValueError, match=r"channel_order must be None, .* or a list of all ids, got"):
+        with pytest.raises(ValueError, match=r"channel_order must be None, .* or a list of the names of all series, got"):
             tiny(2, channel_order=order)
-    with pytest.raises(ValueError, match="channel_order must name each of the 2 series"):
+    with pytest.raises(ValueError, match="channel_order must name each series once, got 'a' more than once"):
         tiny(2, channel_order=["a", "a"])
     model = tiny(2, channel_order=["a", "b"])
     with pytest.raises(ValueError, match=r"channel_order must name each of the 3 series \(n_series\) once, got 2"):
@@ -206,7 +212,7 @@ def test_what_belongs_to_single_series_is_not_lent_to_others(
 
 
 def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path):
-    fitted = forecaster(tiny(3, channel_vectors=True))
+    fitted = forecaster(tiny(3, network={"channel_vectors": True}))
     frame = panel(3, names=["a", "b", "c"])
     fitted.fit(frame)
     model = awaken(fitted.models[0], 0.3)
@@ -234,7 +240,7 @@ def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Ca
 
 
 def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable):
-    """They follow their series to another panel; a file from before them makes a network without them."""
+    """They follow their series to another panel."""
 
     def driven(*names: str) -> pd.DataFrame:
         frame = panel(len(names), names=list(names))
@@ -249,11 +255,6 @@ def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, 
     after = model.network.features["historic"].channel_weight.detach()
     assert after.shape[0] == 2
     torch.testing.assert_close(after[0], before[2])
-    old = {name: value for name, value in model.state_dict().items() if ".features." not in name}
-    fresh = tiny(2, hist_exog_list=["driver"])
-    fresh.load_state_dict(old)
-    assert fresh.network.config.covariate_heads == 0
-    torch.testing.assert_close(fresh.network.historic_map, model.network.historic_map)
 
 
 @pytest.mark.parametrize(
@@ -263,17 +264,17 @@ def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, 
         (256, {}, 256),
         (1, {}, None),
         (257, {}, None),
-        (40, {"max_channels": 4}, None),
-        (2, {"mixing_heads": 0}, None),
+        (40, {"network": {"max_channels": 4}}, None),
+        (2, {"network": {"mixing_heads": 0}}, None),
         (2, {"components": ("time", "channel")}, None),
-        (2, {"channel_vectors": False}, None),
-        (300, {"channel_vectors": True}, 300),
+        (2, {"network": {"channel_vectors": False}}, None),
+        (300, {"network": {"channel_vectors": True}}, 300),
     ],
 )
 def test_vectors_are_learnt_where_they_pay(count: int, options: dict[str, Any], expected: int | None, tiny: Callable):
     model = tiny(count, **options)
     assert model.network.config.channel_vectors == expected
-    assert model.hparams["channel_vectors"] == (expected is not None)
+    assert model.hparams["network"]["channel_vectors"] == (expected is not None)
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, 3), (3, 1)])
@@ -295,10 +296,10 @@ def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny: Callable, pa
     fitted = forecaster(tiny(3, channel_order=["b", "c", "a"]))
     fitted.fit(panel(3, names=["a", "b", "c"]))
     model = fitted.models[0]
-    model._shown = None
-    assert model.shown(3, torch.device("cpu")).inputs["series"].tolist() == [1, 2, 0]
-    model.channel_order = None
-    assert model.shown(4, torch.device("cpu")).inputs["series"].tolist() == [-1] * 4
+    model._view = None
+    assert model.view(3, torch.device("cpu")).inputs["series"].tolist() == [1, 2, 0]
+    model._book = SeriesBook()
+    assert model.view(4, torch.device("cpu")).inputs["series"].tolist() == [-1] * 4
 
 
 @pytest.mark.parametrize("host_scaled", [False, True])
@@ -321,7 +322,7 @@ def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable,
 
 
 def test_scaled_windows_have_units_of_their_own(tiny: Callable, panel: Callable, forecaster: Callable):
-    for options in ({"scaler_type": "standard"}, {"loss": DistributionLoss("Normal")}, {"use_norm": False}):
+    for options in ({"scaler_type": "standard"}, {"loss": DistributionLoss("Normal")}, {"network": {"normalise": False}}):
         fitted = forecaster(tiny(3, **options))
         calls = told(fitted.models[0])
         fitted.fit(panel(3))
@@ -354,10 +355,13 @@ def test_searches_take_positions_with_any_ids(tmp_path: Path, panel: Callable, f
     )  # fmt: skip
     fitted = forecaster(model)
     fitted.fit(panel(3, names=names), val_size=6)
-    assert fitted.models[0].model.channel_positions == [[10, [0.0]], [9, [1.0]], [11, [2.0]]]
+    assert fitted.models[0].model.hparams["channel_positions"] == [[10, [0.0]], [9, [1.0]], [11, [2.0]]]
 
 
 def test_positions_of_arrays_are_plain():
+    def checked_positions(positions: Any) -> Any:
+        return SeriesBook.checked(None, positions, words=SERIES, id_column="unique_id").pairs
+
     given = {np.str_("a"): np.array([1, 2], dtype=np.float32), np.int64(3): (0, 1)}
     assert checked_positions(given) == [["a", [1.0, 2.0]], [3, [0.0, 1.0]]]
     table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})

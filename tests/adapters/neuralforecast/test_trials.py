@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("neuralforecast")
 
-from mvpa_ts.adapters.neuralforecast import AutoMVPA, studies
+from mvpa_ts.adapters.neuralforecast import AutoMVPA
+from mvpa_ts.adapters.neuralforecast import search as search_module
 
 STEPS = 4
 FIXED = {
@@ -23,7 +24,7 @@ FIXED = {
     "val_check_steps": 1,
     "hidden_size": 8,
     "n_heads": 2,
-    "linear_hidden_size": 8,
+    "network": {"mlp_dim": 8},
     "windows_batch_size": 8,
     "enable_progress_bar": False,
     "enable_model_summary": False,
@@ -35,7 +36,7 @@ def worse_and_worse(trial: Any) -> dict[str, Any]:
     """The first trial is a good one, later ones overshoot."""
     number = getattr(trial, "number", 0)
     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
-    return {**FIXED, "learning_rate": rate, "linear_learning_rate": 1e-3 if number == 0 else 500.0}
+    return {**FIXED, "learning_rate": rate, "training": {"linear_learning_rate": 1e-3 if number == 0 else 500.0}}
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_a_trial_that_does_worse_is_pruned_and_counts(url: str, panel: Callable,
     assert list(pruned.intermediate_values) == [25, 50]
     assert pruned.intermediate_values[50] > kept.intermediate_values[50]
     assert fitted.models[0].results.best_trial.number == 0
-    assert fitted.models[0].model.validated is None
+    assert fitted.models[0].model._training.validated is None
 
 
 def test_nothing_is_pruned_by_default(url: str, panel: Callable, forecaster: Callable):
@@ -85,13 +86,13 @@ def test_a_trial_ends_when_the_time_is_up(
         return fitted
 
     clock = iter([0.0])
-    monkeypatch.setattr(studies, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9), sleep=time.sleep))
+    monkeypatch.setattr(search_module, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9), sleep=time.sleep))
     assert states(search(1, time_budget=1000)) == ["COMPLETE"]  # the only one goes on
     clock = iter([0.0])
     fitted = search(2, time_budget=1000)
     assert states(fitted) == ["COMPLETE", "FAIL"]
     assert list(fitted.models[0].results.trials[1].intermediate_values) == [25]
-    monkeypatch.setattr(studies, "time", time)
+    monkeypatch.setattr(search_module, "time", time)
     assert states(search(2)) == ["COMPLETE", "FAIL", "COMPLETE"]
 
 

@@ -21,7 +21,7 @@ def test_the_linear_path_has_its_own_learning_rate(
         model = tiny(
             max_steps=1,
             learning_rate=1e-3,
-            linear_learning_rate=rate,
+            training={"linear_learning_rate": rate},
             encoder_layers=encoder_layers,
             optimizer=optimizer,
         )
@@ -53,7 +53,7 @@ def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Cal
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.optim.Adam, "step", noted)
             model.fit(dataset(panel(4, rows)))
-        assert model.weight_averaging == 0.99
+        assert model._training.settings.weight_averaging == 0.99
         return seen
 
     cycle = rates(learning_rate=1e-3)
@@ -83,11 +83,11 @@ def test_heads_that_read_unrelated_series_learn_slowly(
         return [group["initial_lr"] for group in model.configure_optimizers()["optimizer"].param_groups]
 
     assert len(groups()) == 2
-    monkeypatch.setattr("mvpa_ts.adapters.neuralforecast.fitting.mixing_share", lambda windows: 0.25)
+    monkeypatch.setattr("mvpa_ts.adapters.neuralforecast.model.mixing_share", lambda windows: 0.25)
     attention, mixing, linear = groups()
     assert mixing == pytest.approx(attention / 4)
     assert linear == pytest.approx(30 * attention)
-    assert len(groups(mixing_heads=0)) == 2
+    assert len(groups(network={"mixing_heads": 0})) == 2
     constant = {"lr_scheduler": torch.optim.lr_scheduler.ConstantLR, "lr_scheduler_kwargs": {"factor": 1.0}}
     assert len(groups(**constant)) == 2
 
@@ -98,7 +98,7 @@ def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable,
             "lr_scheduler": torch.optim.lr_scheduler.OneCycleLR,
             "lr_scheduler_kwargs": {"max_lr": max_lr, "total_steps": 9},
         }
-        tiny(linear_learning_rate=0.1, **schedule).fit(dataset(panel(4)))
+        tiny(training={"linear_learning_rate": 0.1}, **schedule).fit(dataset(panel(4)))
 
     with pytest.raises(ValueError, match="OneCycleLR sets one rate for all weights"):
         fit(0.01)
@@ -110,4 +110,4 @@ def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, d
         "lr_scheduler": torch.optim.lr_scheduler.LambdaLR,
         "lr_scheduler_kwargs": {"lr_lambda": lambda step: min(1.0, step / 10)},
     }
-    tiny(learning_rate=1e-3, linear_learning_rate=3e-2, **warm_up).fit(dataset(panel(4)))
+    tiny(learning_rate=1e-3, training={"linear_learning_rate": 3e-2}, **warm_up).fit(dataset(panel(4)))
