@@ -36,7 +36,7 @@ FLOORS = (
     ("mvpa_ts.forecasting.network", "mvpa_ts.forecasting.pretrained"),
     ("mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets"),
     ("mvpa_ts.",),
-    ("mvpa_ts.adapters.", "mvpa_ts.ieeg.constants"),
+    ("mvpa_ts.adapters.", "mvpa_ts.adapters.options", "mvpa_ts.ieeg.constants"),
     ("mvpa_ts.adapters.neuralforecast", "mvpa_ts.adapters.sktime"),
     ("mvpa_ts.ieeg.events", "mvpa_ts.ieeg.random_streams", "mvpa_ts.ieeg.figures"),
     ("mvpa_ts.ieeg.recordings",),

@@ -24,10 +24,10 @@ from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import FULL_RATE_STEPS, LINEAR_RATE, HostTraining
 from mvpa_ts.adapters.options import check_objects, check_whole, checked_group, host_words, refuse_moved
 from mvpa_ts.checks import check_flags
+from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
-from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.training import ForecasterTraining
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}

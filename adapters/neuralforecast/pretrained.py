@@ -16,8 +16,8 @@ from mvpa_ts.adapters.neuralforecast.model import MOVED, MVPA, check_names, chec
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
-from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 _POSITIONS = (

@@ -22,12 +22,10 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
 
     Parameters
     ----------
-    dim, num_heads, mlp_dim, num_layers, width, conv_layers, tokens, components, dropout, attention_dropout,
-    head_dropout, kernel_features, kernel_weight
+    dim, num_layers, components, dropout, kernel_features
         As in `ClassificationConfig`.
-    max_steps, batch_size, learning_rate, weight_decay, label_smoothing, mixup, validate_every, patience, num_networks,
-    refit
-        As in `ClassificationTraining`, where the first is `steps` and `validate_every` is `evaluate_every`.
+    max_steps, learning_rate, num_networks
+        As in `ClassificationTraining`, where the first is `steps`.
     validation_fraction : float
         Share of each class, within the training data, that the first network holds out for early stopping; 0 trains
         for all steps.
@@ -35,6 +33,11 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         Train on randomly changed series (warped and cropped time, scaled channels, noise, gaps).
     class_weight : {"balanced"}, dict of label to float, or None
         How much each class counts in the loss.
+    network : dict, optional
+        Further options of `ClassificationConfig` by their names there, such as ``{"width": 64}``. Grids and
+        `set_params` reach an option as ``network__width``.
+    training : dict, optional
+        Further options of `ClassificationTraining` by their names there, such as ``{"mixup": 0.2}``.
     random_state : int, RandomState or None
         Two fits on the CPU with the same number agree to the bit.
     device : str
@@ -73,61 +76,35 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     def __init__(
         self,
         dim: int = 64,
-        num_heads: int = 4,
-        mlp_dim: int = 128,
         num_layers: int = 2,
-        width: int = 32,
-        conv_layers: int = 2,
-        tokens: int = 64,
         components: Sequence[str] = ("content", "time", "channel"),
         dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        head_dropout: float = 0.3,
         kernel_features: int = 5000,
-        kernel_weight: float | None = None,
         max_steps: int | None = None,
-        batch_size: int = 32,
         learning_rate: float = 0.003,
-        weight_decay: float = 0.05,
-        label_smoothing: float = 0.1,
-        mixup: float = 0.0,
         augment: bool = True,
         validation_fraction: float = 0.2,
-        validate_every: int = 25,
-        patience: int = 6,
         num_networks: int = 2,
-        refit: bool = True,
         class_weight: str | dict[Any, float] | None = None,
+        network: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
         random_state: Any = None,
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
         self.dim = dim
-        self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
         self.num_layers = num_layers
-        self.width = width
-        self.conv_layers = conv_layers
-        self.tokens = tokens
         self.components = components
         self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.head_dropout = head_dropout
         self.kernel_features = kernel_features
-        self.kernel_weight = kernel_weight
         self.max_steps = max_steps
-        self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.mixup = mixup
         self.augment = augment
         self.validation_fraction = validation_fraction
-        self.validate_every = validate_every
-        self.patience = patience
         self.num_networks = num_networks
-        self.refit = refit
         self.class_weight = class_weight
+        self.network = network
+        self.training = training
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -137,10 +114,10 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         from mvpa_ts.adapters.sktime.parameters import checked_device
         from mvpa_ts.classification import fit_classifier
 
-        series, parameters = arrays(X), self.get_params()
+        series, parameters = arrays(X), self.get_params(deep=False)
         self._channel_names = list(X[0].columns)
         config = network_config(parameters, series, len(self.classes_))
-        training = training_of(parameters, label_smoothing=self.label_smoothing, class_weights=self._class_weights())
+        training = training_of(parameters, class_weights=self._class_weights())
         seed = int(check_random_state(self.random_state).randint(2**31))
         with progress_bar(self.verbose) as bar:
             self.fitted_ = fit_classifier(
@@ -208,12 +185,12 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Small networks and few steps, for sktime's conformance tests."""
-        small = {"dim": 4, "num_heads": 1, "mlp_dim": 4, "num_layers": 1, "width": 4, "conv_layers": 1, "tokens": 4}
+        sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
+        small = {"dim": 4, "num_layers": 1, "network": sizes, "max_steps": 2}
         return [
-            {**small, "max_steps": 2, "validate_every": 1, "kernel_features": 84, "random_state": 0},
+            {**small, "training": {"evaluate_every": 1}, "kernel_features": 84, "random_state": 0},
             {
                 **small,
-                "max_steps": 2,
                 "validation_fraction": 0.0,
                 "kernel_features": 0,
                 "augment": False,

@@ -12,7 +12,7 @@ import pandas as pd
 from sktime.datatypes import update_data
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.columns import Columns, arranged
+from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.frames import (
     check_on_grid,
     checked_frequency,
@@ -24,7 +24,7 @@ from mvpa_ts.adapters.sktime.frames import (
     steps_ahead,
 )
 from mvpa_ts.adapters.sktime.networks import Networks
-from mvpa_ts.adapters.sktime.parameters import network_config
+from mvpa_ts.adapters.sktime.parameters import MOVED, DictOptions, network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
 from mvpa_ts.adapters.sktime.updating import Updating
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
+class MVPAForecaster(DictOptions, Updating, Pretraining, Networks, BaseForecaster):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -44,10 +44,9 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
     input_size : int, optional
         Steps to look back at. By default twice the horizon and at least 96. For short series it is at most two thirds
         of the rows before the last horizon.
-    patch_length, patch_stride : int, optional
-        Steps in a token and between tokens; by default 24, at most half of `input_size`, and half of that.
-    dim, num_heads, mlp_dim, num_layers, components, channel_distance, max_channels, channel_window, mixing_heads,
-    dropout, attention_dropout, head_dropout, shuffle_channels
+    patch_length : int, optional
+        Steps in a token; by default 24, at most half of `input_size`.
+    dim, num_heads, num_layers, components, dropout, channel_window
         As in `ForecastingConfig`. The columns of `y` are the channels; `channel_window` must be smaller than their
         number.
     channel_order : list or "correlation", optional
@@ -56,32 +55,31 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
     channel_positions : dict, table or pairs, optional
         Coordinates of each column (a depth; latitude and longitude). The linear path then reads other columns by their
         position instead of their order. It may name more columns than `y` has.
-    channel_vectors : bool, optional
-        Learn for each column which others it reads, whatever their order. Vectors are kept by name. A column that was
-        not in the training has no vector; it is read by its distance or position. The default is True where
-        `mixing_heads` read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square.
     sp : int, optional
         Seasonal periodicity: steps of a learnt cycle. None learns no cycle. With `pretrained`, a season that the
         network should try; None takes that of the index, such as 12 for months.
-    phase_weights : bool
-        Weigh each step that the linear path reads by a learnt factor of its phase; needs `sp`.
     individual : bool
         Give each column of `y` parameters of its own, for columns that are different things. Their number is then
         fixed.
-    level_reversion : bool
-        Learn how far each step of the forecast returns from the window's mean towards that of the whole column.
     bounded : bool
         Keep forecasts and quantiles of each column between the smallest and the largest value of the rows that it was
         last fitted to. For columns that often lie at a limit (rain, sunshine, sales), not for columns that grow. Their
         number is then fixed.
     quantiles : sequence of float
         Levels to train. They must include 0.5, the point forecast. Other levels are interpolated between them.
-    batch_size : int, optional
-        Windows of a training step. By default 256. Above 32 columns, where a step takes longer, it is 8192 divided by
-        the number of columns, but at least 8.
-    max_steps, learning_rate, linear_learning_rate, weight_decay, weight_averaging, horizon_decay,
-    frequency_weight, ridge, cycle_strength, reversion_strength, validation_fraction, patience
+    max_steps, learning_rate
         As in `ForecasterTraining`, where the first is `steps`.
+    network : dict, optional
+        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. Of two, True
+        stands for the number of columns: `cycle_channels` gives each column a cycle of its own. `channel_vectors` lets
+        each column learn which others it reads, whatever their order. Vectors are kept by name. A column that was not
+        in the training has no vector; it is read by its distance or position. The default is True where `mixing_heads`
+        read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square. `patch_stride` is
+        by default half of `patch_length`. Grids and `set_params` reach an option as ``network__mixing_heads``.
+    training : dict, optional
+        Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``. `batch_size` is by
+        default 256. Above 32 columns, where a step takes longer, it is 8192 divided by the number of columns, but at
+        least 8.
     pretrained : str or path, optional
         "base", the forecaster that comes with the package, or the folder of another. It forecasts without training, and
         does not read `X`. Only `channel_order` (neighbours then belong together), `finetune_steps`, `learning_rate` and
@@ -133,6 +131,7 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
         "property:randomness": "derandomized",
         "pretrain:fitted_params": ["pretrained_"],
     }
+    _moved = MOVED
     # Rows are kept in _cur_y and _cur_X, once.
     _config = {"remember_data": False}  # noqa: RUF012
 
@@ -140,42 +139,22 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
         self,
         input_size: int | None = None,
         patch_length: int | None = None,
-        patch_stride: int | None = None,
         dim: int = 32,
         num_heads: int = 4,
-        mlp_dim: int = 64,
         num_layers: int = 1,
         components: Sequence[str] = ("content", "time", "channel"),
-        channel_distance: str = "signed",
-        max_channels: int = 32,
+        dropout: float = 0.3,
         channel_window: int | None = None,
-        mixing_heads: int = 12,
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
-        channel_vectors: bool | None = None,
-        dropout: float = 0.3,
-        attention_dropout: float = 0.0,
-        head_dropout: float = 0.5,
-        shuffle_channels: bool = False,
         sp: int | None = None,
-        phase_weights: bool = False,
         individual: bool = False,
-        level_reversion: bool = False,
         bounded: bool = False,
         quantiles: Sequence[float] = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975),
         max_steps: int = 500,
-        batch_size: int | None = None,
         learning_rate: float = 0.006,
-        linear_learning_rate: float | None = None,
-        weight_decay: float = 0.0,
-        weight_averaging: float | None = 0.99,
-        horizon_decay: float = 0.0,
-        frequency_weight: float = 0.0,
-        ridge: float | None = None,
-        cycle_strength: float = 0.5,
-        reversion_strength: float = 0.25,
-        validation_fraction: float = 0.0,
-        patience: int | None = None,
+        network: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
         pretrained: str | Path | None = None,
         finetune_steps: int | None = None,
         random_state: Any = None,
@@ -184,42 +163,22 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
     ) -> None:
         self.input_size = input_size
         self.patch_length = patch_length
-        self.patch_stride = patch_stride
         self.dim = dim
         self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
         self.num_layers = num_layers
         self.components = components
-        self.channel_distance = channel_distance
-        self.max_channels = max_channels
+        self.dropout = dropout
         self.channel_window = channel_window
-        self.mixing_heads = mixing_heads
         self.channel_order = channel_order
         self.channel_positions = channel_positions
-        self.channel_vectors = channel_vectors
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.head_dropout = head_dropout
-        self.shuffle_channels = shuffle_channels
         self.sp = sp
-        self.phase_weights = phase_weights
         self.individual = individual
-        self.level_reversion = level_reversion
         self.bounded = bounded
         self.quantiles = quantiles
         self.max_steps = max_steps
-        self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.linear_learning_rate = linear_learning_rate
-        self.weight_decay = weight_decay
-        self.weight_averaging = weight_averaging
-        self.horizon_decay = horizon_decay
-        self.frequency_weight = frequency_weight
-        self.ridge = ridge
-        self.cycle_strength = cycle_strength
-        self.reversion_strength = reversion_strength
-        self.validation_fraction = validation_fraction
-        self.patience = patience
+        self.network = network
+        self.training = training
         self.pretrained = pretrained
         self.finetune_steps = finetune_steps
         self.random_state = random_state
@@ -250,14 +209,14 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
         self._features = None if X is None else list(X.columns)
         steps = self._finetune_steps
         shipped = None if self.pretrained is None else self._shipped(start, horizon, y.index)
-        self._columns = arranged(y, self.get_params(), start if shipped is None else None)
+        self._columns = arranged(y, self.get_params(deep=False), start if shipped is None else None)
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
         if shipped is not None:
             self.fitted_: Any = self._finetuned(shipped, series)
         elif start is None:
             check_rows(len(series.values), horizon)
-            config = network_config(self.get_params(), [series], horizon)
+            config = network_config(self.get_params(deep=False), [series], horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
         else:
             if steps:
@@ -341,40 +300,33 @@ class MVPAForecaster(Updating, Pretraining, Networks, BaseForecaster):
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
                 f"no row for {list(missing[:3])}"
             )
-        y, columns = self._cur_y.loc[: self.cutoff[0]], self._arranged_columns()
+        y, columns = self._cur_y.loc[: self.cutoff[0]], self._columns
         quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.of_channels)[steps - 1]
         wanted = quantiles_at(torch.from_numpy(quantiles), fitted.levels, alpha).numpy()
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
             wanted = np.clip(wanted, *self._range)
         return index, wanted[:, columns.places(list(y.columns))]
 
-    def _arranged_columns(self) -> Columns:
-        # A pickle of a version without an order of columns has them as they came.
-        return getattr(self, "_columns", None) or Columns(list(self._cur_y.columns))
-
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
         """Rows on their grid, columns in the network's order; what is missing in between is NaN."""
         end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
         grid = regular(y.index, end, self._frequency)
-        y = y[self._arranged_columns().names]
+        y = y[self._columns.names]
         return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Small networks and few steps, for sktime's conformance tests."""
-        small = {"dim": 4, "num_heads": 1, "mlp_dim": 4, "max_steps": 2, "finetune_steps": 1, "random_state": 0}
+        small = {"dim": 4, "num_heads": 1, "max_steps": 2, "finetune_steps": 1, "random_state": 0}
         return [
-            {**small, "input_size": 6, "quantiles": (0.1, 0.5, 0.9)},
+            {**small, "input_size": 6, "quantiles": (0.1, 0.5, 0.9), "network": {"mlp_dim": 4}},
             {
                 **small,
                 "sp": 7,
-                "phase_weights": True,
                 "bounded": True,
                 "channel_order": "correlation",
-                "channel_vectors": True,
-                "linear_learning_rate": 0.02,
-                "validation_fraction": 0.2,
-                "patience": 1,
+                "network": {"mlp_dim": 4, "phase_weights": True, "channel_vectors": True},
+                "training": {"linear_learning_rate": 0.02, "validation_fraction": 0.2, "patience": 1},
             },
             {"pretrained": "base"},
         ]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
-from mvpa_ts.adapters.sktime.columns import Columns, plain
+from mvpa_ts.adapters.sktime.columns import Columns
 from mvpa_ts.adapters.sktime.frames import frequency_of
 from mvpa_ts.adapters.sktime.parameters import checked_device, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
@@ -39,7 +39,7 @@ class Networks:
         random_state: Any
         device: str
         verbose: bool
-        get_params: Callable[[], dict[str, Any]]
+        get_params: Callable[..., dict[str, Any]]
         get_param_defaults: Callable[[], dict[str, Any]]
         _features: list[Any] | None
         _scaling: Scaling
@@ -56,7 +56,7 @@ class Networks:
         """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
         from mvpa_ts.forecasting.pretrained.seasons import season_of
 
-        check_parameters(self.get_params(), self.get_param_defaults())
+        check_parameters(self.get_params(deep=False), self.get_param_defaults())
         if self.sp is not None and (isinstance(self.sp, bool) or int(self.sp) != self.sp or self.sp < 1):
             raise ValueError(f"sp must be a whole number of steps above 0, or None, got {self.sp!r}")
         frequency = index.freq if isinstance(index, pd.PeriodIndex) else frequency_of(index)
@@ -92,12 +92,13 @@ class Networks:
         scaling: Scaling | None = None,
     ) -> FittedForecaster:
         from mvpa_ts.forecasting.fitted import fit_forecaster
+        from mvpa_ts.forecasting.series import plain
 
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
         training = training_of(
-            self.get_params(), steps, len(columns.names), from_scratch=start is None or label == "pretrain"
+            self.get_params(deep=False), steps, len(columns.names), from_scratch=start is None or label == "pretrain"
         )
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(

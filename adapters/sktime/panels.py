@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mvpa_ts.adapters.sktime.columns import plain
+from mvpa_ts.adapters.options import checked_group, host_words
+from mvpa_ts.adapters.sktime.parameters import DictOptions
 from mvpa_ts.checks import check_flags
 from mvpa_ts.files import read_config, write_json
 
@@ -35,11 +36,37 @@ PANEL_TAGS: dict[str, Any] = {
 HOST_NAMES = {  # of ClassificationTraining's fields
     "steps": "max_steps",
     "validation": "validation_fraction",
-    "evaluate_every": "validate_every",
     "class_weights": "class_weight",
 }
-_SIZES = ("dim", "num_heads", "mlp_dim", "num_layers", "width", "conv_layers", "tokens", "components", "dropout",
-          "attention_dropout", "head_dropout", "kernel_features", "kernel_weight")  # fmt: skip
+# Fields of ClassificationConfig that are parameters of their own or follow from the data.
+_SIZES = ("dim", "num_layers", "components", "dropout", "kernel_features")
+NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _SIZES} | {
+    "num_channels": "it follows from X",
+    "length": "it follows from X",
+    "num_classes": "it follows from y",
+}
+TRAINING_ELSEWHERE = {field: f"it is the parameter {name}" for field, name in HOST_NAMES.items()} | {
+    "learning_rate": "it is the parameter learning_rate",
+    "num_networks": "it is the parameter num_networks",
+    "augmentation": "augment switches it",
+    "kernel_augmentation": "augment switches it",
+    "kernel_copies": "augment switches it",
+}
+# Parameters of version 0.2 that are options of a dict now.
+MOVED = {
+    **{
+        name: ("network", name)
+        for name in (
+            "num_heads", "mlp_dim", "width", "conv_layers", "tokens", "attention_dropout", "head_dropout",
+            "kernel_weight",
+        )
+    },
+    **{
+        name: ("training", name)
+        for name in ("batch_size", "weight_decay", "label_smoothing", "mixup", "patience", "refit")
+    },
+    "validate_every": ("training", "evaluate_every"),
+}  # fmt: skip
 
 
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
@@ -48,10 +75,11 @@ _MOST_CHANNELS = 10
 _CHANNELS = "channels.json"
 
 
-class PanelEstimator:
+class PanelEstimator(DictOptions):
     """Mix-in for the classifier and the regressor."""
 
     fitted_: Any
+    _moved = MOVED
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
@@ -91,6 +119,8 @@ class PanelEstimator:
         return fitted.embed(self._known(self._check_convert_X_for_predict(X)))  # type: ignore[attr-defined]
 
     def _write_channels(self, folder: str | Path) -> None:
+        from mvpa_ts.forecasting.series import plain
+
         names = getattr(self, "_channel_names", None)
         write_json(Path(folder) / _CHANNELS, {"names": None if names is None else [plain(name) for name in names]})
 
@@ -137,30 +167,26 @@ def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_
             "axes are swapped, take X.transpose(0, 2, 1)",
             stacklevel=2,
         )
-    return ClassificationConfig(channels, num_classes, length, **{name: parameters[name] for name in _SIZES})
+    options = checked_group("network", parameters["network"], ClassificationConfig, NETWORK_ELSEWHERE)
+    return ClassificationConfig(channels, num_classes, length, **{name: parameters[name] for name in _SIZES}, **options)
 
 
 def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationTraining:
     """How the network is trained; `others` are fields of `ClassificationTraining` that only one estimator has."""
-    from mvpa_ts.adapters.options import host_words
     from mvpa_ts.classification import ClassificationTraining
     from mvpa_ts.classification.augmentation import UNCHANGED
 
     check_flags(SimpleNamespace(**parameters), "augment")
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
+    options = checked_group("training", parameters["training"], ClassificationTraining, TRAINING_ELSEWHERE)
     with host_words(HOST_NAMES):
         return ClassificationTraining(
             steps=parameters["max_steps"],
-            batch_size=parameters["batch_size"],
             learning_rate=parameters["learning_rate"],
-            weight_decay=parameters["weight_decay"],
-            mixup=parameters["mixup"],
             validation=parameters["validation_fraction"],
-            evaluate_every=parameters["validate_every"],
-            patience=parameters["patience"],
             num_networks=parameters["num_networks"],
-            refit=parameters["refit"],
             **unchanged,
+            **options,
             **others,
         )
 

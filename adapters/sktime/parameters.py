@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from mvpa_ts.adapters.options import host_words
-from mvpa_ts.adapters.sktime.columns import checked_positions
+from mvpa_ts.adapters.options import checked_group, host_words, refuse_moved
+from mvpa_ts.adapters.sktime.columns import book_of
 from mvpa_ts.checks import check_flags
 
 if TYPE_CHECKING:
@@ -21,8 +21,77 @@ if TYPE_CHECKING:
 _HOST_NAMES = {
     "lookback": "input_size", "cycle_length": "sp", "levels": "quantiles", "position_size": "channel_positions",
 }  # fmt: skip
+_GROUPS = ("network", "training")
+# Fields of ForecastingConfig that are parameters of their own or follow from one.
+_NETWORK_ARGUMENTS = (
+    "patch_length", "dim", "num_heads", "num_layers", "dropout", "components", "channel_window",
+)  # fmt: skip
+NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _NETWORK_ARGUMENTS} | {
+    "horizon": "it follows from fh",
+    "lookback": "it is the parameter input_size",
+    "cycle_length": "it is the parameter sp",
+    "position_size": "it follows from channel_positions",
+    "individual_channels": "it follows from individual",
+    "bounded_channels": "it follows from bounded",
+    "num_outputs": "it follows from quantiles",
+    "location_outputs": "it follows from quantiles",
+    "future_size": "it follows from X",
+    "historic_size": "sktime hands over columns that are known ahead, in X",
+    "static_size": "sktime hands over columns that are known ahead, in X",
+}
+TRAINING_ELSEWHERE = {
+    "steps": "it is the parameter max_steps",
+    "epochs": "the training is counted in steps, by max_steps",
+    "learning_rate": "it is the parameter learning_rate",
+    "loss": "quantiles are trained by the pinball loss",
+}
+# Parameters of version 0.2 that are options of a dict now.
+MOVED = {
+    name: ("network", name)
+    for name in (
+        "patch_stride", "mlp_dim", "channel_distance", "max_channels", "mixing_heads", "channel_vectors",
+        "attention_dropout", "head_dropout", "shuffle_channels", "phase_weights", "level_reversion",
+    )
+} | {
+    name: ("training", name)
+    for name in (
+        "batch_size", "linear_learning_rate", "weight_decay", "weight_averaging", "horizon_decay", "frequency_weight",
+        "ridge", "cycle_strength", "reversion_strength", "validation_fraction", "patience",
+    )
+}  # fmt: skip
 
-_SERIES_OF_STEP = 8192  # windows times columns that a training step reads, unless it is told
+_SERIES_OF_STEP = 8192  # windows times columns that a training step reads, if the user leaves batch_size out
+
+
+class DictOptions:
+    """Mix-in for an estimator with options in dicts, which grids and `set_params` reach as `network__mixing_heads`."""
+
+    _moved: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        """Refuse a parameter by the name that it had before; Python would only call it unexpected."""
+        refuse_moved(parameters, cls._moved)
+        return super().__new__(cls)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters as sktime has them; if `deep`, the options within dicts too."""
+        parameters: dict[str, Any] = super().get_params(deep=deep)  # type: ignore[misc]
+        if deep:
+            for group in _GROUPS:
+                options = parameters[group] if isinstance(parameters[group], Mapping) else {}
+                parameters |= {f"{group}__{name}": value for name, value in options.items()}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters as sktime does; ``network__mixing_heads=4`` sets one option of a dict."""
+        refuse_moved(parameters, self._moved)
+        plain = {name: value for name, value in parameters.items() if name.partition("__")[0] not in _GROUPS}
+        for group in _GROUPS:
+            options = {name.partition("__")[2]: value for name, value in parameters.items() if name.startswith(group)}
+            whole = options.pop("", getattr(self, group))
+            # A dict of its own: clones share the one that they were made with.
+            plain[group] = {**(whole or {}), **options} if options else whole
+        return super().set_params(**plain)  # type: ignore[misc]
 
 
 def checked_device(name: str) -> str:
@@ -44,19 +113,25 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.quantiles import checked_levels
 
-    check_flags(SimpleNamespace(**parameters), "channel_vectors", "individual", "bounded", "phase_weights")
-    if parameters["phase_weights"] and parameters["sp"] is None:
+    check_flags(SimpleNamespace(**parameters), "individual", "bounded")
+    options = checked_group("network", parameters["network"], ForecastingConfig, NETWORK_ELSEWHERE)
+    if options.get("phase_weights") and parameters["sp"] is None:
         raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
-    rows, channels = max(len(part.values) for part in series), series[0].values.shape[1]
+    rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
+    chosen = {name: parameters[name] for name in _NETWORK_ARGUMENTS}
     lookback = parameters["input_size"]
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
-    patch = parameters["patch_length"]
-    if patch is None:
+    if chosen["patch_length"] is None:
         half = -(-int(lookback) // 2) if isinstance(lookback, Integral) else 1  # the network names what is no number
-        patch = min(ForecastingConfig.patch_length, half)
-    features = series[0].features
-    window, positions = parameters["channel_window"], checked_positions(parameters["channel_positions"])
+        chosen["patch_length"] = min(ForecastingConfig.patch_length, half)
+    if options.get("patch_stride") is None:
+        options["patch_stride"] = max(1, chosen["patch_length"] // 2)
+    for name in ("channel_vectors", "cycle_channels"):
+        if isinstance(options.get(name), bool):
+            options[name] = channels if options[name] else None
+    vectors_are_open = (parameters["network"] or {}).get("channel_vectors") is None
+    window, features = chosen["channel_window"], series[0].features
     if isinstance(window, Integral) and window >= channels:
         raise ValueError(
             f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
@@ -65,34 +140,18 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
         config = ForecastingConfig(
             horizon=horizon,
             lookback=lookback,
-            patch_length=patch,
-            patch_stride=max(1, patch // 2) if parameters["patch_stride"] is None else parameters["patch_stride"],
-            dim=parameters["dim"],
-            num_heads=parameters["num_heads"],
-            mlp_dim=parameters["mlp_dim"],
-            num_layers=parameters["num_layers"],
-            components=parameters["components"],
-            channel_distance=parameters["channel_distance"],
-            max_channels=parameters["max_channels"],
-            channel_window=window,
-            mixing_heads=parameters["mixing_heads"],
-            channel_vectors=channels if parameters["channel_vectors"] else None,
-            position_size=0 if positions is None else len(next(iter(positions.values()))),
-            dropout=parameters["dropout"],
-            attention_dropout=parameters["attention_dropout"],
-            head_dropout=parameters["head_dropout"],
-            num_outputs=len(checked_levels(parameters["quantiles"])),
             cycle_length=parameters["sp"],
-            phase_weights=parameters["phase_weights"],
+            position_size=book_of(parameters).position_size,
             individual_channels=channels if parameters["individual"] else None,
-            level_reversion=parameters["level_reversion"],
             bounded_channels=channels if parameters["bounded"] else None,
+            num_outputs=len(checked_levels(parameters["quantiles"])),
             future_size=0 if features is None else features.shape[1],
-            shuffle_channels=parameters["shuffle_channels"],
+            **chosen,
+            **options,
         )
         config.check_cost("position_size", channels)
     warn_of_short_series(rows, parameters)
-    return config.with_vectors(channels) if parameters["channel_vectors"] is None else config
+    return config.with_vectors(channels) if vectors_are_open else config
 
 
 def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
@@ -116,25 +175,11 @@ def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from
     """How a new network is trained, or, at a tenth of the learning rate, one that is trained already."""
     from mvpa_ts.forecasting.training import ForecasterTraining
 
-    windows = parameters["batch_size"]
-    if windows is None:
-        windows = min(ForecasterTraining.batch_size, max(8, _SERIES_OF_STEP // columns))
+    options = checked_group("training", parameters["training"], ForecasterTraining, TRAINING_ELSEWHERE)
+    if options.get("batch_size") is None:
+        options["batch_size"] = min(ForecasterTraining.batch_size, max(8, _SERIES_OF_STEP // columns))
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
-        training = ForecasterTraining(
-            steps=steps,
-            batch_size=windows,
-            learning_rate=parameters["learning_rate"],
-            linear_learning_rate=parameters["linear_learning_rate"],
-            weight_decay=parameters["weight_decay"],
-            weight_averaging=parameters["weight_averaging"],
-            horizon_decay=parameters["horizon_decay"],
-            frequency_weight=parameters["frequency_weight"],
-            ridge=parameters["ridge"],
-            cycle_strength=parameters["cycle_strength"],
-            reversion_strength=parameters["reversion_strength"],
-            validation_fraction=parameters["validation_fraction"],
-            patience=parameters["patience"],
-        )
+        training = ForecasterTraining(steps=steps, learning_rate=parameters["learning_rate"], **options)
     if from_scratch:
         return training
     linear = training.linear_learning_rate

@@ -13,7 +13,7 @@ import pandas as pd
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.columns import arranged, checked_order, checked_positions, plain
+from mvpa_ts.adapters.sktime.columns import arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_table, columns_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import network_config
@@ -36,7 +36,7 @@ class Pretraining:
         channel_order: Any
         channel_positions: Any
         pretrained_: Any
-        get_params: Callable[[], dict[str, Any]]
+        get_params: Callable[..., dict[str, Any]]
         _train: Callable[..., FittedForecaster]
         _shipped: Callable[..., ShippedForecaster]
         _finetuned: Callable[..., ShippedForecaster]
@@ -80,7 +80,7 @@ class Pretraining:
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
-        horizon, parameters = _last_step(fh), self.get_params()
+        horizon, parameters = _last_step(fh), self.get_params(deep=False)
         if self.pretrained is not None:
             return self._pretrain_shipped(y, self._shipped(None, horizon, _times(y)))
         columns = arranged(y, parameters, None)
@@ -100,7 +100,7 @@ class Pretraining:
             horizon = start.horizon if fh is None else _last_step(fh)
             return self._pretrain_shipped(y, self._shipped(start, horizon, _times(y)))
         _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
-        columns = arranged(y, self.get_params(), start)
+        columns = arranged(y, self.get_params(deep=False), start)
         self.pretrained_ = self._train(
             panel_of(y[columns.names], X),
             start.config,
@@ -138,11 +138,8 @@ class Pretraining:
         fitted: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         if fitted is None:
             raise NotFittedError("to_files needs a trained forecaster: call fit or pretrain first")
-        positions = checked_positions(self.channel_positions)
-        columns = {
-            "channel_order": checked_order(self.channel_order),
-            "channel_positions": None if positions is None else list(positions.items()),
-        }
+        book = book_of(self.get_params(deep=False))
+        columns = {"channel_order": book.order, "channel_positions": book.pairs}
         fitted.to_files(folder)
         write_bytes(Path(folder) / _COLUMNS, json.dumps(columns).encode())
 
@@ -158,15 +155,14 @@ class Pretraining:
 
         check_folder(folder, "MVPAForecaster")
         columns = Path(folder) / _COLUMNS
-        told = read_config(columns) if columns.is_file() else {}
-        told = {name: told.get(name) for name in ("channel_order", "channel_positions")}
-        checked_order(told["channel_order"])
-        checked_positions(told["channel_positions"])
+        saved = read_config(columns) if columns.is_file() else {}
+        saved = {name: saved.get(name) for name in ("channel_order", "channel_positions")}
+        book_of(saved)
         if not (Path(folder) / "forecaster.json").is_file() and (Path(folder) / "config.json").is_file():
-            return cls(**{"pretrained": str(folder), "channel_order": told["channel_order"], **parameters})
+            return cls(**{"pretrained": str(folder), "channel_order": saved["channel_order"], **parameters})
         start = FittedForecaster.from_files(folder)
         bounded = start.config.bounded_channels is not None
-        forecaster: Any = cls(**{"quantiles": start.levels, "bounded": bounded, **told, **parameters})
+        forecaster: Any = cls(**{"quantiles": start.levels, "bounded": bounded, **saved, **parameters})
         forecaster.pretrained_ = start
         forecaster._pretrained_attrs = ["pretrained_"]
         forecaster._state = "pretrained"
@@ -190,6 +186,8 @@ def check_rows(rows: int, horizon: int) -> None:
 
 
 def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFrame, X: pd.DataFrame | None) -> None:
+    from mvpa_ts.forecasting.series import plain
+
     config = pretrained.config
     if horizon > config.horizon:
         raise ValueError(
@@ -199,10 +197,10 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     for option in ("individual", "bounded"):
         if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
             raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
-    known, names = pretrained.channel_names or (), [plain(name) for name in y.columns]
-    if config.individual_channels and {*known} & {*names} and {*known} != {*names}:
+    trained, names = pretrained.channel_names or (), [plain(name) for name in y.columns]
+    if config.individual_channels and {*trained} & {*names} and {*trained} != {*names}:
         raise ValueError(
-            f"y must have the columns of pretrain, {list(known)}, for with individual=True each has its own "
+            f"y must have the columns of pretrain, {list(trained)}, for with individual=True each has its own "
             f"parameters, got {names}"
         )
     columns = 0 if X is None else X.shape[1]

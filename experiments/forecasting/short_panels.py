@@ -91,7 +91,8 @@ def forecasts(measure: str, values: np.ndarray, seed: int, name: str, steps: int
     from neuralforecast import NeuralForecast, models
     from neuralforecast.losses.pytorch import MAE, MQLoss
 
-    from mvpa_ts.adapters.neuralforecast import MVPA, fitting
+    from mvpa_ts.adapters.neuralforecast import MVPA
+    from mvpa_ts.adapters.neuralforecast import model as adapter
 
     dates = pd.date_range("2020-01-01", periods=len(values), freq="h", name="ds")
     long = pd.DataFrame(values, index=dates).reset_index().melt("ds", var_name="unique_id", value_name="y")
@@ -105,15 +106,15 @@ def forecasts(measure: str, values: np.ndarray, seed: int, name: str, steps: int
         loss=MQLoss(level=[80]) if measure == INTERVAL else MAE(),
         enable_progress_bar=False, enable_model_summary=False, logger=False, accelerator="cpu",
     )  # fmt: skip
-    asked = fitting.mixing_share
+    share = adapter.mixing_share
     if variant == "full rates":
-        fitting.mixing_share = lambda windows: 1.0
+        adapter.mixing_share = lambda windows: 1.0
     try:
         return NeuralForecast([model], freq="h").cross_validation(
             long.astype({"unique_id": str}), n_windows=None, test_size=ORIGINS * HORIZON, step_size=HORIZON
         )
     finally:
-        fitting.mixing_share = asked
+        adapter.mixing_share = share
 
 
 def markdown(rows: pd.DataFrame) -> str:

@@ -132,9 +132,10 @@ def load_panel() -> Panel:
         print(f"{error}\nETTh1 is not to be had: using a series that ships inside sktime instead")
         frame = pd.concat(load_uschange(), axis=1)
         frame.index = pd.period_range("1970Q1", periods=len(frame), freq="Q").to_timestamp()
-        settings = {"max_steps": 50, "windows_batch_size": 64, "patch_len": 8, "stride": 4, "learning_rate": 2e-3}
+        settings = {"max_steps": 50, "windows_batch_size": 64, "patch_len": 8, "learning_rate": 2e-3}
         return Panel("US economy, quarterly changes 1970–2016", frame, "QS", 4, 24, 8, 40, 1, settings)
-    settings = {"max_steps": 400, "windows_batch_size": 128, "learning_rate": 2e-3, "weight_averaging": 0.98}
+    settings = {"max_steps": 400, "windows_batch_size": 128, "learning_rate": 2e-3}
+    settings["training"] = {"weight_averaging": 0.98}
     return Panel("ETTh1, an electricity transformer, hourly", frame, "h", 24, 96, 96, 2880, 24, settings)
 
 

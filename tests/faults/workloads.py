@@ -179,7 +179,7 @@ def _sweep(inputs: Path, output: Path, report: Report) -> int:
     rates = [1e-3 * 2**n for n in range(_TRIALS)]
 
     def space(trial: Any) -> dict[str, Any]:
-        fixed = {"input_size": 12, "max_steps": 3, "hidden_size": 8, "n_heads": 2, "linear_hidden_size": 8}
+        fixed = {"input_size": 12, "max_steps": 3, "hidden_size": 8, "n_heads": 2, "network": {"mlp_dim": 8}}
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
         return {**fixed, **quiet, "learning_rate": trial.suggest_categorical("learning_rate", rates)}
 

@@ -11,17 +11,23 @@ from harness.forecasting.settings import MVPA_SETTINGS
 from mvpa_ts.adapters.neuralforecast import MVPA
 
 CYCLE_COLUMN = "step"
+# Options of the core that are arguments of the host's model; the others go into its `network`.
 WORDS = {
     "patch_length": "patch_len",
-    "patch_stride": "stride",
     "dim": "hidden_size",
     "num_heads": "n_heads",
-    "mlp_dim": "linear_hidden_size",
     "num_layers": "encoder_layers",
-    "attention_dropout": "attn_dropout",
+    "dropout": "dropout",
+    "components": "components",
     "individual_channels": "individual",
     "bounded_channels": "bounded",
 }
+
+
+def in_words_of_the_host(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the host's model for options of `ForecastingConfig`."""
+    arguments = {WORDS[name]: value for name, value in options.items() if name in WORDS}
+    return {**arguments, "network": {name: value for name, value in options.items() if name not in WORDS}}
 
 
 def host_model(
@@ -37,27 +43,30 @@ def host_model(
     rate = training.get("learning_rate", MVPA_TRAINING.learning_rate)
     chosen: dict[str, Any] = {
         "learning_rate": rate,
-        "linear_learning_rate": rate * training.get("linear_rate", 1.0),
-        "weight_averaging": training.get("weight_averaging", MVPA_TRAINING.weight_averaging),
-        "averaging_warm_up": MVPA_TRAINING.averaging_warm_up,
+        "training": {
+            "linear_learning_rate": rate * training.get("linear_rate", 1.0),
+            "weight_averaging": training.get("weight_averaging", MVPA_TRAINING.weight_averaging),
+            "averaging_warm_up": MVPA_TRAINING.averaging_warm_up,
+            **{
+                name: training[name]
+                for name in ("ridge", "cycle_strength", "reversion_strength", "frequency_weight")
+                if name in training
+            },
+        },
         "windows_batch_size": training.get("batch_size", MVPA_TRAINING.batch_size),
         "gradient_clip_val": MVPA_TRAINING.clip,
         "training_data_availability_threshold": 1.0,  # whole windows only, as in the tables
-        **{
-            name: training[name]
-            for name in ("ridge", "cycle_strength", "reversion_strength", "frequency_weight")
-            if name in training
-        },
     }
     if settings.pop("cycle_length", None):
         chosen |= {
             "cycle_length": CYCLES[dataset],
             "cycle_column": CYCLE_COLUMN,
-            "cycle_per_series": True,
             "futr_exog_list": [CYCLE_COLUMN],
         }
-    chosen |= {WORDS.get(name, name): value for name, value in settings.items()}
-    return MVPA(h=horizon, input_size=lookback, n_series=channels, **{**chosen, **options})
+        settings["cycle_channels"] = True
+    arguments = {**chosen, **in_words_of_the_host(settings)}
+    network = {**arguments["network"], **options.pop("network", {})}
+    return MVPA(h=horizon, input_size=lookback, n_series=channels, **{**arguments, **options, "network": network})
 
 
 def long_frame(values: pd.DataFrame, dataset: str | None = None, observed: Any = None) -> pd.DataFrame:

@@ -20,14 +20,14 @@ import pytest
 
 pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
-from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions
+from neuralforecast.common._base_auto import MockTrial, OptunaOptions
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from optuna.trial import TrialState
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-from mvpa_ts.adapters.neuralforecast.studies import opened
-from mvpa_ts.adapters.neuralforecast.workers import at_work, opened_database
+from mvpa_ts.adapters.neuralforecast import search as search_module
+from mvpa_ts.adapters.neuralforecast.search import opened, opened_database
 
 FIXED = {
     "input_size": 12,
@@ -109,23 +109,6 @@ def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Call
         assert any("has trials of other data or split;" in str(warning.message) for warning in caught) == (rows == 61)
     assert optuna.get_all_study_names(url) == ["mine"]
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
-
-
-def test_a_study_goes_on_with_the_choices_that_it_began_with(url: str, panel: Callable, forecaster: Callable):
-    """Those of channel_vectors were False and True before the default was learnt vectors."""
-    study = optuna.create_study(study_name="mine", storage=url)
-    trial = study.ask()
-    trial.suggest_categorical("channel_vectors", [False, True])
-    study.tell(trial, 1e9)
-
-    def quick(trial: Any) -> dict[str, Any]:
-        return {**AutoMVPA.get_default_config(6, "optuna", 3)(trial), **FIXED}
-
-    fitted = forecaster(AutoMVPA(6, 3, config=quick, num_samples=2, storage=url, study_name="mine"))
-    fitted.fit(panel(3), val_size=6)
-    last = fitted.models[0].results.trials[-1]
-    assert last.distributions["channel_vectors"].choices == (False, True)
-    assert last.state == TrialState.COMPLETE
 
 
 def test_a_study_with_other_choices_of_ones_own_is_named(url: str, panel: Callable, forecaster: Callable):
@@ -232,7 +215,12 @@ def killed_in_its_second_trial(url: str, fit: Callable) -> None:
     fit(deadly)
 
 
-def test_trial_of_a_killed_search_is_drawn_again(url: str, panel: Callable, forecaster: Callable):
+def test_trial_of_a_killed_search_is_drawn_again(
+    url: str, panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(search_module, "HEARTBEAT", 1)
+    monkeypatch.setattr(search_module, "GRACE", 2)
+
     def fit(space: Callable) -> Any:
         return forecaster(AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")).fit(
             panel(3), val_size=6
@@ -243,23 +231,13 @@ def test_trial_of_a_killed_search_is_drawn_again(url: str, panel: Callable, fore
     worker.join(200)
     assert worker.exitcode == -signal.SIGKILL
     (killed,) = optuna.load_study(study_name="mine", storage=url).get_trials(states=(TrialState.RUNNING,))
+    time.sleep(3)
     fit(config)
     trials = optuna.load_study(study_name="mine", storage=url).trials
     assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     assert trials[2].params == killed.params
     fit(config)
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 4
-
-
-def test_running_trial_of_a_worker_that_lives_is_left_alone(url: str, panel: Callable, forecaster: Callable):
-    with at_work(url) as begin:
-        study = optuna.create_study(storage=url, study_name="mine")
-        begin(study)
-        running = study.ask()
-        forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url, study_name="mine")).fit(
-            panel(3), val_size=6
-        )
-        assert study.trials[running.number].state == TrialState.RUNNING
 
 
 def test_killed_while_the_database_is_made(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -287,34 +265,6 @@ def test_error_of_the_database_names_it(tmp_path: Path, panel: Callable, forecas
     with pytest.raises(OSError, match=r"cannot read or write its database .*notes\.db \(file is not a database\)"):
         forecaster(model).fit(panel(3), val_size=6)
     assert database.read_text() == "no database\n" * 100
-
-
-def test_trial_that_kills_each_process_is_drawn_six_times(url: str):
-    study = optuna.create_study(storage=url, study_name="mine")
-    for drawn in range(1, 8):
-        study.ask()  # as if the process were killed within it
-        with at_work(url) as begin:
-            begin(study)
-        states = [trial.state.name for trial in study.trials]
-        assert states == ["FAIL"] * drawn + ([] if drawn == 6 else ["WAITING"])
-
-
-def test_killed_while_a_trial_is_queued_again(url: str, monkeypatch: pytest.MonkeyPatch):
-    """It is queued once, whichever of the two writes was the last."""
-    study = optuna.create_study(storage=url, study_name="mine")
-    rate = study.ask().suggest_float("learning_rate", 0.0, 1.0)
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patched, at_work(url) as begin:
-        patched.setattr(optuna.Study, "tell", killed)
-        with pytest.raises(SystemExit):
-            begin(study)
-    with at_work(url) as begin:
-        begin(study)
-    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
-    assert study.ask().suggest_float("learning_rate", 0.0, 1.0) == rate
 
 
 def test_search_without_a_finite_loss_says_so(url: str, panel: Callable, forecaster: Callable):
@@ -384,17 +334,43 @@ def test_bad_panels_are_refused_before_the_search(panel: Callable, forecaster: C
         AutoMVPA(6, 4, config=config, storage=None).fit(object(), distributed_config=object())
 
 
+def drawn(space: dict[str, Any]) -> dict[str, Any]:
+    """A sample of Ray's distributions."""
+    return {
+        name: drawn(values) if isinstance(values, dict) else values.sample() if hasattr(values, "sample") else values
+        for name, values in space.items()
+    }
+
+
+def test_options_in_dicts_are_searched(url: str, panel: Callable, forecaster: Callable):
+    """A trial keeps them by their own names, and an impossible one fails its trial alone."""
+
+    def nested(trial: Any) -> dict[str, Any]:
+        heads = trial.suggest_categorical("mixing_heads", [2, -1])
+        return {
+            **FIXED,
+            "network": {"mlp_dim": 8, "mixing_heads": {0: -1}.get(getattr(trial, "number", 1), heads and 2)},
+            "training": {"weight_averaging": trial.suggest_float("weight_averaging", 0.5, 0.9)},
+        }
+
+    fitted = forecaster(AutoMVPA(6, 3, config=nested, num_samples=2, storage=url))
+    fitted.fit(panel(3), val_size=6)
+    failed, best = fitted.models[0].results.trials
+    assert "mixing_heads must be at least 0, got -1" in failed.user_attrs["reason"]
+    model = fitted.models[0].model
+    assert model.network.config.mixing_heads == 2
+    assert model.hparams["training"] == {"weight_averaging": best.params["weight_averaging"]}
+
+
 def test_default_configs_build_models():
     """Both spaces hold the same names; every corner of them makes a model."""
     ray = AutoMVPA.get_default_config(h=6, backend="ray", n_series=3)
     native = AutoMVPA.get_default_config(h=6, backend="optuna", n_series=3)
     assert native(MockTrial()).keys() == ray.keys()
-    translated = BaseAuto._ray_config_to_optuna(ray)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    for space in (native, translated) * 3:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            MVPA(h=6, **space(study.ask()))
+    for _ in range(3):
+        MVPA(h=6, **native(study.ask()))
+        MVPA(h=6, **drawn(ray))
     assert AutoMVPA(6, 3, storage=None).config(MockTrial())["n_series"] == 3
     assert AutoMVPA(6, 3, backend="ray").config["n_series"] == 3
 

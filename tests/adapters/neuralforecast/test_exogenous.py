@@ -233,19 +233,3 @@ def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous: Callable, tiny: 
     kept = model.network.future_effects.detach().clone()
     fitted.fit(past.assign(y=-past["y"]), val_size=6)  # trained further: from what was learnt
     assert torch.sign(model.network.future_effects) == torch.sign(kept)
-
-
-def test_weights_from_before_there_were_effects_are_read(exogenous: Callable, tiny: Callable, forecaster: Callable):
-    past, future, _ = exogenous("z")
-    fitted = forecaster(tiny(3, futr_exog_list=["z"], max_steps=1))
-    fitted.fit(past)
-    with torch.no_grad():
-        fitted.models[0].network.future_effects.zero_()
-    expected = fitted.predict(futr_df=future)["MVPA"]
-    weights = fitted.models[0].state_dict()
-    del weights["network.future_effects"]
-    model = fitted.models[0].__class__(**fitted.models[0].hparams)
-    model.load_state_dict(weights)
-    assert not model.network.reads_effects
-    fitted.models[0] = model
-    np.testing.assert_array_equal(fitted.predict(futr_df=future)["MVPA"], expected)

@@ -35,7 +35,7 @@ def test_the_adapter_imports_no_lightning():
 def test_mvpa_takes_every_argument_of_its_peers():
     ours = set(inspect.signature(MVPA.__init__).parameters)
     peers = set(inspect.signature(iTransformer.__init__).parameters)
-    layers = {"e_layers", "d_layers", "d_ff", "factor"}
+    layers = {"e_layers", "d_layers", "d_ff", "factor", "use_norm"}  # of the network, and so in `network`
     assert peers - layers <= ours
     assert set(inspect.signature(BaseModel.__init__).parameters) - ours <= {
         "n_samples", "h_train", "inference_input_size"
@@ -122,13 +122,21 @@ def test_the_host_still_has_its_traps(panel: Callable):
     NeuralForecast([TSMixerx(6, 12, 4, ff_dim=4, **options)], freq="h").fit(repeated)  # no word of it
 
 
+def test_what_is_wrapped_to_keep_ids_and_dates():
+    def arguments(method: Callable) -> list[str]:
+        return list(inspect.signature(method).parameters)
+
+    assert arguments(TimeSeriesDataset.from_df) == ["df", "static_df", "id_col", "time_col", "target_col"]
+    assert arguments(TimeSeriesDataset.append) == ["self", "futr_dataset"]
+    assert arguments(NeuralForecast._prepare_fit) == ["self", "df", "static_df", "id_col", "time_col", "target_col"]
+
+
 def test_what_the_panel_checks_read(panel: Callable):
     data, ids, _, dates = TimeSeriesDataset.from_df(panel(3))
     assert data.temporal.shape == (180, 2)
     assert list(data.temporal_cols) == ["y", "available_mask"]
     assert (data.indptr == [0, 60, 120, 180]).all()
     assert (len(data), list(ids), len(dates)) == (3, ["s00", "s01", "s02"], 180)
-    assert {"dataset", "uids"} <= set(inspect.signature(NeuralForecast._generate_forecasts).parameters)
 
 
 def test_the_scaler_is_built_as_the_host_does():

@@ -174,24 +174,25 @@ def test_channel_order_through_the_host(names: list, tiny: Callable, panel: Call
     np.testing.assert_allclose(forecast[names], 100.0 * np.arange(1, 5), rtol=0.2)
     other = ["x", *names[1:]] if isinstance(names[0], str) else [11, *names[1:]]
     with pytest.raises(
-        ValueError, match=r"channel_order must hold exactly the ids of the panel, .* only one of them: .*(x|11)"
+        ValueError, match=r"channel_order must name each series of df once, .* only one of them: .*(x|11)"
     ):
         fitted.predict(panel(4, names=other))
     with pytest.raises(ValueError, match="channel_order names 4 series, the panel has 2"):
         fitted.predict(panel(2))
 
 
-def test_categories_in_another_order_are_refused(panel: Callable, tiny: Callable, forecaster: Callable):
+def test_categories_may_have_an_order_of_their_own(panel: Callable, tiny: Callable, forecaster: Callable):
+    """The host keeps it; `channel_order` names series, whatever their places in the data set are."""
     frame = panel(4)
     names = sorted(frame["unique_id"].unique())
     for categories in (names, names[::-1]):
         frame["unique_id"] = pd.Categorical(frame["unique_id"], categories=categories)
-        fitted = forecaster(tiny(channel_order=names[::-1]))
-        if categories == names:
-            fitted.fit(frame)
-        else:
-            with pytest.raises(ValueError, match=r"got categories in the order 's03', 's02', 's01', 's00': make"):
-                fitted.fit(frame)
+        fitted = forecaster(tiny(channel_order=["s02", "s00", "s03", "s01"]))
+        fitted.fit(frame)
+        seen = []
+        fitted.models[0].network.register_forward_pre_hook(lambda module, given, seen=seen: seen.append(given[0]))
+        fitted.predict()
+        np.testing.assert_allclose(seen[-1].mean((0, 1)), [300, 100, 400, 200], rtol=0.1)
 
 
 def test_channel_order_of_any_array_can_be_saved(tiny: Callable, panel: Callable, forecaster: Callable, tmp_path: Path):
@@ -364,6 +365,7 @@ def test_a_cycle_that_no_row_repeats_is_said(
 
 def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dataset: Callable):
     options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
+    options["network"] = {"cycle_channels": True}
     with pytest.raises(ValueError, match=r"cycle_channels keeps the model to the 2 series \(n_series\)"):
         tiny(2, **options).predict(dataset(with_cycle(panel(3))))
 

@@ -11,14 +11,15 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from harness.forecasting.host import in_words_of_the_host, host_model, long_frame
+from harness.forecasting.host import host_model, in_words_of_the_host, long_frame
 from harness.forecasting.models import MVPA_MODELS, MVPA_SETTINGS, configured
 from harness.structure.models import ARMS, TRAINING
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, MSE, MQLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork, mixing
+from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting.network import mixing
 from mvpa_ts.forecasting.training import train
 from mvpa_ts.windows import Windows
 
