@@ -11,8 +11,19 @@ import torch
 from mvpa_ts.adapters.sktime import MVPAForecaster
 
 SMALL: dict[str, Any] = {
-    "input_size": 12, "dim": 8, "num_heads": 2, "mlp_dim": 8, "max_steps": 4, "finetune_steps": 2, "random_state": 0,
+    "input_size": 12, "dim": 8, "num_heads": 2, "network": {"mlp_dim": 8}, "max_steps": 4, "finetune_steps": 2,
+    "random_state": 0,
 }  # fmt: skip
+
+
+def changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with some others; what is changed within `network` and `training` leaves the rest of them."""
+    groups = {
+        group: {**base.get(group, {}), **changes[group]}
+        for group in ("network", "training")
+        if isinstance(changes.get(group), dict)
+    }
+    return {**base, **changes, **groups}
 
 
 def waves(rows: int = 60, columns: int = 2, start: str = "2020-01") -> pd.DataFrame:
@@ -31,7 +42,7 @@ def panel(instances: int = 3, rows: int = 40, columns: int = 1) -> pd.DataFrame:
 
 
 def fitted(y: pd.DataFrame | pd.Series, fh: Any = (1, 2, 3, 4, 5), X: pd.DataFrame | None = None, **changes: Any):
-    return MVPAForecaster(**{**SMALL, **changes}).fit(y, X=X, fh=list(fh))
+    return MVPAForecaster(**changed(SMALL, changes)).fit(y, X=X, fh=list(fh))
 
 
 def weights(forecaster: MVPAForecaster) -> torch.Tensor:

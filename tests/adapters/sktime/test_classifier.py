@@ -16,12 +16,14 @@ pytest.importorskip("sktime")
 
 from sktime.datatypes import convert
 from sktime.exceptions import NotFittedError
+from support.made_up_series import changed
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 
 SMALL: dict[str, Any] = {
-    "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 8, "conv_layers": 1, "tokens": 8, "max_steps": 6,
-    "validate_every": 2, "kernel_features": 84, "random_state": 0,
+    "dim": 8, "num_layers": 1, "max_steps": 6, "kernel_features": 84, "random_state": 0,
+    "network": {"num_heads": 2, "mlp_dim": 8, "width": 8, "conv_layers": 1, "tokens": 8},
+    "training": {"evaluate_every": 2},
 }  # fmt: skip
 
 
@@ -38,7 +40,7 @@ def frames(X: np.ndarray) -> list[pd.DataFrame]:
 
 
 def fitted(X: Any, y: np.ndarray, **changes: Any) -> MVPAClassifier:
-    return MVPAClassifier(**{**SMALL, **changes}).fit(X, y)
+    return MVPAClassifier(**changed(SMALL, changes)).fit(X, y)
 
 
 def test_every_kind_of_panel_gives_the_same():
@@ -208,10 +210,10 @@ class TestBadInput:
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"max_steps": 0}, "max_steps must be at least 1"),
             ({"validation_fraction": 1.0}, r"validation_fraction must be in \[0, 1\)"),
-            ({"validate_every": 0}, "validate_every must be at least 1"),
+            ({"training": {"evaluate_every": 0}}, "evaluate_every must be at least 1"),
             ({"augment": "no"}, "augment must be True or False, got 'no'"),
-            ({"refit": None}, "refit must be True or False, got None"),
-            ({"width": 4.0}, r"width must be a whole number, got 4\.0"),
+            ({"training": {"refit": None}}, "refit must be True or False, got None"),
+            ({"network": {"width": 4.0}}, r"width must be a whole number, got 4\.0"),
             (
                 {"class_weight": "fair"},
                 "class_weight must be None, 'balanced' or a dict of .*got 'fair'",
@@ -233,20 +235,22 @@ def test_every_parameter_arrives(monkeypatch):
 
     monkeypatch.setattr("mvpa_ts.classification.fit_classifier", catch)
     changes = {
-        "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 7, "width": 9, "conv_layers": 11, "tokens": 13,
-        "components": ("time",), "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03,
-        "kernel_features": 17, "kernel_weight": 0.04, "max_steps": 19, "batch_size": 23, "learning_rate": 0.05,
-        "weight_decay": 0.06, "label_smoothing": 0.07, "mixup": 0.08, "validation_fraction": 0.09,
-        "validate_every": 29, "patience": 31, "num_networks": 37, "refit": False, "device": "meta",
+        "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
+        "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
     }  # fmt: skip
+    network = {"num_heads": 3, "mlp_dim": 5, "width": 9, "attention_dropout": 0.02, "kernel_weight": 0.04}
+    training = {"batch_size": 23, "label_smoothing": 0.07, "mixup": 0.08, "evaluate_every": 29, "refit": False}
     with pytest.raises(InterruptedError):
-        MVPAClassifier(**changes, augment=False, class_weight={"slow": 2.0}).fit(*waves())
-    renamed = {"max_steps": "steps", "validation_fraction": "validation", "validate_every": "evaluate_every"}
+        MVPAClassifier(**changes, network=network, training=training, augment=False, class_weight={"slow": 2.0}).fit(
+            *waves()
+        )
+    renamed = {"max_steps": "steps", "validation_fraction": "validation"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
+    assert {name: told[name] for name in (*network, *training)} == {**network, **training}
     assert not any(told["augmentation"].values())
     assert told["kernel_copies"] == 0
     assert told["class_weights"] == (1.0, 2.0)
-    others = {"augment", "class_weight", "random_state", "verbose"}
+    others = {"augment", "class_weight", "network", "training", "random_state", "verbose"}
     assert set(changes) | others == set(MVPAClassifier.get_param_names())
 
 
@@ -289,7 +293,8 @@ def test_names_of_channels_come_back_from_files(tmp_path):
 
 
 def test_parameters_may_be_numbers_of_numpy(tmp_path):
-    numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5), "kernel_weight": np.float32(1)}
+    numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5)}
+    numbers["network"] = {"kernel_weight": np.float32(1)}
     classifier = fitted(*waves(), **numbers)
     classifier.to_files(tmp_path)
     assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config
@@ -313,7 +318,7 @@ def test_labels_may_be_a_list() -> None:
 
 
 def test_swapped_axes_are_named_and_the_widest_public_set_is_not():
-    made = {"max_steps": 1, "kernel_features": 0, "num_networks": 1, "dim": 4, "num_heads": 1, "validation_fraction": 0}
+    made = {"max_steps": 1, "kernel_features": 0, "num_networks": 1, "dim": 4, "validation_fraction": 0}
     X, y = np.random.default_rng(0).normal(size=(4, 100, 6)), np.array(["a", "b"] * 2)
     with pytest.warns(UserWarning, match=r"X has 100 channels of 6 steps: .*\(series, channels, steps\).*transpose"):
         MVPAClassifier(**made).fit(X, y)

@@ -9,13 +9,13 @@ import torch
 
 pytest.importorskip("sktime")
 
-from support.made_up_series import SMALL, fitted, panel, waves
+from support.made_up_series import SMALL, changed, fitted, panel, waves
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.adapters.sktime.columns import checked_positions
+from mvpa_ts.adapters.sktime.columns import book_of
 
 # Columns that differ in nothing but their order, and a network that reads the order.
-STILL = {"dropout": 0.0, "head_dropout": 0.0, "max_steps": 20}
+STILL = {"dropout": 0.0, "network": {"head_dropout": 0.0}, "max_steps": 20}
 
 
 def told(forecaster: MVPAForecaster) -> list[str]:
@@ -62,8 +62,11 @@ class TestOrder:
         for order, message in (
             (["c0", "c1", "c1"], r"channel_order must name each column once, got 'c1' more than once"),
             (["c0", "c1"], r"channel_order must name each column of y once, these are in only one of them: 'c2'"),
-            (3, r"channel_order must be None, .* or a list of all columns of y, got 3"),
-            ("alphabet", "channel_order must be None, \"correlation\" or a list of all columns of y, got 'alphabet'"),
+            (3, r"channel_order must be None, .* or a list of the names of all columns, got 3"),
+            (
+                "alphabet",
+                "channel_order must be None, \"correlation\" or a list of the names of all columns, got 'alphabet'",
+            ),
         ):
             with pytest.raises(ValueError, match=message):
                 fitted(y, channel_order=order)
@@ -79,7 +82,8 @@ class TestPositions:
         ],
     )
     def test_kinds_of_tables(self, positions):
-        assert checked_positions(positions) == {"c0": [0.0, 1.0], "c1": [1.0, 1.0]}
+        book = book_of({"channel_order": None, "channel_positions": positions})
+        assert book.positions == {"c0": [0.0, 1.0], "c1": [1.0, 1.0]}
         forecaster = fitted(waves(), channel_positions=positions)
         assert forecaster._columns.of_channels["positions"].tolist() == [[-0.5, 0.0], [0.5, 0.0]]
 
@@ -101,8 +105,8 @@ class TestPositions:
             ({"c0": 1.0, "c1": np.nan}, r"channel_positions must be finite, got \[nan\] of 'c1'"),
             ([("c0", 1.0), ("c0", 2.0)], "channel_positions must name each column once, got 'c0' more than once"),
             ({"c0": 1.0, "c1": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of 'c1': .* up to 1e\+18"),
-            ({"c0": 1.0, "c1": "far"}, "channel_positions must hold numbers beside the columns: .*'far'"),
-            ([1.0, 2.0], r"channel_positions must be a dict of coordinates by column, .* got \[1.0, 2.0\]"),
+            ({"c0": 1.0, "c1": "far"}, "channel_positions must hold numbers beside the names: .*'far'"),
+            ([1.0, 2.0], r"channel_positions must be a dict of coordinates by column, .* got list"),
             ({}, "at least one, for each column, got no column"),
         ):
             with pytest.raises(ValueError, match=message):
@@ -112,7 +116,7 @@ class TestPositions:
 class TestUnseenColumns:
     def test_vectors_go_by_name(self):
         """After pretraining on c0, c1, c2, a fit on c2, new, c0 has their vectors, and none for the new column."""
-        forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}, channel_vectors=True)
+        forecaster = MVPAForecaster(**changed(SMALL, {"finetune_steps": 0, "network": {"channel_vectors": True}}))
         forecaster.pretrain(panel(columns=3), fh=[1, 2, 3])
         assert forecaster.pretrained_.channel_names == ("c0", "c1", "c2")
         y = waves(columns=3).set_axis(["c2", "new", "c0"], axis=1)
@@ -129,7 +133,7 @@ class TestUnseenColumns:
             (2, {}, 2), (1, {}, None), (2, {"mixing_heads": 0}, None), (9, {"max_channels": 1}, None),
             (2, {"channel_vectors": False}, None), (9, {"max_channels": 1, "channel_vectors": True}, 9),
         ):  # fmt: skip
-            network = fitted(waves(columns=columns), **options).fitted_.network
+            network = fitted(waves(columns=columns), network=options).fitted_.network
             assert network.config.channel_vectors == expected, (columns, options)
 
     def test_columns_of_training_keep_their_order(self):
@@ -153,7 +157,7 @@ class TestUnseenColumns:
 class TestFiles:
     def test_order_positions_and_vectors_come_back(self, tmp_path):
         y = waves(columns=3)
-        options = {"channel_order": ["c2", "c0", "c1"], "channel_vectors": True,
+        options = {"channel_order": ["c2", "c0", "c1"], "network": {"channel_vectors": True},
                    "channel_positions": {name: (i, i * i) for i, name in enumerate(y)}}  # fmt: skip
         forecaster = fitted(y, **options)
         forecaster.to_files(tmp_path)
@@ -172,7 +176,7 @@ class TestFiles:
 
     def test_names_that_are_numbers(self, tmp_path):
         y = waves(columns=3).set_axis([3, 1, 2], axis=1)
-        forecaster = fitted(y, channel_vectors=True, channel_order=[np.int64(1), 2, 3])
+        forecaster = fitted(y, network={"channel_vectors": True}, channel_order=[np.int64(1), 2, 3])
         forecaster.to_files(tmp_path)
         again = MVPAForecaster.from_files(tmp_path, finetune_steps=0).fit(y, fh=range(1, 6))
         assert told(again) == [1, 2, 3]

@@ -220,7 +220,7 @@ class TestExogenous:
     def test_what_is_known_ahead_is_used(self):
         X = pd.DataFrame({"x": np.random.default_rng(1).normal(size=240)})
         y = pd.DataFrame({"y": 5 + 3 * X["x"]})
-        changes = {"max_steps": 150, "dropout": 0.0, "head_dropout": 0.0}
+        changes = {"max_steps": 150, "dropout": 0.0, "network": {"head_dropout": 0.0}}
         with_x = fitted(y[:-4], range(1, 5), X[:-4], **changes).predict(X=X[-4:])
         without = fitted(y[:-4], range(1, 5), **changes).predict()
         truth = y[-4:].to_numpy()
@@ -403,15 +403,15 @@ class TestBadInput:
             ({"quantiles": 0.5}, r"quantiles must be increasing numbers within \(0, 1\), got 0\.5"),
             ({"input_size": "12"}, "input_size must be a whole number, got '12'"),
             ({"learning_rate": "1e-3"}, "learning_rate must be positive, got '1e-3'"),
-            ({"horizon_decay": None}, "horizon_decay must be at least 0, got None"),
-            ({"weight_averaging": "no"}, "weight_averaging must be positive or None, got 'no'"),
+            ({"training": {"horizon_decay": None}}, "horizon_decay must be at least 0, got None"),
+            ({"training": {"weight_averaging": "no"}}, "weight_averaging must be positive or None, got 'no'"),
             ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
             ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
-            ({"patch_stride": 0}, "patch_stride must be at least 1, got 0"),
+            ({"network": {"patch_stride": 0}}, "patch_stride must be at least 1, got 0"),
             ({"sp": 0}, "sp must be at least 1, got 0"),
-            ({"phase_weights": True}, "phase_weights needs sp, the number of steps in a cycle"),
+            ({"network": {"phase_weights": True}}, "phase_weights needs sp, the number of steps in a cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
-            ({"patience": 2}, "needs a validation_fraction"),
+            ({"training": {"patience": 2}}, "needs a validation_fraction"),
             ({"max_steps": -1}, "max_steps must be at least 0"),
             ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
             ({"max_steps": None}, "max_steps must be a whole number, got None"),

@@ -31,23 +31,30 @@ def test_every_parameter_arrives(monkeypatch):
 
     monkeypatch.setattr("mvpa_ts.forecasting.fitted.fit_forecaster", catch)
     changes = {
-        "input_size": 13, "patch_length": 7, "patch_stride": 3, "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 2,
-        "components": ("content",), "channel_distance": "signed", "max_channels": 9, "channel_window": 1,
-        "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03, "shuffle_channels": True, "sp": 11,
-        "phase_weights": True, "quantiles": (0.2, 0.5), "mixing_heads": 4,
-        "max_steps": 17, "batch_size": 19, "learning_rate": 0.04, "linear_learning_rate": 0.3, "weight_decay": 0.05,
-        "horizon_decay": 0.7, "frequency_weight": 0.8, "ridge": 0.9, "cycle_strength": 0.11, "reversion_strength": 0.12,
-        "level_reversion": True, "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23, "device": "meta",
+        "input_size": 13, "patch_length": 7, "dim": 6, "num_heads": 3, "num_layers": 2, "components": ("content",),
+        "channel_window": 1, "dropout": 0.01, "sp": 11, "quantiles": (0.2, 0.5), "max_steps": 17,
+        "learning_rate": 0.04, "device": "meta",
+    }  # fmt: skip
+    network = {
+        "patch_stride": 3, "mlp_dim": 5, "channel_distance": "signed", "max_channels": 9, "attention_dropout": 0.02,
+        "head_dropout": 0.03, "shuffle_channels": True, "phase_weights": True, "mixing_heads": 4,
+        "level_reversion": True,
+    }  # fmt: skip
+    training = {
+        "batch_size": 19, "linear_learning_rate": 0.3, "weight_decay": 0.05, "horizon_decay": 0.7,
+        "frequency_weight": 0.8, "ridge": 0.9, "cycle_strength": 0.11, "reversion_strength": 0.12,
+        "weight_averaging": 0.6, "validation_fraction": 0.7, "patience": 23,
     }  # fmt: skip
     with pytest.raises(InterruptedError):
         MVPAForecaster(
-            **changes, individual=True, bounded=True, channel_vectors=True, channel_order=["c1", "c0"],
-            channel_positions={"c0": (0.0, 1.0), "c1": (2.0, 1.0)},
+            **changes, individual=True, bounded=True, network={**network, "channel_vectors": True}, training=training,
+            channel_order=["c1", "c0"], channel_positions={"c0": (0.0, 1.0), "c1": (2.0, 1.0)},
         ).fit(waves(), fh=[3])  # fmt: skip
     renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
     assert {name: told[renamed.get(name, name)] for name in changes} == changes
+    assert {name: told[name] for name in (*network, *training)} == {**network, **training}
     others = {
-        "individual", "bounded", "channel_vectors", "channel_order", "channel_positions", "pretrained",
+        "individual", "bounded", "network", "training", "channel_order", "channel_positions", "pretrained",
         "finetune_steps", "random_state", "verbose",
     }  # fmt: skip
     assert set(changes) | others == set(MVPAForecaster.get_param_names())
@@ -85,12 +92,15 @@ def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said:
 def test_many_columns_have_fewer_windows_a_step(columns, windows):
     parameters = MVPAForecaster().get_params()
     assert training_of(parameters, 5, columns, from_scratch=True).batch_size == windows
-    assert training_of({**parameters, "batch_size": 19}, 5, columns, from_scratch=True).batch_size == 19
+    assert training_of({**parameters, "training": {"batch_size": 19}}, 5, columns, from_scratch=True).batch_size == 19
 
 
 def test_positions_take_a_window_over_few_columns_only():
     y = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 17)))
-    window = {**SMALL, "channel_window": 2, "max_channels": 2, "channel_positions": {column: column for column in y}}
+    window = {
+        **SMALL, "channel_window": 2, "network": {"max_channels": 2},
+        "channel_positions": {column: column for column in y},
+    }  # fmt: skip
     MVPAForecaster(**window).fit(y[y.columns[:16]], fh=[1])
     with pytest.raises(ValueError, match=r"channel_positions with channel_window needs at most 16 channels .*, got 17"):
         MVPAForecaster(**window).fit(y, fh=[1])
@@ -100,21 +110,21 @@ def test_defaults_are_those_of_the_core():
     """They are written out, for a signature must not import torch."""
     for estimator, kinds, renamed, own in (
         (MVPAForecaster, (ForecastingConfig(1, 48), ForecasterTraining()), {"steps": "max_steps", "cycle_length": "sp"},
-         {"patch_length", "patch_stride", "channel_vectors", "batch_size"}),
+         {"patch_length"}),
         (MVPAClassifier, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
         (MVPARegressor, (ClassificationConfig(1, 2, 1), ClassificationTraining()), PANEL_NAMES, set()),
     ):  # fmt: skip
         defaults = estimator.get_param_defaults()
         core = {renamed.get(name, name): value for kind in kinds for name, value in vars(kind).items()}
         shared = (core.keys() & defaults.keys()) - own
-        assert len(shared) > 20
+        assert len(shared) >= 8
         assert {name: defaults[name] for name in shared} == {name: core[name] for name in shared}
     assert MVPAForecaster.get_param_defaults()["quantiles"] == LEVELS
 
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     y = waves()
-    forecaster = fitted(y[:-5], linear_learning_rate=0.2)
+    forecaster = fitted(y[:-5], training={"linear_learning_rate": 0.2})
     told: dict[str, Any] = {}
 
     def catch(series, config, training, **rest):
@@ -137,7 +147,74 @@ def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, 
         MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
 
 
-@pytest.mark.parametrize("name", ["individual", "bounded", "channel_vectors", "phase_weights", "shuffle_channels"])
+@pytest.mark.parametrize("name", ["individual", "bounded", "phase_weights", "shuffle_channels"])
 def test_switches_are_true_or_false(name: str):
+    options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}, "sp": 3}
     with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
-        MVPAForecaster(**{name: "no"}, max_steps=1).fit(waves(), fh=[3])
+        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "moved"),
+    [
+        (MVPAForecaster, {"mixing_heads": ("network", "mixing_heads"), "ridge": ("training", "ridge")}),
+        (MVPAClassifier, {"width": ("network", "width"), "validate_every": ("training", "evaluate_every")}),
+        (MVPARegressor, {"tokens": ("network", "tokens"), "patience": ("training", "patience")}),
+    ],
+)
+def test_a_name_of_before_says_where_it_went(estimator: type, moved: dict[str, tuple[str, str]]):
+    for name, (group, field) in moved.items():
+        message = rf"{name} is an option of the {group} now: give {group}=\{{\"{field}\": …\}}"
+        with pytest.raises(TypeError, match=message):
+            estimator(**{name: 3})
+        with pytest.raises(TypeError, match=message):
+            estimator().set_params(**{name: 3})
+
+
+def test_options_of_dicts_are_set_one_by_one():
+    options = {"mixing_heads": 4}
+    first = MVPAForecaster(network=options)
+    second = first.clone().set_params(network__mlp_dim=8, training__ridge=0.1, dim=8)
+    assert second.network == {"mixing_heads": 4, "mlp_dim": 8}
+    assert (second.training, second.dim) == ({"ridge": 0.1}, 8)
+    assert second.get_params()["network__mlp_dim"] == 8
+    assert first.network == options == {"mixing_heads": 4}
+    assert second.set_params(network=None).get_params()["network"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": {"mixing_head": 4}}, "network has no option 'mixing_head' of ForecastingConfig: did you mean 'mi"),
+        ({"network": {"dim": 4}}, "network must not hold 'dim': it is the parameter dim"),
+        ({"training": {"steps": 4}}, "training must not hold 'steps': it is the parameter max_steps"),
+        ({"training": [1]}, "training must be None or a dict of options of ForecasterTraining, got \\[1\\]"),
+    ],
+)
+def test_options_of_dicts_are_checked(options: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
+
+
+def test_grids_reach_options_of_dicts():
+    from sktime.forecasting.model_selection import ForecastingGridSearchCV
+    from sktime.split import SingleWindowSplitter
+
+    grid = {"network__mixing_heads": [0, 2], "training__ridge": [1.0], "dim": [8]}
+    search = ForecastingGridSearchCV(MVPAForecaster(**SMALL), SingleWindowSplitter([1, 2]), param_grid=grid)
+    search.fit(waves(), fh=[1, 2])
+    best = search.best_forecaster_
+    assert best.fitted_.config.mixing_heads == search.best_params_["network__mixing_heads"]
+    assert (best.network["mlp_dim"], best.training) == (8, {"ridge": 1.0})
+
+
+@pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
+def test_searches_of_scikit_learn_reach_options_of_dicts(estimator: type):
+    from sklearn.model_selection import GridSearchCV
+
+    X = np.random.default_rng(0).normal(size=(12, 1, 20))
+    y = np.arange(12) % 2 if estimator is MVPAClassifier else np.arange(12.0)
+    small = estimator(dim=4, max_steps=1, kernel_features=0, num_networks=1, validation_fraction=0, random_state=0)
+    grid = {"network__width": [2, 4], "training__batch_size": [3]}
+    search = GridSearchCV(small, grid, cv=2).fit(X, y)
+    assert search.best_estimator_.fitted_.config.width == search.best_params_["network__width"]

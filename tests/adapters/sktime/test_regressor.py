@@ -17,8 +17,9 @@ from sklearn.utils import get_tags
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPARegressor
 
 SMALL: dict[str, Any] = {
-    "dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "width": 4, "conv_layers": 1, "tokens": 8,
-    "kernel_features": 200, "max_steps": 6, "validate_every": 3, "random_state": 0,
+    "dim": 8, "num_layers": 1, "kernel_features": 200, "max_steps": 6, "random_state": 0,
+    "network": {"num_heads": 2, "mlp_dim": 8, "width": 4, "conv_layers": 1, "tokens": 8},
+    "training": {"evaluate_every": 3},
 }  # fmt: skip
 
 
@@ -58,19 +59,20 @@ def test_every_parameter_arrives(monkeypatch):
 
     monkeypatch.setattr("mvpa_ts.classification.fit_regressor", catch)
     changes = {
-        "dim": 6, "num_heads": 3, "mlp_dim": 5, "num_layers": 7, "width": 9, "conv_layers": 11, "tokens": 13,
-        "components": ("time",), "dropout": 0.01, "attention_dropout": 0.02, "head_dropout": 0.03,
-        "kernel_features": 17, "kernel_weight": 0.04, "max_steps": 19, "batch_size": 23, "learning_rate": 0.05,
-        "weight_decay": 0.06, "mixup": 0.08, "validation_fraction": 0.09, "validate_every": 29, "patience": 31,
-        "num_networks": 37, "refit": False, "device": "meta",
+        "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
+        "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
     }  # fmt: skip
-    renamed = {"max_steps": "steps", "validation_fraction": "validation", "validate_every": "evaluate_every"}
+    options = {"network": {"width": 9, "kernel_weight": 0.04}, "training": {"batch_size": 23, "evaluate_every": 29}}
+    renamed = {"max_steps": "steps", "validation_fraction": "validation"}
     for augment in (False, True):
         with pytest.raises(InterruptedError):
-            MVPARegressor(**changes, augment=augment).fit(*waves())
+            MVPARegressor(**changes, **options, augment=augment).fit(*waves())
         assert {name: told[renamed.get(name, name)] for name in changes} == changes
+        assert (told["width"], told["kernel_weight"], told["batch_size"], told["evaluate_every"]) == (9, 0.04, 23, 29)
         assert any(told["augmentation"].values()) == (told["kernel_copies"] > 0) == augment
-    assert set(changes) | {"augment", "random_state", "verbose"} == set(MVPARegressor.get_param_names())
+    assert set(changes) | {"augment", "network", "training", "random_state", "verbose"} == set(
+        MVPARegressor.get_param_names()
+    )
 
 
 def test_files_come_back(tmp_path):
