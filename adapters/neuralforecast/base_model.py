@@ -275,9 +275,10 @@ class PanelModel(HostOverrides, BaseModel):
     def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
         """The host's series in the order that the network shall see."""
         book, fitted = self._book, self._fitted_series
-        forecasting = fitted is not None and panel is not None and not panel.fitting
-        if book.order == CORRELATION and forecasting and fitted.rows(names, count) == list(range(len(fitted.order))):
-            return fitted.order
+        if book.order == CORRELATION and fitted is not None and panel is not None and not panel.fitting:
+            same_series = fitted.rows(names, count) == list(range(len(fitted.order)))
+            if same_series:
+                return fitted.order
         names = self._names(names, count)
         if isinstance(book.order, list) and len(book.order) != count:
             raise ValueError(

@@ -482,7 +482,8 @@ def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) 
         An option is out of range; the message has the host's words.
     """
     chosen = {**options, **arguments}
-    lookback, window = chosen["lookback"], chosen["channel_window"]
+    lookback: Any = chosen["lookback"]
+    window: Any = chosen["channel_window"]
     if isinstance(window, Integral) and window >= n_series:  # what is no number is named by the network
         raise ValueError(f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {window}")
     if chosen["patch_length"] is None:

@@ -356,7 +356,7 @@ def described(config: Mapping[str, Any]) -> dict[str, str]:
     def plain(value: Any) -> Any:
         return [getattr(value, "__name__", type(value).__name__), getattr(value, "_nf_init_kwargs", None)]
 
-    described_values = {}
+    described_values: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and name in ("network", "training"):
             described_values |= described(value)  # their options have names of their own in a trial
