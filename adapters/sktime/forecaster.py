@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,20 +14,20 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.frames import (
+    check_has_times,
     check_on_grid,
     checked_frequency,
     columns_of,
+    frequency_of,
     index_ahead,
     position_of,
     regular,
     series_of,
     steps_ahead,
 )
-from mvpa_ts.adapters.sktime.networks import Networks
 from mvpa_ts.adapters.sktime.parameters import MOVED, DictOptions, network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
-from mvpa_ts.adapters.sktime.updating import Updating
 
 if TYPE_CHECKING:
     from mvpa_ts.windows import Series
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(DictOptions, Updating, Pretraining, Networks, BaseForecaster):
+class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -223,6 +223,45 @@ class MVPAForecaster(DictOptions, Updating, Pretraining, Networks, BaseForecaste
                 check_rows(len(series.values), start.config.horizon)
             self.fitted_ = self._train([series], start.config, steps, "fit", self._columns, start=start)
         return self
+
+    def update(self, y: Any, X: Any = None, update_params: bool = True) -> Self:
+        """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
+        check_has_times(y)
+        return super().update(y, X=X, update_params=update_params)
+
+    def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
+        """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""
+        check_has_times(y)
+        return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
+
+    def update_predict(
+        self,
+        y: Any,
+        cv: Any = None,
+        X: Any = None,
+        update_params: bool = True,
+        reset_forecaster: bool = True,
+    ) -> Any:
+        """Update and predict step by step, as sktime's forecasters do; without `cv` each time the steps of `fh`.
+
+        The host's own default forecasts one step, which a forecaster fitted for others refuses. Rows need an index,
+        which an array lacks.
+        """
+        check_has_times(y)
+        options = {"X": X, "update_params": update_params, "reset_forecaster": reset_forecaster}
+        if cv is not None or self._fh is None:
+            return super().update_predict(y, cv=cv, **options)
+        from sktime.split import ExpandingWindowSplitter
+
+        self.check_is_fitted()
+        frequency = getattr(self, "_frequency", None) or frequency_of(self.cutoff)
+        # The host's splitter counts rows, and its forecaster keeps to the horizon of `fit`, perhaps hours or dates.
+        given, self._fh = self._fh, ForecastingHorizon(steps_ahead(self.fh, self.cutoff, frequency), is_relative=True)
+        try:
+            cv = ExpandingWindowSplitter(initial_window=1, fh=self._fh)
+            return super().update_predict(y, cv=cv, **options)
+        finally:
+            self._fh = given
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
         if self._features is not None and X is None:

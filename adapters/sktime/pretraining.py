@@ -1,33 +1,40 @@
-"""Forecasters that are trained before `fit`: on a panel, or read from files."""
+"""The networks of the forecaster: trained by `fit`, before it on a panel, shipped with the package, or from files."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
+from sklearn.utils import check_random_state
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import ForecastingHorizon
 
-from mvpa_ts.adapters.sktime.columns import arranged, book_of
+from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.frames import check_table, columns_of, panel_of
-from mvpa_ts.adapters.sktime.parameters import network_config
-from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, side_by_side
+from mvpa_ts.adapters.sktime.frames import check_table, columns_of, frequency_of, panel_of
+from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, training_of
+from mvpa_ts.adapters.sktime.progress import progress_bar
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
+from mvpa_ts.checks import keep_whole
 from mvpa_ts.files import read_config, write_bytes
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.fitted import FittedForecaster
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+    from mvpa_ts.windows import Scaling, Series
 
 _COLUMNS = "columns.json"
+_FINETUNE_STEPS = 50
 
 
 class Pretraining:
-    """Mix-in for the forecaster: one network for all instances of a panel, kept in `pretrained_`, and its files."""
+    """Mix-in for the forecaster: its networks, the one for all instances of a panel in `pretrained_`, and their files."""
 
     if TYPE_CHECKING:  # of the forecaster
         max_steps: int
@@ -37,9 +44,16 @@ class Pretraining:
         channel_positions: Any
         pretrained_: Any
         get_params: Callable[..., dict[str, Any]]
-        _train: Callable[..., FittedForecaster]
-        _shipped: Callable[..., ShippedForecaster]
-        _finetuned: Callable[..., ShippedForecaster]
+        quantiles: Sequence[float]
+        learning_rate: float
+        finetune_steps: int | None
+        sp: int | None
+        random_state: Any
+        device: str
+        verbose: bool
+        get_param_defaults: Callable[[], dict[str, Any]]
+        _features: list[Any] | None
+        _scaling: Scaling
 
     def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> Self:
         """Train one network on all series of a panel; `fit` goes on from it.
@@ -130,6 +144,80 @@ class Pretraining:
         if X is not None and start.feature_names is not None:
             return columns_of(X, list(start.feature_names))
         return X
+
+    @property
+    def _finetune_steps(self) -> int:
+        """Steps of `fit` after `pretrain` and of `update`; raises ValueError if the parameter is no such number."""
+        keep_whole(self, 0, "finetune_steps")
+        if self.finetune_steps is not None:
+            return self.finetune_steps
+        return _FINETUNE_STEPS if self.pretrained is None else 0
+
+    def _shipped(self, start: ShippedForecaster | None, horizon: int, index: pd.Index) -> ShippedForecaster:
+        """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
+        from mvpa_ts.forecasting.pretrained.seasons import season_of
+
+        check_parameters(self.get_params(deep=False), self.get_param_defaults())
+        if self.sp is not None and (isinstance(self.sp, bool) or int(self.sp) != self.sp or self.sp < 1):
+            raise ValueError(f"sp must be a whole number of steps above 0, or None, got {self.sp!r}")
+        frequency = index.freq if isinstance(index, pd.PeriodIndex) else frequency_of(index)
+        season = season_of(frequency) if self.sp is None else int(self.sp)
+        if start is not None:
+            return replace(start, horizon=horizon, season=season)
+        shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
+        return replace(shipped, season=season)
+
+    def _finetuned(self, shipped: ShippedForecaster, series: Series, scaling: Any = None) -> ShippedForecaster:
+        if not self._finetune_steps:
+            return shipped
+        return shipped.finetuned(
+            series,
+            self._scaling if scaling is None else scaling,
+            steps=self._finetune_steps,
+            learning_rate=0.1 * self.learning_rate,
+            seed=self._seed(),
+        )
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _train(
+        self,
+        series: list[Series],
+        config: ForecastingConfig,
+        steps: int,
+        label: str,
+        columns: Columns,
+        *,
+        start: FittedForecaster | None = None,
+        scaling: Scaling | None = None,
+    ) -> FittedForecaster:
+        from mvpa_ts.forecasting.fitted import fit_forecaster
+        from mvpa_ts.forecasting.series import plain
+
+        if label != "pretrain":
+            values = series[0].values[:, :, None]  # columns without a value are refused before
+            self._range = np.nanmin(values, 0), np.nanmax(values, 0)
+        training = training_of(
+            self.get_params(deep=False), steps, len(columns.names), from_scratch=start is None or label == "pretrain"
+        )
+        with progress_bar(self.verbose) as show:
+            fitted = fit_forecaster(
+                series,
+                config,
+                training,
+                levels=self.quantiles if start is None else start.levels,
+                scalings=None if scaling is None else [scaling],
+                start=start,
+                of_channels=columns.of_channels,
+                seed=self._seed(),
+                device=checked_device(self.device),
+                progress=lambda step, loss: show(label, step, steps, loss=loss),
+            )
+        # Vectors and parameters of single columns stay with the names that they were learned under.
+        names = tuple(map(plain, columns.names)) if start is None else start.channel_names
+        features = tuple(self._features or ()) if config.future_size else None
+        return replace(fitted, feature_names=features, channel_names=names)
 
     def to_files(self, folder: str | Path) -> None:
         """Write the network of `fit`, or of `pretrain`, as safetensors and JSON, with the order and the positions of

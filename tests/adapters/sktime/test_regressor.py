@@ -59,7 +59,7 @@ def test_every_parameter_arrives(monkeypatch):
 
     monkeypatch.setattr("mvpa_ts.classification.fit_regressor", catch)
     changes = {
-        "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
+        "dim": 8, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
         "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
     }  # fmt: skip
     options = {"network": {"width": 9, "kernel_weight": 0.04}, "training": {"batch_size": 23, "evaluate_every": 29}}
