@@ -34,7 +34,7 @@ _FINETUNE_STEPS = 50
 
 
 class Pretraining:
-    """Mix-in for the forecaster: its networks, the one for all instances of a panel in `pretrained_`, and their files."""
+    """Mix-in for the forecaster: its networks and their files; `pretrained_` is one for all instances of a panel."""
 
     if TYPE_CHECKING:  # of the forecaster
         max_steps: int

@@ -98,6 +98,7 @@ class SeriesBook:
             The order does not name the series of the panel, or the positions lack one.
         """
         names = [plain(name) for name in names]
+        # The order is looked up by name, so that it holds in whatever order a host sorts its series.
         if isinstance(self.order, list):
             if Counter(self.order) != Counter(names):
                 strange = sorted(map(repr, {*self.order} ^ {*names}))
@@ -109,6 +110,7 @@ class SeriesBook:
             return [row_of[name] for name in self.order]
         if self.order == CORRELATION:
             return list(range(len(names))) if values is None else correlation_order(values)
+        # Only along a line do places give an order; on a map attention keeps the host's.
         if self.position_size == 1:
             return self.coordinates(names)[:, 0].argsort(kind="stable").tolist()
         return list(range(len(names)))
@@ -155,6 +157,7 @@ def _checked_order(order: Any, words: Words) -> list[Any] | str | None:
         raise ValueError(
             f'channel_order must be None, "correlation" or a list of the names of all {words.many}, got {order!r}'
         )
+    # As plain values, for numpy's are no JSON.
     names = [plain(name) for name in order]
     _check_once("channel_order", names, words)
     return names
@@ -188,6 +191,7 @@ def _checked_positions(positions: Any, words: Words, id_column: str | None) -> d
 
 def _pairs(positions: Any, words: Words, id_column: str | None) -> list[Any]:
     """Names with their coordinates, from whatever form a host takes."""
+    # Tables of pandas and polars alike, without importing either.
     if hasattr(positions, "columns"):
         if id_column is None:
             return list(zip(positions.index, positions.to_numpy(), strict=True))
