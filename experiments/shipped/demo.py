@@ -132,7 +132,8 @@ def load_panel() -> Panel:
         print(f"{error}\nETTh1 is not to be had: using a series that ships inside sktime instead")
         frame = pd.concat(load_uschange(), axis=1)
         frame.index = pd.period_range("1970Q1", periods=len(frame), freq="Q").to_timestamp()
-        settings = {"max_steps": 50, "windows_batch_size": 64, "patch_len": 8, "learning_rate": 2e-3}
+        settings: dict[str, Any] = {"max_steps": 50, "windows_batch_size": 64, "patch_len": 8, "learning_rate": 2e-3}
+        settings["network"] = {"patch_stride": 4}
         return Panel("US economy, quarterly changes 1970–2016", frame, "QS", 4, 24, 8, 40, 1, settings)
     settings = {"max_steps": 400, "windows_batch_size": 128, "learning_rate": 2e-3}
     settings["training"] = {"weight_averaging": 0.98}
