@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -155,3 +156,13 @@ def test_each_part_knows_one_lightning_family():
             if module.startswith(package):
                 tops = {name.partition(".")[0] for name in imported_modules(path)}
                 assert not families & tops, f"{module} imports {families & tops}"
+
+
+def test_the_way_of_a_call_names_files_that_exist():
+    """A name without a folder lies in the folder named before it."""
+    page = (ROOT / "docs" / "development" / "how_a_call_travels.md").read_text(encoding="utf-8")
+    assert len(page.split()) <= 400
+    folder = ROOT
+    for name in re.findall(r"`([\w/]+\.py)`", page):
+        folder = (ROOT / name).parent if "/" in name else folder
+        assert (folder / Path(name).name).is_file(), f"{name} is not in {folder.relative_to(ROOT)}"
