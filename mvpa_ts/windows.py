@@ -191,16 +191,16 @@ class Windows:
     def channels(self, order: Tensor | slice) -> Windows:
         """The channels in another order, or some of them."""
         observed = None if self.observed is None else self.observed[:, order]
-        told = {name: rows[order] for name, rows in self.of_channels.items()}
-        return replace(self, values=self.values[:, order], observed=observed, of_channels=told)
+        channel_inputs = {name: rows[order] for name, rows in self.of_channels.items()}
+        return replace(self, values=self.values[:, order], observed=observed, of_channels=channel_inputs)
 
     def to(self, device: str | torch.device) -> Windows:
         """The same windows with their tensors on a device."""
         moved: dict[str, Any] = {
             name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
         }
-        told = {name: rows.to(device) for name, rows in self.of_channels.items()}
-        return replace(self, **moved, of_channels=told)
+        channel_inputs = {name: rows.to(device) for name, rows in self.of_channels.items()}
+        return replace(self, **moved, of_channels=channel_inputs)
 
     def complete(self) -> Windows:
         """The windows without a missing value."""
@@ -304,8 +304,8 @@ def series_windows(
     """
     whole, first_rows = _joined(series, scalings, lookback, horizon, feature_scaling)
     spans: dict[str, list[tuple[int, int, int, int]]] = {"train": [], "validation": []}
-    for one, offset in zip(series, first_rows, strict=True):
-        rows = len(one.values)
+    for each, offset in zip(series, first_rows, strict=True):
+        rows = len(each.values)
         end = rows - round(rows * validation_fraction)
         # A short series is looked back at from half of its rows.
         first = max(1, min(lookback, (end - horizon) // 2))
@@ -313,7 +313,7 @@ def series_windows(
         if end < rows:
             held = offset + max(first, end - horizon + 1)
             spans["validation"].append((held, offset + rows, offset + end, offset + rows))
-    return {part: _with_targets(whole, chosen) for part, chosen in spans.items()}
+    return {name: _with_targets(whole, chosen) for name, chosen in spans.items()}
 
 
 def last_window(
@@ -338,13 +338,13 @@ def _joined(
     """All series behind one another, each between a look-back and a horizon of missing rows, and their first rows."""
     values, features, positions, first_rows = [], [], [], []
     total = 0
-    for one, scaling in zip(series, scalings, strict=True):
-        rows = len(one.values)
+    for each, scaling in zip(series, scalings, strict=True):
+        rows = len(each.values)
         padding = ((lookback, horizon), (0, 0))
-        values.append(np.pad(scaling.apply(one.values), padding, constant_values=np.nan))
-        positions.append(one.positions(lookback, horizon))
-        if one.features is not None and feature_scaling is not None:
-            scaled = feature_scaling.apply(one.features)[: rows + horizon]
+        values.append(np.pad(scaling.apply(each.values), padding, constant_values=np.nan))
+        positions.append(each.positions(lookback, horizon))
+        if each.features is not None and feature_scaling is not None:
+            scaled = feature_scaling.apply(each.features)[: rows + horizon]
             padding = ((lookback, rows + horizon - len(scaled)), (0, 0))
             features.append(np.pad(scaled, padding, constant_values=np.nan))
         first_rows.append(total + lookback)
@@ -365,11 +365,11 @@ def _joined(
 def _with_targets(whole: Windows, spans: Sequence[tuple[int, int, int, int]]) -> Windows:
     """Windows whose first target row is in [first, last) and that have a target in [low, high), for each span."""
     assert whole.observed is not None
-    known = torch.cat([torch.zeros(1, dtype=torch.long), whole.observed.any(1).cumsum(0)])
+    rows_so_far = torch.cat([torch.zeros(1, dtype=torch.long), whole.observed.any(1).cumsum(0)])
     starts, limits = [torch.empty(0, dtype=torch.long)], [torch.empty(0, 2, dtype=torch.long)]
     for first, last, low, high in spans:
         targets = torch.arange(first, max(first, last))
-        count = known[(targets + whole.horizon).clamp(max=high)] - known[targets.clamp(min=low)]
+        count = rows_so_far[(targets + whole.horizon).clamp(max=high)] - rows_so_far[targets.clamp(min=low)]
         targets = targets[count > 0]
         starts.append(targets - whole.lookback)
         limits.append(torch.tensor([low, high]).expand(len(targets), 2))

@@ -77,10 +77,10 @@ class Augmentation:
         position = (share * (lengths[:, None] - 1)).clamp(min=0)  # [B, L]
         left = position.floor().long()
         right = torch.minimum(left + 1, (lengths[:, None] - 1).clamp(min=0))
-        part = (position - left)[:, :, None]
+        share_of_right = (position - left)[:, :, None]
         rows = torch.arange(B)[:, None]
-        moved = x[rows, left] * (1 - part) + x[rows, right] * part
-        observed = torch.where(part < 1e-6, mask[rows, left], mask[rows, left] & mask[rows, right])
+        moved = x[rows, left] * (1 - share_of_right) + x[rows, right] * share_of_right
+        observed = torch.where(share_of_right < 1e-6, mask[rows, left], mask[rows, left] & mask[rows, right])
         observed = observed & inside[:, :, None]
         return moved.masked_fill(~observed, 0.0), observed
 

@@ -46,23 +46,23 @@ class FittedNetworks:
         *,
         mean: bool,
     ) -> np.ndarray:
-        found = []
+        outputs_of_batches = []
         for batch in batches(checked_series(series, self.config.num_channels)):
             x, mask = self.scaler.padded(batch)
             device = next(self.networks[0].parameters()).device
             outputs = [function(network.eval(), x.to(device), mask.to(device)).cpu() for network in self.networks]
-            found.append(torch.stack(outputs).double().mean(0) if mean else torch.cat(outputs, 1))
-        return torch.cat(found).numpy()
+            outputs_of_batches.append(torch.stack(outputs).double().mean(0) if mean else torch.cat(outputs, 1))
+        return torch.cat(outputs_of_batches).numpy()
 
     def to_files(self, folder: str | Path) -> None:
         """Write a JSON and a safetensors file, named after `kind`, into a folder, which is made if need be."""
-        own = {name: value for name, value in vars(self).items() if name not in ("config", "scaler", "networks")}
+        extras = {name: value for name, value in vars(self).items() if name not in ("config", "scaler", "networks")}
         description = {
             "format": f"mvpa-ts {self.kind} 1",
             "config": asdict(self.config),
             "scaler": asdict(self.scaler),
             "num_networks": len(self.networks),
-            **own,
+            **extras,
         }
         save_model(nn.ModuleList(self.networks), description, folder, names=_files(self.kind))
 
@@ -79,9 +79,9 @@ class FittedNetworks:
             unexpected or of another shape is named.
         """
         path, weights = (Path(folder) / name for name in _files(cls.kind))
-        own = [field.name for field in fields(cls) if field.name not in ("config", "scaler", "networks")]
-        description = read_description(path, f"mvpa-ts {cls.kind} 1", "config", "scaler", "num_networks", *own)
-        check_numbers([description[name] for name in own], None, f"{path}: {' and '.join(own)}")
+        extras = [field.name for field in fields(cls) if field.name not in ("config", "scaler", "networks")]
+        description = read_description(path, f"mvpa-ts {cls.kind} 1", "config", "scaler", "num_networks", *extras)
+        check_numbers([description[name] for name in extras], None, f"{path}: {' and '.join(extras)}")
         config = read_fields(ClassificationConfig, description["config"], path)
         tensors, count = read_weights(weights), description["num_networks"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -93,7 +93,7 @@ class FittedNetworks:
         scaler = read_fields(Scaler, description["scaler"], path)
         for values in (scaler.location, scaler.scale):
             check_numbers(values, config.num_channels, f"{path}: scaler")
-        return cls(config, scaler, [network.eval() for network in networks], *(description[name] for name in own))  # type: ignore[misc]
+        return cls(config, scaler, [network.eval() for network in networks], *(description[name] for name in extras))  # type: ignore[misc]
 
 
 @dataclass

@@ -33,7 +33,7 @@ class Scaler:
     @classmethod
     def fit(cls, series: Sequence[np.ndarray]) -> Scaler:
         """From series [C, L_i], NaN = missing, as `Scaling.of`."""
-        scaling = Scaling.of(*(one.T for one in series))
+        scaling = Scaling.of(*(values.T for values in series))
         return cls(tuple(scaling.location.tolist()), tuple(scaling.scale.tolist()))
 
     def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -45,17 +45,17 @@ class Scaler:
             A value lies too far from the training data for float32; its series and channel are named.
         """
         location, scale = np.asarray(self.location)[:, None], np.asarray(self.scale)[:, None]
-        longest = max(one.shape[1] for one in series)
+        longest = max(values.shape[1] for values in series)
         x = torch.zeros(len(series), longest, len(location))
         mask = torch.zeros(x.shape, dtype=torch.bool)
-        for row, one in enumerate(series):
+        for row, values in enumerate(series):
             with np.errstate(over="ignore"):
-                deviations = (one - location) / scale
+                deviations = (values - location) / scale
             far = np.abs(deviations) > FARTHEST
             if far.any():
                 channel, step = np.argwhere(far)[0]
                 raise ValueError(
-                    f"channel {channel} of series[{row}] holds {one[channel, step]:.6g}, which lies "
+                    f"channel {channel} of series[{row}] holds {values[channel, step]:.6g}, which lies "
                     f"{abs(deviations[channel, step]):.1e} deviations from the mean of the training data: mark it as "
                     "missing (NaN) if it is wrong"
                 )
@@ -74,25 +74,25 @@ def checked_series(series: Sequence[Any], num_channels: int | None = None) -> li
         The list is empty, a series is not a matrix, has no observed value, holds an infinite value, or its number of
         channels differs from the others' (or from `num_channels`).
     """
-    arrays = [np.asarray(one, dtype=np.float64) for one in series]
+    arrays = [np.asarray(values, dtype=np.float64) for values in series]
     if not arrays:
         raise ValueError("series is empty: at least one array [C, L] is needed")
-    for row, one in enumerate(arrays):
-        if one.ndim != 2 or 0 in one.shape:
-            raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {one.shape}")
+    for row, values in enumerate(arrays):
+        if values.ndim != 2 or 0 in values.shape:
+            raise ValueError(f"series[{row}] must be a matrix [C, L] with at least one step, got shape {values.shape}")
         expected = arrays[0].shape[0] if num_channels is None else num_channels
-        if one.shape[0] != expected:
+        if values.shape[0] != expected:
             source = "series[0] has" if num_channels is None else "the training had"
-            raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {one.shape[0]}")
-        if np.isinf(one).any():
+            raise ValueError(f"series[{row}] must have the {expected} channels that {source}, got {values.shape[0]}")
+        if np.isinf(values).any():
             raise ValueError(f"series[{row}] holds infinite values; mark missing values with NaN")
-        if np.isnan(one).all():
+        if np.isnan(values).all():
             raise ValueError(f"series[{row}] must hold at least one value, got only NaN: leave it out")
     return arrays
 
 
 def batches(series: Sequence[np.ndarray], most: int = 64) -> list[Sequence[np.ndarray]]:
     """Runs of at most that many series, fewer where they are long or have many channels."""
-    largest, longest = max(one.size for one in series), max(one.shape[1] for one in series)
+    largest, longest = max(values.size for values in series), max(values.shape[1] for values in series)
     size = max(1, min(most, _BATCH_ELEMENTS // largest, _BATCH_STEPS // longest))
     return [series[start : start + size] for start in range(0, len(series), size)]

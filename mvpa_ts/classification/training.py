@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -129,7 +128,7 @@ def fit_classifier(
             f"class_weights must be {config.num_classes} numbers, one for each class, got {len(training.class_weights)}"
         )
     scaler, networks = _fit(arrays, torch.as_tensor(targets.astype(np.int64)), targets, config, training, seed,
-                            progress or _silent, device)  # fmt: skip
+                            progress or no_progress, device)  # fmt: skip
     return FittedClassifier(config, scaler, networks)
 
 
@@ -179,13 +178,7 @@ def fit_regressor(
             f"targets must be {len(arrays)} finite numbers, one for each series, got {values.dtype} {values.shape}"
         )
     values = values.astype(np.float64)
-    if config is None:
-        config = ClassificationConfig(len(arrays[0]), 1, max(one.shape[1] for one in arrays))
-    if config.num_channels != len(arrays[0]):
-        raise ValueError(
-            f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
-            f"({len(arrays[0])})"
-        )
+    config = _config_for(arrays, 1, config)
     if not config.regression:
         raise ValueError(f"config.num_classes must be 1 for a regression, got {config.num_classes}")
     if training is None:
@@ -195,12 +188,12 @@ def fit_regressor(
     standard = torch.as_tensor((values - location) / (scale or 1.0), dtype=torch.float32)
     strata = max(1, min(_STRATA, len(values) // _STRATUM))
     strata_of = values.argsort().argsort() * strata // len(values)
-    scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress or _silent, device)
+    scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress or no_progress, device)
     return FittedRegressor(config, scaler, networks, location, scale)
 
 
-def _silent(progress: Progress) -> None:
-    """Say nothing."""
+def no_progress(progress: Progress) -> None:
+    """Call nobody: training tells of its progress only if it is asked to."""
 
 
 def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -212,6 +205,20 @@ def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.nd
         held_out += rows[: min(len(rows) - 1, max(1, round(share * len(rows))))].tolist()
     held = np.array(sorted(held_out), dtype=np.int64)
     return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _config_for(
+    series: list[np.ndarray], num_classes: int, config: ClassificationConfig | None
+) -> ClassificationConfig:
+    """The configuration that is given, if it is for so many channels; by default that of the panel's sizes."""
+    if config is None:
+        return ClassificationConfig(len(series[0]), num_classes, max(values.shape[1] for values in series))
+    if config.num_channels != len(series[0]):
+        raise ValueError(
+            f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
+            f"({len(series[0])})"
+        )
+    return config
 
 
 def _checked_config(
@@ -226,14 +233,7 @@ def _checked_config(
         raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
     if not np.array_equal(classes, np.arange(len(classes))):
         raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
-    if config is None:
-        length = max(one.shape[1] for one in series)
-        return ClassificationConfig(num_channels=len(series[0]), num_classes=len(classes), length=length)
-    if config.num_channels != len(series[0]):
-        raise ValueError(
-            f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
-            f"({len(series[0])})"
-        )
+    config = _config_for(series, len(classes), config)
     if config.num_classes != len(classes):
         raise ValueError(
             f"config.num_classes ({config.num_classes}) must be the number of classes in labels ({len(classes)})"
@@ -252,51 +252,43 @@ def _fit(
     device: str,
 ) -> tuple[Scaler, list[ClassificationNetwork]]:
     """The scaler and the networks; validation parts are drawn from each stratum."""
+    # Dropout draws from torch's global state, which the caller gets back as it was.
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        return _fit_networks(series, labels, strata, config, training, seed, progress, device)
+        splits = [stratified_split(strata, training.validation, seed + index) for index in range(training.num_networks)]
+        # One scaler for all networks; it has not seen what the first one is validated on.
+        scaler = Scaler.fit([series[row] for row in splits[0][0]])
+        whole = Part(*scaler.padded(series), labels, config.num_classes)
+        assert training.steps is not None  # set by `for_panel`
+        networks, most = [], training.steps
+        steps, share = most, None
+        for index, (rows, held) in enumerate(splits):
+            seed_of_network = seed + 1000 * index
+            validated = len(held) > 0 and (index == 0 or not training.refit)
+            stage: Literal["validation", "final"] = "validation" if validated else "final"
+            torch.manual_seed(seed_of_network)
+            network = ClassificationNetwork(config, seed_of_network).to(device)
 
+            def report(*reported: Any, place: tuple[Any, ...] = (stage, index + 1, training.num_networks)) -> None:
+                progress(Progress(*place, *reported))
 
-def _fit_networks(
-    series: list[np.ndarray],
-    labels: Tensor,
-    strata: np.ndarray,
-    config: ClassificationConfig,
-    training: ClassificationTraining,
-    seed: int,
-    progress: Callable[[Progress], None],
-    device: str,
-) -> tuple[Scaler, list[ClassificationNetwork]]:
-    splits = [stratified_split(strata, training.validation, seed + index) for index in range(training.num_networks)]
-    # One scaler for all networks; it has not seen what the first one is validated on.
-    scaler = Scaler.fit([series[row] for row in splits[0][0]])
-    whole = Part(*scaler.padded(series), labels, config.num_classes)
-    assert training.steps is not None  # set by `for_panel`
-    networks, most = [], training.steps
-    steps, share = most, None
-    for index, (rows, held) in enumerate(splits):
-        own = seed + 1000 * index
-        validated = len(held) > 0 and (index == 0 or not training.refit)
-        stage: Literal["validation", "final"] = "validation" if validated else "final"
-        torch.manual_seed(own)
-        network = ClassificationNetwork(config, own).to(device)
-        best = train_network(
-            network.attention,
-            whole.rows(rows) if validated else whole,
-            whole.rows(held) if validated else None,
-            training,
-            steps=most if validated else steps,
-            seed=own,
-            report=functools.partial(_tell, progress, stage, index + 1, training.num_networks),
-        )
-        steps = best if index == 0 else steps
-        if network.kernels is not None:
-            left_out = fit_kernels(network.kernels, whole, training, own)
-            if config.kernel_weight is None and index == 0 and validated:
-                share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
-            if share is not None:
-                network.kernel_share.fill_(share)
-        networks.append(network)
-    return scaler, networks
+            best = train_network(
+                network.attention,
+                whole.rows(rows) if validated else whole,
+                whole.rows(held) if validated else None,
+                training,
+                steps=most if validated else steps,
+                seed=seed_of_network,
+                report=report,
+            )
+            steps = best if index == 0 else steps
+            if network.kernels is not None:
+                left_out = fit_kernels(network.kernels, whole, training, seed_of_network)
+                if config.kernel_weight is None and index == 0 and validated:
+                    share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
+                if share is not None:
+                    network.kernel_share.fill_(share)
+            networks.append(network)
+        return scaler, networks
 
 
 def kernel_share(path: AttentionPath, left_out: Tensor, held: Part, training: ClassificationTraining) -> float:
@@ -316,18 +308,3 @@ def kernel_share(path: AttentionPath, left_out: Tensor, held: Part, training: Cl
         attended, convolved = probabilities
         losses = -((1 - shares[:, None]) * attended + shares[:, None] * convolved).log() * weight
     return shares[(losses.sum(1) + _PRIOR * (2 * shares - 1).square()).argmin()].item()
-
-
-def _tell(
-    progress: Callable[[Progress], None],
-    stage: Literal["validation", "final"],
-    network: int,
-    num_networks: int,
-    step: int,
-    steps: int,
-    loss: float,
-    validation_loss: float | None,
-    validation_accuracy: float | None,
-    averaged: nn.Module,
-) -> None:
-    progress(Progress(stage, network, num_networks, step, steps, loss, validation_loss, validation_accuracy, averaged))

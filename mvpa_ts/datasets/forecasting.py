@@ -152,17 +152,17 @@ def forecasting_windows(
         observed = torch.tensor(values != _MISSING_CODE[name], device=device)
     positions = torch.tensor(clock_positions(frame["date"]), device=device) if clock else None
     windows = {}
-    for part in ("train", "validation", "test"):
-        start, stop = getattr(borders, part)
+    for division in ("train", "validation", "test"):
+        start, stop = getattr(borders, division)
         first = max(start - lookback, 0)
         count = stop - lookback - horizon - first + 1
         if count < 1:
             raise ValueError(
-                f"lookback ({lookback}) + horizon ({horizon}) must fit into the {part} part, got {stop - start} rows "
-                "there"
+                f"lookback ({lookback}) + horizon ({horizon}) must fit into the {division} part, got "
+                f"{stop - start} rows there"
             )
         starts = torch.arange(first, first + count, device=device)
-        windows[part] = Windows(tensor, starts, lookback, horizon, observed, positions=positions)
+        windows[division] = Windows(tensor, starts, lookback, horizon, observed, positions=positions)
     return windows
 
 

@@ -96,14 +96,14 @@ class FittedForecaster:
         config = self.config
         if config.future_size:
             needed = len(series.values) + config.horizon
-            found = (0, 0) if series.features is None else series.features.shape
-            if found[0] < needed:
+            rows, columns = (0, 0) if series.features is None else series.features.shape
+            if rows < needed:
                 raise ValueError(
                     f"features must reach horizon ({config.horizon}) rows past the values, which makes {needed} rows, "
-                    f"got {found[0]}"
+                    f"got {rows}"
                 )
-            if found[1] != config.future_size:
-                raise ValueError(f"features must have future_size = {config.future_size} columns, got {found[1]}")
+            if columns != config.future_size:
+                raise ValueError(f"features must have future_size = {config.future_size} columns, got {columns}")
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
             series,
@@ -236,7 +236,7 @@ def fit_forecaster(
         raise ValueError(
             "start must have the same config and levels as the new fit: leave out start, or leave out config and levels"
         )
-    scalings = [Scaling.of(one.values) for one in series] if scalings is None else scalings
+    scalings = [Scaling.of(each.values) for each in series] if scalings is None else scalings
     if len(scalings) != len(series):
         raise ValueError(f"scalings must be {len(series)}, one for each series, got {len(scalings)}")
     feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
@@ -251,12 +251,12 @@ def fit_forecaster(
     trained = training.steps or training.epochs
     if not training.validation_fraction:
         del windows["validation"]
-    for part, chosen in windows.items():
-        windows[part] = replace(chosen, of_channels=of_channels or {})
+    for name, chosen in windows.items():
+        windows[name] = replace(chosen, of_channels=of_channels or {})
         if trained and not len(chosen):
-            rows = [len(one.values) for one in series]
+            rows = [len(each.values) for each in series]
             raise ValueError(
-                f"series ({rows} rows) hold no {_PARTS[part]} window with an observed target: give more rows, or "
+                f"series ({rows} rows) hold no {_PARTS[name]} window with an observed target: give more rows, or "
                 "shorten horizon"
             )
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
@@ -270,8 +270,8 @@ def fit_forecaster(
             network.set_bounds(*_range(series, scalings))
         if trained:
             training = training if start is None else replace(training, ridge=None)
-            parts = {part: chosen.to(device) for part, chosen in windows.items()}
-            train(network.to(device), parts, training, seed=seed, levels=levels, progress=progress)
+            windows = {name: chosen.to(device) for name, chosen in windows.items()}
+            train(network.to(device), windows, training, seed=seed, levels=levels, progress=progress)
             network.to("cpu")
     return FittedForecaster(network.eval(), levels, feature_scaling)
 
@@ -279,10 +279,10 @@ def fit_forecaster(
 def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
     if not series:
         raise ValueError("series must hold at least one series, got none")
-    channels = {one.values.shape[1] for one in series}
+    channels = {each.values.shape[1] for each in series}
     if len(channels) > 1:
         raise ValueError(f"series must all have the same number of channels, got {sorted(channels)}")
-    sizes = {0 if one.features is None else one.features.shape[1] for one in series}
+    sizes = {0 if each.features is None else each.features.shape[1] for each in series}
     if sizes != {config.future_size}:
         raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
     if config.num_outputs != len(levels):
@@ -290,12 +290,12 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
 
 
 def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
-    features = [one.features for one in series if one.features is not None]
+    features = [each.features for each in series if each.features is not None]
     return Scaling.of(np.concatenate(features)) if features else None
 
 
 def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:
     """Smallest and largest scaled value of each channel in all series, [C] each."""
-    values = [scaling.apply(one.values) for one, scaling in zip(series, scalings, strict=True)]
+    values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
     stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
     return observed_range(stacked.nan_to_num(0.0), ~stacked.isnan())

@@ -100,9 +100,9 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
             others = [round(level, 6) for level in others]
             raise ValueError(f"quantiles {others} need at least two levels to lie between, got {tuple(levels)}")
         return forecast.expand(*forecast.shape[:-1], len(wanted))
-    known = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+    given = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
     scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
-    left = (torch.searchsorted(known, scores, right=True) - 1).clamp(0, len(known) - 2)
-    share = ((scores - known[left]) / (known[left + 1] - known[left])).to(forecast)
+    left = (torch.searchsorted(given, scores, right=True) - 1).clamp(0, len(given) - 2)
+    share = ((scores - given[left]) / (given[left + 1] - given[left])).to(forecast)
     low, high = forecast[..., left], forecast[..., left + 1]
     return low + share * (high - low)

@@ -321,25 +321,25 @@ def covariate_effects(values: Tensor, observed: Tensor, features: Tensor) -> Ten
     C, F = features.shape[1:]
     last = max(200, _MOST_VALUES // (C * (F + _MOST_LAGS)))
     y, X = values[-last:].double(), features[-last:].double()
-    known = observed[-last:] & X.isfinite().all(2)
-    y, X = y.masked_fill(~known, 0.0), X.masked_fill(~known[..., None], 0.0)
-    rows = int(known.any(1).sum())
+    usable = observed[-last:] & X.isfinite().all(2)
+    y, X = y.masked_fill(~usable, 0.0), X.masked_fill(~usable[..., None], 0.0)
+    rows = int(usable.any(1).sum())
     lags = min(_MOST_LAGS, rows // _ROWS_OF_LAG)
-    whole = known
+    whole = usable
     while lags:
-        whole = _with_lags(known, lags)
+        whole = _with_lags(usable, lags)
         if 2 * int(whole.any(1).sum()) >= rows:
             break
         lags //= 2  # many values are missing
-        whole = known
+        whole = usable
     none = torch.zeros(F, dtype=values.dtype, device=values.device)
     if int(whole.any(1).sum()) - lags < _ROWS_OF_COVARIATE * F:
         return none
     # From both ends, for series that drift alike have two solutions; the one with the smaller errors counts.
-    starts = X.new_zeros(F), _Regression(y, X, known).effects
-    found = min((_alternated(y, X, known, whole, lags, start) for start in starts), key=lambda fit: fit.variance)
-    certain = found.effects.square() / found.uncertainty.clamp(min=torch.finfo(y.dtype).tiny)
-    return (found.effects * (1.0 - _DOUBT / certain).clamp(min=0.0)).nan_to_num(0.0).to(none)
+    starts = X.new_zeros(F), _Regression(y, X, usable).effects
+    best = min((_alternated(y, X, usable, whole, lags, start) for start in starts), key=lambda fit: fit.variance)
+    certain = best.effects.square() / best.uncertainty.clamp(min=torch.finfo(y.dtype).tiny)
+    return (best.effects * (1.0 - _DOUBT / certain).clamp(min=0.0)).nan_to_num(0.0).to(none)
 
 
 class _Regression:
@@ -368,7 +368,7 @@ def _alternated(y: Tensor, X: Tensor, known: Tensor, whole: Tensor, lags: int, e
         errors = _centred((y - X @ effects)[..., None], known)[..., 0]
         past = torch.stack([errors.roll(lag, 0) for lag in range(1, lags + 1)], 2) if lags else errors[..., None] * 0.0
         weights = _Regression(errors, past, whole).effects
-        filtered = [_filtered(part, weights, whole) for part in (y[..., None], X)]
+        filtered = [_filtered(rows, weights, whole) for rows in (y[..., None], X)]
         fit = _Regression(filtered[0][..., 0], filtered[1], whole)
         effects = fit.effects
     assert fit is not None

@@ -33,13 +33,15 @@ _LEAST_SIZE = 1e-12  # of what is divided by
 class ChannelMixing(nn.Module):
     """Heads that average the look-backs of channels and map them linearly to the horizon.
 
-    The weight of channel c' for channel c is the softmax of what is left of the MVPA score when queries do not depend
-    on the window: ``w·K[c − c']``, one number for each head and distance, plus ``q_c·k_c'`` with learnt vectors of
-    the channels. A head's map has a column for every step of the look-back, so the lag needs no table of its own.
-    One more score a head stands for reading nothing, whose value is zero: at the end of a row of channels there is no
-    neighbour to read, and without it a head would have to read another channel in its place.
-    Head 0 starts at a channel itself, heads 1, 2, 3, … at distances +1, −1, +2, …: starting all alike, or at random,
-    leaves the heads of a short training blurred. The maps start at zero.
+    The weights are a softmax over scores that do not depend on the data: one score per distance, ``w·K[c − c']``, plus
+    a product of two channel vectors, ``q_c·k_c'``. These are the terms of the MVPA score for queries that are learnt
+    once. A head's map has a column for every step of the look-back, so the lag needs no table of its own.
+
+    One more score a head stands for reading nothing, whose value is zero. At the end of a row of channels there is no
+    neighbour. Without this score a head would have to read another channel in its place.
+
+    Head 0 starts at the channel itself, heads 1, 2, 3, … at distances +1, −1, +2, …. If all started alike, or at
+    random, the heads of a short training would stay blurred. The maps start at zero.
 
     Without vectors and positions the cost is linear in the number of channels: those beyond the table share its end
     rows and enter by two running sums.
@@ -161,8 +163,8 @@ class ChannelMixing(nn.Module):
         query: Tensor = self.channel_query
         key: Tensor = self.channel_key
         if series is not None:
-            known = (series >= 0)[:, None, None]
-            query, key = query[series.clamp(min=0)] * known, key[series.clamp(min=0)] * known
+            trained = (series >= 0)[:, None, None]
+            query, key = query[series.clamp(min=0)] * trained, key[series.clamp(min=0)] * trained
         return torch.einsum("chd,ehd->hce", query, key) * (2.0 * _VECTOR_SIZE**-0.5)
 
     def _linear(self, x: Tensor, distances: bool) -> Tensor:
@@ -270,17 +272,17 @@ def mixing_share(windows: Windows) -> float:
             kernels[channel], truths[channel] = kernel, ahead
     errors = torch.zeros(len(asked), 1 + len(_WEIGHTS_OF_OTHERS), len(_RIDGES), dtype=torch.float64)
     for row, channel in enumerate(asked):
-        own, others = kernels[channel], total - kernels[channel]
+        alone, others = kernels[channel], total - kernels[channel]
         for column, weight in enumerate((0.0, *_WEIGHTS_OF_OTHERS)):
-            kernel = _of_unit_size(own) + weight * _of_unit_size(others)
-            for part in range(4):
-                left_out = quarter == part
+            kernel = _of_unit_size(alone) + weight * _of_unit_size(others)
+            for number in range(4):
+                left_out = quarter == number
                 first, last = starts[left_out].min(), starts[left_out].max()
-                # No target of the one lies among those of the other.
-                known = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
-                truth, known_truth = truths[channel][left_out], truths[channel][known]
-                values, vectors = torch.linalg.eigh(kernel[known][:, known])
-                read, coefficients = kernel[left_out][:, known] @ vectors, vectors.T @ known_truth
+                # Windows whose targets lie among those of the quarter would give them away.
+                apart = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
+                truth, truth_of_others = truths[channel][left_out], truths[channel][apart]
+                values, vectors = torch.linalg.eigh(kernel[apart][:, apart])
+                read, coefficients = kernel[left_out][:, apart] @ vectors, vectors.T @ truth_of_others
                 for place, ridge in enumerate(_RIDGES):
                     forecast = read @ (coefficients / (values[:, None].clamp(min=0.0) + ridge))
                     errors[row, column, place] += (truth - forecast).square().sum()

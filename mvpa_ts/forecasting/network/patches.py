@@ -119,10 +119,10 @@ class PatchEncoder(nn.Module):
         if historic is not None and config.historic_size:
             tokens = tokens + self.embed_historic(self._patches(historic, ahead, config.segments))
         if future is not None and config.future_size:
-            known = self._patches(future[:, : config.lookback], ahead, config.segments)
-            coming = self._patches(future[:, config.lookback :], 0, config.future_segments)
-            later = self.embed_future(coming) + self.future_token + whole
-            tokens = torch.cat([tokens + self.embed_future(known), later], dim=1)
+            past = self._patches(future[:, : config.lookback], ahead, config.segments)
+            horizon = self._patches(future[:, config.lookback :], 0, config.future_segments)
+            later = self.embed_future(horizon) + self.future_token + whole
+            tokens = torch.cat([tokens + self.embed_future(past), later], dim=1)
             if token_mask is not None:
                 token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)
         if config.individual_channels is not None:

@@ -222,7 +222,7 @@ def finetuned(
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
-    padded, mask = (F.pad(part, (0, 0, network.farthest, 0)) for part in (filled, observed))
+    padded, mask = (F.pad(rows, (0, 0, network.farthest, 0)) for rows in (filled, observed))
     levels = torch.tensor(LEVELS)
     groups = parameter_groups(
         network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
@@ -271,8 +271,8 @@ def _warn_of_short_series(mask: Tensor) -> None:
 
 def _at_level(quantiles: Tensor, level: Tensor) -> Tensor:
     """The value of [N, h, C, Q] at a level [N, 1, C], linear in the level's normal score; [N, h, C]."""
-    known = torch.special.ndtri(torch.tensor(LEVELS, dtype=level.dtype))
+    given = torch.special.ndtri(torch.tensor(LEVELS, dtype=level.dtype))
     score = torch.special.ndtri(level).expand(quantiles.shape[:3])
-    left = (torch.searchsorted(known, score.contiguous(), right=True) - 1).clamp(0, len(known) - 2)
+    left = (torch.searchsorted(given, score.contiguous(), right=True) - 1).clamp(0, len(given) - 2)
     low, high = (quantiles.gather(3, place[..., None])[..., 0] for place in (left, left + 1))
-    return low + (score - known[left]) / (known[left + 1] - known[left]) * (high - low)
+    return low + (score - given[left]) / (given[left + 1] - given[left]) * (high - low)
