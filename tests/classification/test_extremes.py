@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.classification import ClassificationTraining, fit_classifier, loop
+from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, fit_classifier, loop
 from mvpa_ts.classification.panel import Scaler
 
 STEPS = np.arange(24)
 SERIES = [np.stack([np.sin(STEPS * (0.5 + row % 2)), np.cos(STEPS)]) for row in range(12)]
 LABELS = [row % 2 for row in range(12)]
+SMALL = ClassificationConfig(2, 2, 24, width=4, dim=8, mlp_dim=8, num_layers=1, kernel_features=84)
 
 
 def fit(series: list[np.ndarray], **settings):
     return fit_classifier(
-        series, LABELS, training=ClassificationTraining(**{"steps": 3, "num_networks": 1, **settings})
+        series, LABELS, config=SMALL, training=ClassificationTraining(**{"steps": 3, "num_networks": 1, **settings})
     )
 
 
@@ -26,7 +27,7 @@ def with_spike(size: float) -> np.ndarray:
     return series
 
 
-@pytest.mark.parametrize("size", [1e9, 1e20, 1e155, 1e300])
+@pytest.mark.parametrize("size", [1e9, 1e155, 1e300])
 def test_huge_values_in_training_give_finite_probabilities(size):
     for series in ([with_spike(size), *SERIES[1:]], [one * size for one in SERIES]):
         probabilities = fit(series).predict_proba(series)

@@ -104,12 +104,13 @@ def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
     ids=str,
 )
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, changes: dict[str, Any]) -> None:
-    windows = parts(96, 24, 64)
+    windows = parts(24, 8, 64)
     checkpoint = Checkpoint(tmp_path / "run.pt", "these settings")
 
     def run(stop: int | None) -> tuple[Outcome, dict[str, Tensor]]:
         torch.manual_seed(3)
-        config = ForecastingConfig(24, 96, 24, 12, individual_channels=3)  # its dropout draws from the global generator
+        # Its dropout draws from the global generator.
+        config = ForecastingConfig(8, 24, 12, 6, dim=8, num_heads=2, mlp_dim=8, individual_channels=3)
         model, steps = ForecastingNetwork(config), 0
 
         def interrupt(model: nn.Module, inputs: object) -> None:

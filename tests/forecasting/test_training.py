@@ -50,8 +50,8 @@ def identity(channels: int) -> Scaling:
 
 class TestTraining:
     def test_learns(self):
-        given = series(200)
-        fitted = fit([Series(given.values[:-H])], ForecasterTraining(steps=150, learning_rate=0.02))
+        given = series(120)
+        fitted = fit([Series(given.values[:-H])], ForecasterTraining(steps=40, learning_rate=0.03))
         error = abs(fitted.predict(Series(given.values[:-H]))[..., 4] - given.values[-H:]).mean()
         assert error < 0.3
 
@@ -71,7 +71,7 @@ class TestTraining:
         # Nothing to learn, at a rate at which the weights never come to rest: the last are no better than any others.
         given = Series(np.random.default_rng(1).normal(size=(60, 1)))
         training = ForecasterTraining(
-            steps=60,
+            steps=20,
             learning_rate=0.3,
             schedule="constant",
             full_rate_steps=None,
@@ -100,7 +100,7 @@ class TestTraining:
         assert told == list(range(1, len(told) + 1))
         assert len(told) < 100
 
-    @pytest.mark.parametrize("steps", range(0, 9))
+    @pytest.mark.parametrize("steps", [0, 1, 2, 7])
     def test_any_number_of_steps(self, steps):
         told: list[int] = []
         fit([series()], ForecasterTraining(steps=steps), progress=lambda step, loss: told.append(step))
@@ -251,7 +251,7 @@ def test_bounds_are_the_range_of_the_series(tmp_path):
     options = {"learning_rate": 0.1, "weight_averaging": None}
     scaling = Scaling.of(given.values)
     fits = [
-        fit_forecaster([given], config(bounded_channels=channels), ForecasterTraining(steps=30, **options))
+        fit_forecaster([given], config(bounded_channels=channels), ForecasterTraining(steps=10, **options))
         for channels in (None, 3)
     ]
     low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
