@@ -54,12 +54,6 @@ def test_values_below_that_give_finite_probabilities(fitted, size):
     assert np.isfinite(fitted.embed([with_spike(size)])).all()
 
 
-def test_scale_of_huge_values_is_that_of_ordinary_ones():
-    ordinary, huge = Scaler.fit(SERIES), Scaler.fit([one * 2.0**1000 for one in SERIES])
-    np.testing.assert_allclose(np.array(huge.location) / 2.0**1000, ordinary.location, rtol=1e-9, atol=1e-16)
-    np.testing.assert_allclose(np.array(huge.scale) / 2.0**1000, ordinary.scale, rtol=1e-12)
-
-
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 def test_training_that_diverges_says_so(validation):
     with pytest.raises(
