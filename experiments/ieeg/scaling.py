@@ -4,7 +4,7 @@ Operations and bytes kept for the backward pass are counted on small contexts an
 fitted by a formula that is then checked on a larger case. Everything beyond is arithmetic with that formula; no GPU was
 used, and a GPU's speed appears only as an assumed number of operations a second.
 
-    python experiments/ieeg/scaling.py  # results/scaling/scaling.json and .md, and the tables in docs/scaling.md
+    python experiments/ieeg/scaling.py  # results/scaling/scaling.json and .md
     python experiments/ieeg/scaling.py --quick  # the small cases of S only, written nowhere
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from harness.command_line import script_parser
 from harness.scaling.formulas import SIZES, training_flop
-from harness.scaling.report import PAGE, Case, filled, markdown
+from harness.scaling.report import Case, markdown
 from harness.tables import hardware, results_folder
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -47,7 +47,8 @@ def main() -> None:
     if arguments.report:
         record = json.loads((results_folder("scaling") / "scaling.json").read_text(encoding="utf-8"))
         cases = [Case(**case) for case in record["cases"]]
-        write_report(markdown(cases, record["fits"], record["checks"], record["machine"]))
+        report = markdown(cases, record["fits"], record["checks"], record["machine"])
+        write_text(results_folder("scaling") / "scaling.md", report)
         return
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -69,13 +70,7 @@ def main() -> None:
     if not arguments.quick:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}
         write_text(results_folder("scaling") / "scaling.json", json.dumps(content, indent=1) + "\n")
-        write_report(report)
-
-
-def write_report(report: str) -> None:
-    """Write the tables beside the record and into the page."""
-    write_text(results_folder("scaling") / "scaling.md", report)
-    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), report))
+        write_text(results_folder("scaling") / "scaling.md", report)
 
 
 def measure(size: str, layers: int, T: int, C: int, precision: str) -> Case:

@@ -1,4 +1,4 @@
-"""docs/pretraining.md runs as printed and its command lines are understood; docs/scaling.md holds its tables."""
+"""docs/pretraining.md runs as printed and its command lines are understood."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 from harness.scaling import formulas as scaling_formulas
-from harness.scaling import report as scaling_report
 
 from mvpa_ts.ieeg.commands.main import main
 
@@ -39,12 +38,6 @@ def test_command_lines_are_understood(line, capsys):
     config = yaml.safe_load(capsys.readouterr().out)
     assert config["output"].startswith("runs/")
     assert (config["data"]["simulation"] is None) == ("recordings" in line)
-
-
-def test_scaling_page_holds_the_tables_of_the_results():
-    page = scaling_report.PAGE.read_text(encoding="utf-8")
-    table = (scaling_report.RESULTS / "scaling" / "scaling.md").read_text(encoding="utf-8")
-    assert scaling_report.filled(page, table) == page
 
 
 def test_scaling_formula_for_one_token():

@@ -8,7 +8,6 @@ from typing import Any
 
 import attention_benchmark
 import demo_detect
-import detect_folder
 import few_seizures
 import first_seizure
 import generation
@@ -17,8 +16,8 @@ import pytest
 import real_seizures
 import short_panels
 import short_runs
-import streaming_benchmark
 import structure
+import throughput
 import treebank
 import zero_shot
 from harness.classification import report as classification_report
@@ -33,7 +32,7 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/forecasting_336": forecasting_report.markdown_report,
     "forecasting/forecasting_720": forecasting_report.markdown_report,
     "classification/classification": classification_report.markdown_report,
-    "detection/detect_folder": detect_folder.report,
+    "detection/detect_folder": throughput.detect_page,
     "detection/detection_ablations": demo_detect.report,
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
@@ -52,7 +51,9 @@ FROM_ROWS: dict[str, Callable] = {
 FROM_RECORDS: dict[str, Callable] = {
     "attention/attention_cpu": attention_benchmark.markdown,
     "attention/many_channels": many_channels.markdown,
-    "detection/streaming": streaming_benchmark.table,
+    "detection/streaming": throughput.streaming_page,
+    "forecasting/training_step": throughput.training_page,
+    "pretraining/loading": throughput.loading_page,
     "scaling/scaling": lambda record: scaling_report.markdown(
         [scaling_report.Case(**case) for case in record["cases"]], record["fits"], record["checks"], record["machine"]
     ),

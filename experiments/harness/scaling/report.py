@@ -14,7 +14,6 @@ from harness.scaling.formulas import (
     traffic_bytes,
     training_flop,
 )
-from harness.tables import RESULTS
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TRAIN
@@ -22,7 +21,6 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, SwecSubject, swec_subjects
 
-PAGE = RESULTS.parents[1] / "docs" / "scaling.md"
 PAPER_SET = "the paper's 18 for training"
 
 
@@ -62,15 +60,6 @@ class Case:
     training_flop: int
     kept_bytes: int
     seconds: float
-
-
-def filled(page: str, report: str) -> str:
-    """The page with the report's tables, one heading level down, but for those of single cases."""
-    before, _, rest = page.partition("<!-- tables -->\n")
-    _, _, after = rest.partition("<!-- end -->")
-    tables = report[report.index("Kept for the backward pass") :]
-    fitted = "\n".join(f"#{line}" if line.startswith("##") else line for line in tables.splitlines()) + "\n"
-    return f"{before}<!-- tables -->\n{fitted}<!-- end -->{after}"
 
 
 def markdown(
