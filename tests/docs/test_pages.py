@@ -1,12 +1,10 @@
-"""Links of every page lead somewhere, every page is listed, and code on every page is run by a test."""
+"""Links of every page lead somewhere, and every page is listed. tests/docs/test_pages_run.py runs their code."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -61,35 +59,3 @@ def test_every_page_is_listed() -> None:
             )
         if page.parent.name == "docs" and page.name not in ("index.md", "README.md", "topics.md"):
             assert page.name in readme, f"{name(page)} is not in docs/README.md"
-
-
-# Needs a GPU and a package from outside; tests/attention/test_kernels_hub.py builds and calls what it is about.
-NEEDS_GPU = "kernels_hub.md"
-WITH_CODE = [page for page in DOCS if page.name != NEEDS_GPU and "```python" in page.read_text(encoding="utf-8")]
-
-
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
-def test_code_is_run_by_a_test(page: Path) -> None:
-    """By a test that names the page."""
-    tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
-    assert any(f'"{page.name}"' in text for text in tests), f"no test in tests/docs names {page.name}"
-
-
-def run_blocks(page: str) -> dict[str, Any]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "docs"}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, page, "exec"), names)
-    return names
-
-
-def test_attention_runs_as_printed() -> None:
-    assert run_blocks("attention.md")["tokens"].shape == (2, 6, 5, 32)
-
-
-def test_classification_runs_as_printed() -> None:
-    pytest.importorskip("sktime")
-    names = run_blocks("classification.md")
-    assert names["probabilities"].shape == (3, 9)
-    assert len(names["features"]) == 3
-    assert np.isfinite(names["features"]).all()

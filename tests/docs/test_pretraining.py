@@ -1,11 +1,10 @@
-"""docs/pretraining.md runs as printed and its command lines are understood."""
+"""The command lines of docs/pretraining.md are understood, and the formula of scaling is right by hand."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,17 +15,6 @@ from mvpa_ts.ieeg.commands.main import main
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "pretraining.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (mvpformer pretrain .*)$", PAGE, re.MULTILINE)
-
-
-def test_python_runs_as_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "docs"}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "docs/pretraining.md", "exec"), names)
-    assert set(names["similarity"].segments["subject"]) == {"S03"}
-    assert (tmp_path / "similarity.png").exists()
-    assert (tmp_path / "model" / "model.safetensors").exists()
-    assert "interictal" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -135,3 +135,20 @@ def of_today(trained: dict[str, Any]) -> dict[str, Any]:
     if multiple != 1.0:
         trained["linear_learning_rate"] = multiple * trained["learning_rate"]
     return trained
+
+
+def test_explanations_find_the_channels_that_lead() -> None:
+    """As docs/guides/explanations.md says."""
+    table = read_rows(RESULTS / "structure" / "explanations.csv").set_index("channel")
+    read = table.loc[2:5]
+    assert (read["found"] == read["true"]).all()
+    assert set(read.index) == set(table.loc[:5].nlargest(4, "share").index)
+    assert (table.loc[:1, "share"] <= 0.02).all()
+
+
+def test_the_page_says_what_dropped_batches_change() -> None:
+    rows = read_rows(RESULTS / "forecasting" / "drop_last.csv")
+    means = rows[rows["dataset"] == "ETTh2"].groupby("batch_size")["test_mse"].mean()
+    page = RESULTS.parents[1] / "docs" / "development" / "forecasting.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert f"is {means[1]:.3f} over all windows and {means[2048]:.3f} at batches of 2048" in text

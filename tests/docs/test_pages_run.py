@@ -1,0 +1,168 @@
+"""The code of every page runs as printed, from top to bottom, and prints what its comments promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+DOCS = Path(__file__).parents[2] / "docs"
+Names = dict[str, Any]
+
+
+def nothing(names: Names) -> None:
+    """For pages whose prints say it all."""
+
+
+def finite_forecast(names: Names) -> None:
+    """A page makes a forecast several times, under the same name: two series, twelve months."""
+    if "forecast" in names:
+        values = names.pop("forecast").drop(columns=["unique_id", "ds"]).to_numpy()
+        assert len(values) == 24
+        assert np.isfinite(values).all()
+
+
+def attention(names: Names) -> None:
+    assert names["tokens"].shape == (2, 6, 5, 32)
+
+
+def classification(names: Names) -> None:
+    assert names["probabilities"].shape == (3, 9)
+    assert len(names["features"]) == 3
+    assert np.isfinite(names["features"]).all()
+
+
+def explanations(names: Names) -> None:
+    assert names["share"].shape == (2,)
+    assert (names["share"] > 0).all()
+
+
+def neuralforecast(names: Names) -> None:
+    assert names["ahead"].values().shape == (12, 2)
+    assert set(names["best"]) == {"input_size", "learning_rate"}
+    assert Path("automvpa.db").exists()
+
+
+def pretrained(names: Names) -> None:
+    assert np.isfinite(names["months"]).all()
+    assert names["intervals"].shape == (12, 2)
+    assert names["quantiles"].shape == (1, 100, 3, 9)
+
+
+def pretraining(names: Names) -> None:
+    assert set(names["similarity"].segments["subject"]) == {"S03"}
+    assert Path("similarity.png").exists()
+    assert Path("model", "model.safetensors").exists()
+
+
+def recordings(names: Names) -> None:
+    assert names["signal"].shape == (12, 4 * 2560)
+    assert names["labels"].shape == (24,)
+    assert names["windows"].shape == (4, 12, 5, 6)
+
+
+def sweeps(names: Names) -> None:
+    assert len(names["forecaster"].predict()) == 24
+    assert set(names["trials"]["state"]) <= {"COMPLETE", "PRUNED"}
+    assert len(names["trials"]) == 4
+    assert Path("sweep.sqlite").exists()
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page needs, how many blocks it has, and what holds at its end and after each block.
+
+    `prints` are lines of its output, where the comments behind a print are not all of them as they are printed.
+    """
+
+    blocks: int
+    at_the_end: Callable[[Names], None] = nothing
+    after_each: Callable[[Names], None] = nothing
+    needs: tuple[str, ...] = ()
+    prints: tuple[str, ...] = ()
+
+
+PAGES = {
+    "attention.md": Page(2, attention),
+    "classification.md": Page(1, classification, needs=("sktime",)),
+    "detection.md": Page(
+        5,
+        needs=("edfio",),
+        prints=(
+            "63 [305. 307.] ()",
+            "[(0.0, 75.0), (275.0, 280.0)]",
+            "[(0.0, 10.0)]",
+            "(5.0, 10.0)",
+            "0.0 0.0",
+            "5.0 0.0",
+            "[7.0]",
+            "0.5 0.5 1.0",
+            "substantial 0",
+        ),
+    ),
+    "forecasting.md": Page(3),
+    "guides/explanations.md": Page(1, explanations, needs=("neuralforecast", "captum")),
+    "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
+    "mvpformer.md": Page(6, needs=("peft",)),
+    "neuralforecast.md": Page(12, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
+    "pretrained.md": Page(4, pretrained, finite_forecast, needs=("neuralforecast",)),
+    "pretraining.md": Page(1, pretraining, needs=("lightning",)),
+    "recordings.md": Page(
+        5,
+        recordings,
+        needs=("mne",),
+        prints=(
+            "<Recording night: 12 channels, 120.0 s at 512 Hz, 1 seizure>",
+            "ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway",
+            "('A1-A2', 'A2-A3')",
+            "torch.Size([4, 6, 40960])",
+        ),
+    ),
+}
+# Run by tests of their own, which also give their command lines; or on GPUs and clusters only.
+ELSEWHERE = {"sktime.md", "first_seizure.md", "kernels_hub.md", "scaling.md"}
+
+
+def blocks_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_runs_as_printed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, blocks = PAGES[name], blocks_of(name)
+    for package in page.needs:
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert len(blocks) == page.blocks
+    names: Names = {"__name__": "docs"}
+    promised = list(page.prints)
+    pattern = r"^ *print\(.*\)  # (.*)$"
+    with torch.random.fork_rng(devices=[]):
+        for block in blocks:
+            if not page.prints:
+                promised += re.findall(pattern, block, re.MULTILINE)
+            exec(compile(block, name, "exec"), names)
+            page.after_each(names)
+    printed = capsys.readouterr().out
+    assert [line for line in promised if line not in printed] == []
+    page.at_the_end(names)
+
+
+def test_every_page_with_code_is_run() -> None:
+    # The site's own copies, and pages that it makes of the code, are no pages of ours.
+    pages = [
+        page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in ("tables", "api", "examples")
+    ]
+    with_code = {page.relative_to(DOCS).as_posix() for page in pages if blocks_of(str(page))}
+    assert with_code == {*PAGES, *ELSEWHERE}
