@@ -187,6 +187,31 @@ class TestStudy:
         assert row["row"] == "line length"
         assert row["seizures"] == 2
 
+    def test_thresholds_are_chosen_on_validation_subjects(self, cohort, tmp_path, monkeypatch):
+        """Their seizures lie above .6 and their background reaches .5; those of the tested subjects lie below .4."""
+        validation = {id(recording) for recording in cohort.groups["calibration"]}
+
+        def score(recording):
+            starts = 5.0 * np.arange(int(recording.duration // 5))
+            ictal = np.array([any(s < end and s + 5 > on for on, end in recording.seizures) for s in starts])
+            spread = np.linspace(0.0, 0.2, len(starts))
+            if id(recording) in validation:
+                return np.where(ictal, 0.6 + spread, np.where(np.arange(len(starts)) % 2, 0.5, 0.1)), starts
+            return np.where(ictal, 0.2 + spread, 0.1), starts
+
+        monkeypatch.setitem(detection_pipeline.BASELINES, "line length", lambda training: score)
+        study = Study(cohort, TINY, tmp_path)
+        assert study.baseline("line length")[0]["threshold"] >= 0.5
+        asked = []
+
+        def probabilities(configuration, model, group):
+            asked.append(group)
+            return [(recording, *score(recording)) for recording in cohort.groups[group]]
+
+        monkeypatch.setattr(study, "_probabilities", probabilities)
+        assert study.threshold(Configuration("a", "A", size="tiny"), None) >= 0.5
+        assert asked == ["calibration"]
+
     def test_channels_of_a_configuration(self):
         recording = simulate_recording("S01", num_channels=12, duration=15.0, num_seizures=0)
         names = recording.channel_names
@@ -533,6 +558,23 @@ def test_a_study_of_the_animal_is_skipped_with_a_reason_where_its_files_are_miss
     assert animal_folder(tmp_path, quick=False) is None
     said = capsys.readouterr().out
     assert said.startswith(f"skipped: {tmp_path / 'dog_seizures'} is not there; set MVPA_TS_DATA")
+
+
+def test_no_fold_trains_or_validates_on_its_tested_files(tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(real, "mvpformer", lambda arguments: commands.append(arguments) or 0)
+    folds = folds_of(simulated_animal(tmp_path / "data", 0, num_channels=2, seconds=240.0))
+    assert len({file for fold in folds for file in (fold.seizure, *fold.stretches)}) == 10
+    for fold in folds:
+        tested = {fold.seizure, *fold.stretches}
+        assert not tested & {*fold.train, *fold.validation}
+        assert not set(fold.train) & set(fold.validation)
+        seizures, stretches = fold.others
+        assert {*seizures, *stretches} == {*fold.train, *fold.validation}
+        real.finetuned(fold, 0, tmp_path / f"fold{fold.number}", [])
+        told = " ".join(map(str, commands[-1]))
+        assert all(str(file) in told for file in (*fold.train, *fold.validation))
+        assert not any(str(file) in told for file in tested)
 
 
 def test_every_tested_file_of_the_animal_has_a_figure_where_nothing_is_committed(tmp_path):
