@@ -148,7 +148,7 @@ class TrainingCLI(LightningCLI):
             },
             # The samplers know of the processes.
             trainer_defaults={"use_distributed_sampler": False},
-            parser_class=partial(TrainingParser, arguments=arguments, family=[]),  # type: ignore[arg-type]
+            parser_class=partial(TrainingParser, arguments=arguments, family=[]),
             args=arguments,
         )
 

@@ -119,12 +119,10 @@ class Detector:
         if isinstance(model, (str, os.PathLike)):
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
-            self._folder = folder_of(model)
+            self._folder = folder_of(os.fspath(model))
         networks = seizure_networks(model)
-        self.config = networks[0].config
-        """Configuration of the networks, with the detector's own threshold."""
-        if len(networks) > 1:
-            self.config = dataclasses.replace(self.config, threshold=mean_threshold(networks))
+        self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
+        """Configuration of the networks, with the threshold of all."""
         if threshold is None and not isinstance(rules, EventRules):
             self.rules = dataclasses.replace(self.rules, threshold=self.config.threshold)
         self.networks = tuple(network.to(self.device).eval() for network in networks)

@@ -32,9 +32,10 @@ def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:
     FileNotFoundError, ValueError
         As for `MVPFormer.from_pretrained`.
     """
+    folder = os.fspath(folder)
     fields = read_config(pretrained_file(folder, CONFIG_NAME))
     if NETWORKS not in fields:
-        return (MVPFormer.from_pretrained(os.fspath(folder)),)
+        return (MVPFormer.from_pretrained(folder),)
     count = fields.pop(NETWORKS)
     if not isinstance(count, int) or count < 2:
         raise ValueError(f"{NETWORKS} in {CONFIG_NAME} of {folder} must be a whole number of at least 2, got {count!r}")
@@ -65,14 +66,15 @@ def save_networks(networks: Sequence[MVPFormer], folder: str | os.PathLike[str])
     >>> len(load_networks(folder)), len(Detector(folder).networks)
     (3, 3)
     """
-    networks = seizure_networks(networks)
+    networks, folder = seizure_networks(networks), Path(folder)
+    # One network is a plain model, which everything else takes too.
     if len(networks) == 1:
         networks[0].save_pretrained(folder)
         return
     config = replace(networks[0].config, threshold=mean_threshold(networks))
     modules = nn.ModuleList(networks)
     save_model(modules, config.to_dict() | {NETWORKS: len(networks)}, folder)
-    write_card(config, sum(parameter.numel() for parameter in modules.parameters()), Path(folder))
+    write_card(config, sum(parameter.numel() for parameter in modules.parameters()), folder)
 
 
 def seizure_networks(model: Networks) -> tuple[MVPFormer, ...]:
@@ -85,10 +87,13 @@ def seizure_networks(model: Networks) -> tuple[MVPFormer, ...]:
     ValueError
         A network has no head of two classes, their configurations differ by more than the threshold, or there is none.
     """
+    networks: tuple[MVPFormer, ...]
     if isinstance(model, (str, os.PathLike)):
-        networks: tuple[MVPFormer, ...] = load_networks(model)
+        networks = load_networks(model)
+    elif isinstance(model, Sequence):
+        networks = tuple(model)
     else:
-        networks = tuple(model) if isinstance(model, Sequence) else (model,)
+        networks = (model,)
     if not networks:
         raise ValueError("model must hold at least one network, got none")
     for number, network in enumerate(networks):
@@ -113,6 +118,8 @@ def mean_threshold(networks: Sequence[MVPFormer]) -> float:
     >>> mean_threshold([MVPFormer(mvpformer_tiny(num_classes=2, threshold=value)) for value in (0.2, 0.8)])
     0.5
     """
+    if len(networks) == 1:
+        return networks[0].config.threshold
     thresholds = torch.tensor([network.config.threshold for network in networks], dtype=torch.float64)
     # To twelve digits, so that the mean of equal thresholds is the same number.
     return round(float(thresholds.logit().mean().sigmoid()), 12)

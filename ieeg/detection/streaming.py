@@ -140,8 +140,7 @@ class StreamingDetector:
             raise ValueError(f"lookahead must not be negative, and must be a finite number, got {lookahead!r}")
         if isinstance(channels, str):
             raise ValueError(f"channels must be a list of names, or None for all, got {channels!r}")
-        if threshold is None:
-            threshold = networks[0].config.threshold if len(networks) == 1 else mean_threshold(networks)
+        threshold = mean_threshold(networks) if threshold is None else threshold
         self.preprocessing = preprocessing
         self.online = online_rule(online)
         self.threshold = EventRules(threshold=threshold).threshold  # out of range is an error there

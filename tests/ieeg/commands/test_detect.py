@@ -167,6 +167,8 @@ def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
             assert secret not in text
 
 
+# In small: the store after a kill, tests/ieeg/detection/test_store.py, and a detection that goes on from its store.
+@pytest.mark.slow
 def test_kill_and_resume(tmp_path, model_folder):
     write_edf(tmp_path / "x.edf", duration=600.0)
     code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
@@ -215,21 +217,39 @@ def test_preprocessing_changes_each_recordings_default(tmp_path, model_folder):
     assert (raw["max_bad_share"], raw["band"], raw["reference"]) == (0.3, [0.5, 120.0], "median")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_warnings_are_one_line(tmp_path, model_folder, jobs):
+@pytest.fixture
+def two_open_seizures(tmp_path):
+    """Two files, each with a seizure whose end is not marked, which is warned of."""
     recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
     x = recording.read(0, recording.num_samples).astype(np.float64)
     signals = [edfio.EdfSignal(row, 512.0, label=n, physical_dimension="uV") for n, row in zip("ABCD", x, strict=True)]
     files = [tmp_path / "x.edf", tmp_path / "y.edf"]
     for file in files:
         edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(file)
+    return files
+
+
+def check_lines(error: str) -> None:
+    for name in ("x", "y"):
+        line = f"mvpformer: {name}: the seizure at 3 s has no end; it is taken to last 8 s"
+        assert error.splitlines().count(line) == 1
+    assert "UserWarning" not in error
+
+
+def test_warnings_are_one_line(tmp_path, two_open_seizures, model_folder, capsys, monkeypatch):
+    options = ["detect", *two_open_seizures, "--model", model_folder, "-o", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", ["mvpformer", *map(str, options)])
+    with warnings.catch_warnings():
+        assert main() == 0
+    check_lines(capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_warnings_of_other_processes_are_one_line(tmp_path, two_open_seizures, model_folder):
     code = "import sys; from mvpa_ts.ieeg.commands.main import main\nif __name__ == '__main__': sys.exit(main())"
-    options = ["detect", *files, "--model", model_folder, "-o", tmp_path / "out", "--jobs", str(jobs)]
+    options = ["detect", *two_open_seizures, "--model", model_folder, "-o", tmp_path / "out", "--jobs", "2"]
     result = subprocess.run([sys.executable, "-P", "-c", code, *options], capture_output=True, text=True, check=True)
-    for file in files:
-        line = f"mvpformer: {file.stem}: the seizure at 3 s has no end; it is taken to last 8 s"
-        assert result.stderr.splitlines().count(line) == 1
-    assert "UserWarning" not in result.stderr
+    check_lines(result.stderr)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,8 @@ def scored(path) -> Counter[tuple[int, str]]:
 
 
 class TestCluster:
+    # In small: a cluster that scores one recording, below, and a store after a kill.
+    @pytest.mark.slow
     def test_a_killed_workers_recordings_go_on_elsewhere(self, model_folder, tmp_path, capsys):
         distributed = pytest.importorskip("distributed")
         for number in range(2):

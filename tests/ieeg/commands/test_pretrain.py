@@ -72,6 +72,8 @@ def losses(output: Path) -> dict[int, str]:
     return found
 
 
+# In small: a run that is stopped and goes on, tests/ieeg/training/test_pretraining.py.
+@pytest.mark.slow
 def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     endless = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000")
@@ -110,7 +112,7 @@ def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("every", [5, 100000])
+@pytest.mark.parametrize("every", [5, pytest.param(100000, marks=pytest.mark.slow)])
 def test_interrupted_run_says_where_it_goes_on(folder, tmp_path, every):
     output = tmp_path / "run"
     more = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000", "--checkpoint_every", str(every))
@@ -263,6 +265,8 @@ def test_disk_full_while_losses_are_written_says_where(folder, tmp_path, capsys)
     assert main(command(folder, output, "--trainer.max_steps", "5")) == 0
 
 
+# In small: shares of the samplers and pools of negatives, tests/ieeg/training.
+@pytest.mark.slow
 def test_two_processes(folder, tmp_path, monkeypatch):
     """DDP; forked, so that the processes need not import everything again."""
     output = tmp_path / "run"

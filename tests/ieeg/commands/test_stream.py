@@ -71,6 +71,8 @@ def test_an_outlets_samples_have_the_decisions_of_the_detector(model_folder, tmp
     assert len(captured.out.splitlines()) == 3
 
 
+# In small: an outlet of our own, above.
+@pytest.mark.slow
 def test_the_player_of_mne_lsl(model_folder, tmp_path, capsys):
     from mne_lsl.player import PlayerLSL
 

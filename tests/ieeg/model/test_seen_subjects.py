@@ -13,7 +13,7 @@ import pytest
 from support.made_up_recordings import recording
 
 pytest.importorskip("peft")
-from mvpa_ts.ieeg import MVPFormer, Recording, mvpformer_tiny
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import RUN
 from mvpa_ts.ieeg.model.seen_subjects import (
@@ -68,11 +68,13 @@ def command(task: str, folder: Path, output: Path, validation: str, *more: str) 
     return main([str(argument) for argument in arguments])
 
 
-def small(folder: Path, context: int = 4) -> Path:
-    MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, context=context)).save_pretrained(folder)
+def small(folder: Path, **changes: int) -> Path:
+    MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, context=4, **changes)).save_pretrained(folder)
     return folder
 
 
+# In small: the tests around it, one for each of its steps.
+@pytest.mark.slow
 def test_from_pretraining_to_evaluation(tmp_path, capsys):
     """Pretrained on ID01 and S1, finetuned on S2: neither ID20, who is ID01, nor S1 may validate."""
     first, second = tmp_path / "first", tmp_path / "second"
@@ -142,6 +144,20 @@ def test_other_recordings_of_a_subject_are_no_training_data(tmp_path, capsys):
     assert trained_on(read[1], base)
     with pytest.raises(ValueError, match=r"validation_recordings \['renamed'\] were used to train base"):
         refuse_seen_recordings([read_recording(renamed)], read_training_recordings(model))
+
+
+def test_a_detector_says_on_whom_its_model_was_trained(tmp_path):
+    """In Python as in the command: by the folder of the model."""
+    folder = small(tmp_path / "detector", num_classes=2)
+    seen, new = recording("ID20", seed=0, channels=2), recording("ID21", seed=1, channels=2)
+    detector = Detector(folder, rules="none")
+    assert detector.detect(seen).provenance.subject_in_training is None
+    save_training_subjects(folder, [subject_hash("ID01")])  # the same person as ID20
+    with pytest.warns(UserWarning, match=r"the model was trained on this .* called ID20"):
+        assert detector.detect(seen).provenance.subject_in_training is True
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*was trained on")
+        assert detector.detect(new).provenance.subject_in_training is False
 
 
 def test_recordings_that_begin_alike_are_told_apart(tmp_path):
