@@ -7,21 +7,18 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvpa_ts.ieeg.commands.main import (
     CommandError,
     CommandParser,
+    add_detector_options,
     add_reading_options,
     check_model,
-    k_of_n,
-    preprocessing_changes,
     reading_options,
-    threshold,
 )
-from mvpa_ts.ieeg.constants import DEMO, HUB_PREFIX
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
@@ -41,7 +38,6 @@ Examples: mvpformer detect patient.edf -o results
           mvpformer detect night1.edf night2.edf -o results
           mvpformer detect patient.edf --model runs/patient/model -o results
 """
-MODEL_HELP = f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package"
 
 
 @dataclass(frozen=True)
@@ -116,26 +112,13 @@ def command_line() -> CommandParser:
         help="a file, a BIDS or SWEC folder, or any folder of recordings",
     )
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
-    parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
+    add_detector_options(parser)
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
-    parser.add_argument(
-        "--threshold",
-        type=threshold,
-        help="a segment is positive above this probability; default: the model's, else 0.5",
-    )
     parser.add_argument(
         "--rules",
         choices=("szcore", "paper", "none"),
         default="szcore",
         help="how positive segments become events; paper gives fewer and longer events",
-    )
-    parser.add_argument(
-        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
-    )
-    parser.add_argument(
-        "--preprocessing",
-        type=preprocessing_changes,
-        help='changes of the recording\'s default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
     )
     add_reading_options(parser)
     parser.add_argument(
@@ -163,21 +146,9 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     """What is the same for all recordings."""
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
-    chosen = vars(options)
-    task = ScoringTask(
-        model=chosen["model"],
-        preprocessing=chosen["preprocessing"],
-        threshold=chosen["threshold"],
-        rules=chosen["rules"],
-        channels=chosen["channels"],
-        online=chosen["online"],
-        **reading_options(options),
-        clock=chosen["clock"],
-        noise=chosen["noise"],
-        batch_size=chosen["batch_size"],
-        device=chosen["device"],
-    )
-    if not chosen["scheduler"]:
+    chosen = vars(options) | reading_options(options)
+    task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
+    if not options.scheduler:
         task.detector()  # wrong settings are named before the first file is read
     return task
 

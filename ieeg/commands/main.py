@@ -212,6 +212,29 @@ def _no_changes(text: str, reason: str) -> CommandError:
     return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
 
 
+def add_detector_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that a detection and a stream share."""
+    parser.add_argument(
+        "--model",
+        type=str,
+        default=DEMO,
+        help=f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=threshold,
+        help="a segment is positive above this probability; default: the model's, else 0.5",
+    )
+    parser.add_argument(
+        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
+    )
+    parser.add_argument(
+        "--preprocessing",
+        type=preprocessing_changes,
+        help='changes of the default, JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
+    )
+
+
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how a recording is read."""
     parser.add_argument(

@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from mvpa_ts.ieeg.commands.detect import MODEL_HELP
 from mvpa_ts.ieeg.commands.main import (
     CommandError,
     CommandParser,
+    add_detector_options,
     channel_names,
     check_model,
-    k_of_n,
-    preprocessing_changes,
-    threshold,
     unit,
 )
-from mvpa_ts.ieeg.constants import DEMO
 from mvpa_ts.ieeg.recordings.channels import in_recording_order, natural_order, not_eeg
 
 if TYPE_CHECKING:
@@ -116,26 +112,13 @@ def command_line() -> CommandParser:
     parser = CommandParser("stream", DESCRIPTION)
     parser.add_argument("--name", type=str, help="name of the LSL stream")
     parser.add_argument("--source-id", type=str, help="source id of the LSL stream, if names are not unique")
-    parser.add_argument("--model", type=str, default=DEMO, help=MODEL_HELP)
+    add_detector_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
     parser.add_argument(
         "--unit", type=unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
     )
-    parser.add_argument(
-        "--preprocessing",
-        type=preprocessing_changes,
-        help='JSON: {"band": [0.5, 120], "notch": 50, "reference": "bipolar"}',
-    )
     parser.add_argument("--lookahead", type=float, help="seconds that a segment waits for later samples; 0: no wait")
-    parser.add_argument(
-        "--threshold",
-        type=threshold,
-        help="a segment is positive above this probability; default: the model's, else 0.5",
-    )
-    parser.add_argument(
-        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
-    )
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
     parser.add_argument("--patience", type=float, default=10.0, help="end after so many seconds without a sample")
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after so many seconds of signal")

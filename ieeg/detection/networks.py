@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,13 +88,8 @@ def seizure_networks(model: Networks) -> tuple[MVPFormer, ...]:
     ValueError
         A network has no head of two classes, their configurations differ by more than the threshold, or there is none.
     """
-    networks: tuple[MVPFormer, ...]
-    if isinstance(model, (str, os.PathLike)):
-        networks = load_networks(model)
-    elif isinstance(model, Sequence):
-        networks = tuple(model)
-    else:
-        networks = (model,)
+    loaded: Any = load_networks(model) if isinstance(model, (str, os.PathLike)) else model
+    networks: tuple[Any, ...] = tuple(loaded) if isinstance(loaded, (list, tuple)) else (loaded,)
     if not networks:
         raise ValueError("model must hold at least one network, got none")
     for number, network in enumerate(networks):
