@@ -240,6 +240,7 @@ def test_warnings_are_one_line(tmp_path, two_open_seizures, model_folder, capsys
     options = ["detect", *two_open_seizures, "--model", model_folder, "-o", tmp_path / "out"]
     monkeypatch.setattr(sys, "argv", ["mvpformer", *map(str, options)])
     with warnings.catch_warnings():
+        warnings.simplefilter("default")
         assert main() == 0
     check_lines(capsys.readouterr().err)
 

@@ -15,7 +15,7 @@ from mvpa_ts.ieeg.commands.detect import command_line
 from mvpa_ts.ieeg.commands.main import CommandError, check_model
 from mvpa_ts.ieeg.model.pretrained import folder_of, pretrained_config
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "demo_model.py"
+SCRIPT = Path(__file__).parents[3] / "experiments" / "shipped" / "demo_model.py"
 NAMES = ("demo", "demo-base")
 
 
