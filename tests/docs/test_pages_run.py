@@ -112,7 +112,7 @@ PAGES = {
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(12, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
     "pretrained.md": Page(4, pretrained, finite_forecast, needs=("neuralforecast",)),
-    "pretraining.md": Page(2, pretraining, needs=("lightning",)),
+    "pretraining.md": Page(2, pretraining, needs=("lightning",), prints=("interictal",)),
     "recordings.md": Page(
         5,
         recordings,

@@ -26,11 +26,6 @@ def test_files_that_are_named_exist() -> None:
     assert not [name for name in named if not (root / name).exists()]
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)", TEXT):
-        assert (PAGE.parent / target).exists(), target
-
-
 def test_numbers_are_those_of_the_results() -> None:
     rows = pd.read_csv(RESULTS / "attention" / "attention_dual.csv")
     chosen = rows[(rows["codes"] == "sinusoids") & (rows["strength"] == 0.3)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import attention_benchmark
 import demo_detect
+import drop_last
 import few_seizures
 import first_seizure
 import generation
@@ -16,6 +17,7 @@ import pytest
 import real_seizures
 import short_panels
 import short_runs
+import sktime_forecasting
 import structure
 import throughput
 import treebank
@@ -38,12 +40,14 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
     "detection/real_seizures": real_seizures.report,
+    "forecasting/drop_last": drop_last.markdown,
     "forecasting/host_rows": short_runs.rows_markdown,
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
     ),
     "forecasting/short_panels": short_panels.markdown,
     "forecasting/short_runs": short_runs.markdown,
+    "forecasting/sktime_forecasting": sktime_forecasting.report,
     "forecasting/zero_shot": zero_shot.markdown,
     "structure/structure": structure.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),

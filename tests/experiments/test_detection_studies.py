@@ -572,9 +572,9 @@ def test_no_fold_trains_or_validates_on_its_tested_files(tmp_path, monkeypatch):
         seizures, stretches = fold.others
         assert {*seizures, *stretches} == {*fold.train, *fold.validation}
         real.finetuned(fold, 0, tmp_path / f"fold{fold.number}", [])
-        told = " ".join(map(str, commands[-1]))
-        assert all(str(file) in told for file in (*fold.train, *fold.validation))
-        assert not any(str(file) in told for file in tested)
+        command = " ".join(map(str, commands[-1]))
+        assert all(str(file) in command for file in (*fold.train, *fold.validation))
+        assert not any(str(file) in command for file in tested)
 
 
 def test_every_tested_file_of_the_animal_has_a_figure_where_nothing_is_committed(tmp_path):

@@ -51,14 +51,9 @@ def test_the_test_error_of_a_forecasting_row_is_that_of_the_test_windows(
     monkeypatch.setattr(forecasting, "load_forecasting_frame", lambda name: frame)
     monkeypatch.setattr(forecasting, "forecasting_windows", few)
     monkeypatch.setattr(forecasting, "evaluate", lambda model, windows: (len(windows), 2 * len(windows)))
-    options = argparse.Namespace(lookback=96, device="cpu", quick=False, threads=1, table=tmp_path / "forecasting.csv")
-    monkeypatch.setattr(
-        forecasting,
-        "train",
-        lambda *a, **o: SimpleNamespace(
-            validation_mse=32.0, validation_mae=64.0, epochs=1, seconds=0.0, seconds_per_epoch=0.0
-        ),
-    )
+    options = argparse.Namespace(lookback=96, device="cpu", quick=False, threads=1, table=tmp_path / "table.csv")
+    outcome = {"validation_mse": 32.0, "validation_mae": 64.0, "epochs": 1, "seconds": 0.0, "seconds_per_epoch": 0.0}
+    monkeypatch.setattr(forecasting, "train", lambda *arguments, **others: SimpleNamespace(**outcome))
     row = forecasting.run_one("Linear", "ETTh1", 24, 1, arguments=options)
     assert (row["test_mse"], row["test_mae"], row["test_windows"]) == (48, 96, 48)
     assert (row["validation_mse"], row["validation_mae"]) == (32.0, 64.0)
