@@ -203,11 +203,7 @@ class Detection:
         """One row an event: onset and duration in seconds, and confidence, the highest probability inside."""
         import pandas as pd
 
-        rows = [
-            (onset, offset - onset, confidence)
-            for (onset, offset), confidence in zip(self.events, self.confidences, strict=True)
-        ]
-        return pd.DataFrame(rows, columns=["onset", "duration", "confidence"])
+        return pd.DataFrame(self._event_rows(), columns=["onset", "duration", "confidence"])
 
     def plot(self, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
         """Probability over time with threshold, events and what was skipped.
