@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @contextmanager
@@ -43,54 +43,80 @@ def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) ->
             raise ValueError(f"{name} must be None or an object such as {example}, got {got}")
 
 
-def checked_group(argument: str, values: Any, kind: type, elsewhere: Mapping[str, str]) -> dict[str, Any]:
-    """Plain values for fields of a dataclass of the core, as ``network={…}`` and ``training={…}`` hold them.
+class Group(NamedTuple):
+    """One of the dicts, and the dataclass of the core whose fields it may hold.
+
+    Attributes
+    ----------
+    argument : {"network", "training"}
+    kind : dataclass
+    elsewhere : mapping
+        Fields that are no options of this dict, and what to do instead.
+    """
+
+    argument: str
+    kind: type
+    elsewhere: Mapping[str, str]
+
+    @property
+    def names(self) -> set[str]:
+        """All fields of the dataclass."""
+        return {field.name for field in fields(self.kind)}
+
+    def checked(self, values: Any) -> dict[str, Any]:
+        """Plain values for fields of the dataclass.
+
+        Raises
+        ------
+        ValueError
+            `values` is no dict, or names an option that the dataclass does not have or that is set elsewhere.
+
+        Examples
+        --------
+        >>> from mvpa_ts.forecasting import ForecastingConfig
+        >>> Group("network", ForecastingConfig, {}).checked({"mixing_head": 4})
+        Traceback (most recent call last):
+        ValueError: network has no option 'mixing_head' of ForecastingConfig: did you mean 'mixing_heads'?
+        """
+        if values is None:
+            return {}
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"{self.argument} must be None or a dict of options of {self.kind.__name__}, got {values!r:.100}"
+            )
+        # Names are checked here, values by the dataclass itself when it is made.
+        options = self.names - self.elsewhere.keys()
+        for name in values:
+            if name in self.elsewhere:
+                raise ValueError(f"{self.argument} must not hold {name!r}: {self.elsewhere[name]}")
+            if name not in options:
+                alike = difflib.get_close_matches(str(name), sorted(options), 1)
+                hint = f"did you mean {alike[0]!r}?" if alike else f"it has {', '.join(sorted(options))}"
+                raise ValueError(f"{self.argument} has no option {name!r} of {self.kind.__name__}: {hint}")
+        return dict(values)
+
+
+def refuse_fields(names: Iterable[str], groups: Iterable[Group], renamed: Mapping[str, str]) -> None:
+    """Raise TypeError for a field of the core that is given as an argument, and say where it stands.
 
     Parameters
     ----------
-    argument : {"network", "training"}
-    values : mapping or None
-    kind : dataclass of the core
-    elsewhere : mapping
-        Fields that are no options of this dict, and what to do instead.
-
-    Raises
-    ------
-    ValueError
-        `values` is no dict, or names an option that the dataclass does not have or that is set elsewhere.
+    names : iterable of str
+        Of arguments that the estimator does not have.
+    groups : iterable of Group
+    renamed : mapping
+        Other names that a field has, or had as an argument.
 
     Examples
     --------
-    >>> from mvpa_ts.forecasting.network.configuration import ForecastingConfig
-    >>> checked_group("network", {"mixing_head": 4}, ForecastingConfig, {})
+    >>> from mvpa_ts.forecasting import ForecastingConfig
+    >>> refuse_fields(["stride"], [Group("network", ForecastingConfig, {})], {"stride": "patch_stride"})
     Traceback (most recent call last):
-    ValueError: network has no option 'mixing_head' of ForecastingConfig: did you mean 'mixing_heads'?
-    """
-    if values is None:
-        return {}
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{argument} must be None or a dict of options of {kind.__name__}, got {values!r:.100}")
-    names = {field.name for field in fields(kind)} - elsewhere.keys()
-    for name in values:
-        if name in elsewhere:
-            raise ValueError(f"{argument} must not hold {name!r}: {elsewhere[name]}")
-        if name not in names:
-            alike = difflib.get_close_matches(str(name), sorted(names), 1)
-            hint = f"did you mean {alike[0]!r}?" if alike else f"it has {', '.join(sorted(names))}"
-            raise ValueError(f"{argument} has no option {name!r} of {kind.__name__}: {hint}")
-    return dict(values)
-
-
-def refuse_moved(names: Iterable[str], moved: Mapping[str, tuple[str, str]]) -> None:
-    """Raise TypeError for an option that went into a dict, by its old name; says where it is now.
-
-    Examples
-    --------
-    >>> refuse_moved(["stride"], {"stride": ("network", "patch_stride")})
-    Traceback (most recent call last):
-    TypeError: stride is an option of the network now: give network={"patch_stride": …}
+    TypeError: stride is no argument of its own: give network={"patch_stride": …}
     """
     for name in names:
-        if name in moved:
-            group, field = moved[name]
-            raise TypeError(f'{name} is an option of the {group} now: give {group}={{"{field}": …}}')
+        field = renamed.get(name, name)
+        for group in groups:
+            if field in group.names:
+                instead = group.elsewhere.get(field, f'give {group.argument}={{"{field}": …}}')
+                raise TypeError(f"{name} is no argument of its own: {instead}")

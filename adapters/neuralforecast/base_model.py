@@ -106,6 +106,7 @@ class PanelModel(HostOverrides, BaseModel):
 
         `NeuralForecast.load` hands its options on to this.
         """
+        # The host would hand them to the constructor beside the saved ones, which Python refuses.
         changes = {name: options.pop(name) for name in _OF_FINETUNE if name in options}
         return super().load(path, allow_pickle, trust_remote, **options).finetune(**changes)
 
@@ -204,6 +205,7 @@ class PanelModel(HostOverrides, BaseModel):
         FloatingPointError
             Training diverged: a weight or the last loss is no finite number.
         """
+        # All that can be wrong with the data is said here, before a minute of training.
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
         self._check_count(panel)
         panel.check_dates()
@@ -228,6 +230,7 @@ class PanelModel(HostOverrides, BaseModel):
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the panel and forecast; called by `NeuralForecast.predict`."""
+        # The host has appended the rows to forecast, as many as test_size.
         panel = self._checked_panel(dataset, self.test_size, fitting=False)
         panel.check_dates(self.input_size, self._fitted_index)
         if len(panel) != self.n_series:
@@ -276,6 +279,7 @@ class PanelModel(HostOverrides, BaseModel):
         """The host's series in the order that the network shall see."""
         book, fitted = self._book, self._fitted_series
         if book.order == CORRELATION and fitted is not None and panel is not None and not panel.fitting:
+            # Attention was trained in that order, and rows to forecast from may be too few to find it again.
             same_series = fitted.rows(names, count) == list(range(len(fitted.order)))
             if same_series:
                 return fitted.order
@@ -317,6 +321,7 @@ class PanelModel(HostOverrides, BaseModel):
             before.positions if given.positions is None else given.positions,
             SERIES,
         )
+        # A pretrained model has no channel_positions, so it must not be saved with any.
         for name, value in (("channel_order", self._book.order), ("channel_positions", self._book.pairs)):
             if name in self.hparams:
                 self.hparams[name] = value
@@ -375,6 +380,7 @@ class PanelModel(HostOverrides, BaseModel):
 
     def get_extra_state(self) -> Tensor:
         """What is saved beside the weights: the series of the last fit, as JSON."""
+        # A tensor of bytes, because the host saves tensors alone beside the arguments.
         fitted = None if self._fitted_series is None else asdict(self._fitted_series)
         return torch.frombuffer(bytearray(json.dumps(fitted).encode()), dtype=torch.uint8)
 
@@ -420,6 +426,7 @@ class PanelModel(HostOverrides, BaseModel):
 
 def register(name: str, model: type[nn.Module]) -> None:
     """Let the host save and load models of that class name as `model`."""
+    # The host refuses to save a class that is not in this table, and looks models up in it by lower-case name.
     if not issubclass(MODEL_FILENAME_DICT.setdefault(name.lower(), model), PanelModel):
         raise ValueError(f"neuralforecast has a model {name!r} already; give the subclass another name")
     MODEL_FILENAME_DICT[name.lower()] = model

@@ -46,6 +46,7 @@ class FrameIndex:
 
     def with_appended(self) -> FrameIndex:
         """The same with the appended rows as rows of its own."""
+        # Without dates of both there is nothing to check, but names still hold.
         if self.appended is None or self.dates is None or self.appended.dates is None:
             return self
         dates = [np.concatenate(both) for both in zip(self.dates, self.appended.dates, strict=True)]
@@ -89,6 +90,7 @@ def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         advice = f"The models were fitted to freq={index.freq!r}: give such rows." if last_rows else f"Set {to_set}."
         warnings.warn(f"{fact} {advice}", stacklevel=2)
         return
+    # Both faults shift a series against the others, and the same three lines mend both.
     facts, last = [], grid[-1:]
     named = list(zip(map(repr, index.names), all_dates, strict=True))
     if early := [name for name, dates in named if dates[-1:] != last]:
@@ -180,6 +182,7 @@ def date_of(index: FrameIndex | None, series: int, row: int) -> str:
 def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
     """Dates of each series; None where they are not those of all rows."""
     dates = np.asarray(dates)
+    # The host keeps no dates of validation rows that came in a frame of their own.
     if len(dates) != int(bounds[-1]):
         return None
     return [dates[start:stop] for start, stop in pairwise(bounds.tolist())]

@@ -22,7 +22,7 @@ from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, register
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import FULL_RATE_STEPS, LINEAR_RATE, HostTraining
-from mvpa_ts.adapters.options import check_objects, check_whole, checked_group, host_words, refuse_moved
+from mvpa_ts.adapters.options import Group, check_objects, check_whole, host_words, refuse_fields
 from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
@@ -70,28 +70,16 @@ TRAINING_ELSEWHERE = {
     "keep": "early stopping keeps the best weights, see early_stop_patience_steps",
     "patience": "it is the argument early_stop_patience_steps",
 }
-# Options of version 0.2 that were arguments: the dict and the name that they have now.
-MOVED = {
-    "stride": ("network", "patch_stride"),
-    "linear_hidden_size": ("network", "mlp_dim"),
-    "attn_dropout": ("network", "attention_dropout"),
-    "use_norm": ("network", "normalise"),
-    "cycle_per_series": ("network", "cycle_channels"),
-    **{
-        name: ("network", name)
-        for name in (
-            "head_dropout", "channel_distance", "max_channels", "mixing_heads", "covariate_maps", "phase_weights",
-            "level_reversion", "channel_vectors", "shuffle_channels",
-        )
-    },
-    **{
-        name: ("training", name)
-        for name in (
-            "ridge", "cycle_strength", "reversion_strength", "frequency_weight", "weight_averaging",
-            "averaging_warm_up", "linear_learning_rate",
-        )
-    },
-}  # fmt: skip
+NETWORK = Group("network", ForecastingConfig, NETWORK_ELSEWHERE)
+TRAINING = Group("training", ForecasterTraining, TRAINING_ELSEWHERE)
+# Words of the host's other models, and of arguments that went, for fields of the core.
+RENAMED = {
+    "stride": "patch_stride",
+    "linear_hidden_size": "mlp_dim",
+    "attn_dropout": "attention_dropout",
+    "use_norm": "normalise",
+    "cycle_per_series": "cycle_channels",
+}
 
 
 class MVPA(PanelModel):
@@ -250,7 +238,8 @@ class MVPA(PanelModel):
         check_whole(h=h, input_size=input_size, n_series=n_series, step_size=step_size, max_steps=max_steps)
         check_schedule(val_check_steps, windows_batch_size, loss, valid_loss)
         check_cycle(cycle_length, cycle_column, futr_exog_list, cat_exog_list)
-        options = checked_group("network", network, ForecastingConfig, NETWORK_ELSEWHERE)
+        # Checked before the host's constructor, which would say less, or nothing until training begins.
+        options = NETWORK.checked(network)
         settings = training_of(training, learning_rate)
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
@@ -281,6 +270,7 @@ class MVPA(PanelModel):
         check_flags(self, "individual", "bounded")
         self._set_book(channel_order, channel_positions, n_series)
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
+        # The cycle's column is no number to scale, so the host's scaler must be one column narrower.
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
@@ -353,6 +343,7 @@ class MVPA(PanelModel):
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         static = windows_batch["stat_exog"]
 
+        # The network sees the series in their own order, the host gets the forecast back in its order.
         view = self.view(x.shape[-1], observed.device)
         order = view.order
         output = self.network(
@@ -391,6 +382,7 @@ class MVPA(PanelModel):
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
         super()._prepare(panel, lookback)
+        # Bounds and the closed-form start belong to single series, so they follow the network's order.
         order = self.view(len(panel), torch.device("cpu")).order
         if self.bounded:
             lower, upper = panel.value_range()
@@ -463,6 +455,7 @@ class MVPA(PanelModel):
         config = self.network.config
         if config.channel_vectors is None or rows == list(range(config.channel_vectors)):
             return
+        # The number of vectors is a size of the network, so another number of series needs another network.
         state = self.network.state_dict()
         self.network = ForecastingNetwork(replace(config, channel_vectors=count)).to(next(iter(state.values())).device)
         drawn = self.network.state_dict()
@@ -490,6 +483,7 @@ def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) 
         chosen["patch_length"] = min(_DEFAULT["patch_length"], lookback)
     if chosen.get("patch_stride") is None:
         chosen["patch_stride"] = max(1, chosen["patch_length"] * _DEFAULT["patch_stride"] // _DEFAULT["patch_length"])
+    # The core counts channels; users of an adapter say whether each series has its own.
     for name in ("channel_vectors", "cycle_channels"):
         if isinstance(chosen.get(name), bool):
             chosen[name] = n_series if chosen[name] else None
@@ -501,15 +495,15 @@ def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) 
 
 def training_of(options: Mapping[str, Any] | None, learning_rate: float, **defaults: Any) -> ForecasterTraining:
     """Settings from `training={…}`; `defaults` are this host's."""
-    given = checked_group("training", options, ForecasterTraining, TRAINING_ELSEWHERE)
+    given = TRAINING.checked(options)
     return ForecasterTraining(**{"full_rate_steps": FULL_RATE_STEPS, **defaults, **given}, learning_rate=learning_rate)
 
 
 def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
     """Raise TypeError for an argument that nobody takes; the host would say so only when it trains."""
-    refuse_moved(names, MOVED)
     takers = (maker, BaseModel.__init__, pl.Trainer.__init__)
     arguments = {name for taker in takers for name in inspect.signature(taker).parameters} - {"self"}
+    refuse_fields([name for name in names if name not in arguments], (NETWORK, TRAINING), RENAMED)
     for name in names:
         if name not in arguments:
             alike = difflib.get_close_matches(name, sorted(arguments), 1)

@@ -53,6 +53,7 @@ class Panel:
         # Files are read series by series, so nothing can be checked or computed over all of them.
         self.in_memory = hasattr(dataset, "temporal")
         index: FrameIndex | None = getattr(dataset, "frame_index", None)
+        # Appended rows are validation rows in a fit, and known as such; in a prediction they are what is forecast.
         self.appended = None if index is None else index.appended
         self.index = index.with_appended() if index is not None and fitting else index
         self._check_static()
@@ -90,6 +91,7 @@ class Panel:
         if self.index is None or (read is not None and self.index.same_rows(already)):
             return
         check_twice("df", self.index)
+        # In cross-validation the rows to forecast are rows of the frame itself.
         if read is not None and self.appended is None:
             read += self.unseen
         warn_of_dates(self.index, read)
@@ -159,6 +161,7 @@ class Panel:
 
         Rows whose sample weight is 0 count as missing if `weighed`.
         """
+        # A weight of zero keeps a row out of the loss, so it must not shape units and starting values either.
         missing = self.column("available_mask") == 0
         if weighed and "sample_weight" in self.dataset.temporal_cols:
             missing = missing | ~(self.column("sample_weight") > 0)
@@ -191,7 +194,7 @@ class Panel:
         if not self.in_memory or not names:
             return {}
         trained = np.arange(len(self._owner)) < (self.dataset.indptr[1:] - self.unseen)[self._owner]
-        trained &= self._available
+        trained &= self._available  # what is stored on a missing row may be anything
         static = self.dataset.static_cols
         scales = {}
         for name in names:
@@ -256,6 +259,7 @@ class Panel:
     def _aligned(self, values: np.ndarray, missing: Any) -> np.ndarray:
         """Rows of the data set as a table [rows, N, …] in which all series end together."""
         table = np.full((self._longest, len(self), *values.shape[1:]), missing, dtype=values.dtype)
+        # A short series begins late in the table, so that all end in its last row.
         steps = np.arange(len(values)) - self.dataset.indptr[1:][self._owner] + self._longest
         table[steps, self._owner] = values
         return table

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, register
-from mvpa_ts.adapters.neuralforecast.model import MOVED, MVPA, check_names, check_schedule, training_of
+from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_names, check_schedule, training_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
@@ -114,6 +114,7 @@ class PretrainedMVPA(PanelModel):
     ) -> None:
         _refuse(options)
         network = load_base(base)
+        # The host asks each multivariate model for a number of series, which means nothing here.
         if n_series is None and isinstance(channel_order, Sized) and not isinstance(channel_order, str):
             n_series = max(1, len(channel_order))
         n_series = 1 if n_series is None else n_series
@@ -137,6 +138,7 @@ class PretrainedMVPA(PanelModel):
             inference_windows_batch_size=inference_windows_batch_size, num_lr_decays=num_lr_decays,
             start_padding_enabled=start_padding_enabled, **options,
         )  # fmt: skip
+        # Saved as a number, so that a file does not change its meaning with the shipped network.
         self.hparams["input_size"] = input_size
         self._set_book(channel_order, None, n_series)
         self.ordered, self.season, self._season = ordered, season, 0
@@ -212,6 +214,7 @@ class PretrainedMVPA(PanelModel):
         self.n_series = self.hparams["n_series"] = len(panel)  # it takes any number
 
     def _checked_panel(self, dataset: Any, unseen: int, **options: Any) -> Panel:
+        # The season comes with the frequency of the panel, so it is read wherever a panel comes in.
         panel = super()._checked_panel(dataset, unseen, **options)
         self._season = season_of(panel.freq) if self.season is None else int(self.season)
         return panel
@@ -227,7 +230,8 @@ def _refuse(options: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"{name} must be left out: a pretrained forecaster reads only the series; use MVPA for {name}"
             )
-        if name in MOVED or (name in inspect.signature(MVPA.__init__).parameters and name not in of_host):
+        of_mvpa = name in inspect.signature(MVPA.__init__).parameters and name not in of_host
+        if of_mvpa or RENAMED.get(name, name) in NETWORK.names:
             raise ValueError(
                 f"{name} must be left out: a pretrained forecaster has its network already, got {value!r}; use MVPA "
                 f"for {name}"

@@ -236,6 +236,7 @@ class AutoMVPA(BaseAuto):
         distributed_config: Any = None,
     ) -> AutoMVPA:
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
+        # Else every trial would fail with the same words.
         panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
         panel.check_count(self.n_series)
         panel.check_values(None)
@@ -260,6 +261,7 @@ class AutoMVPA(BaseAuto):
         url = storage if isinstance(storage, str) else getattr(storage, "url", None)
         if isinstance(storage, str):
             check_url(storage)
+        # Memory holds any object, a database only JSON.
         if not isinstance(storage, optuna.storages.InMemoryStorage | None):
             check_json(space)
         with named_errors(url), without_notes_of_opening():
@@ -299,6 +301,7 @@ class AutoMVPA(BaseAuto):
         return fitted
 
     def _study_name(self, facts: str) -> str:
+        # Everything that makes two searches comparable, so that a study is resumed by the same search alone.
         fixed = {
             "space": self.config(MockTrial()),
             "loss": getattr(self.loss, "_nf_init_kwargs", None),
@@ -551,6 +554,7 @@ def opened_database(url: str) -> RDBStorage:
     """The database of a search, in which each worker notes that it lives."""
     if (path := _file_of(url)) is not None and not path.exists():
         _make_whole(path)
+    # SQLite locks the whole file for each write, and workers write often.
     patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -569,6 +573,7 @@ def named_errors(url: str | None) -> Iterator[None]:
     try:
         yield
     except (DBAPIError, StorageInternalError) as error:
+        # The first cause is the database's own error, which says what is wrong.
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__

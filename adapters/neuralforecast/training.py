@@ -106,6 +106,7 @@ class HostTraining:
     def after_validation(self, model: Any) -> None:
         """Note the loss of the average, and go on training the weights."""
         trainer = model.trainer
+        # Lightning's first validation comes before any step, so its loss says nothing of the training.
         loss = None if trainer.sanity_checking else trainer.callback_metrics.get("ptl/val_loss")
         if loss is not None and model.early_stop_patience_steps > 0 and float(loss) < self.best_loss:
             self.best_loss = float(loss)
@@ -140,7 +141,7 @@ class HostTraining:
             linear=self.on_linear_path,
         )
         chosen = model.optimizer
-        kind = chosen or torch.optim.Adam
+        kind = chosen or torch.optim.Adam  # the host's default
 
         @wraps(kind)
         def grouped(params: Any, **options: Any) -> torch.optim.Optimizer:
@@ -187,6 +188,7 @@ class HostTraining:
         if not share or self._target is None or self._forecast is None:
             return loss
         (target, mask), forecast = self._target, self._forecast
+        # Both hold the step's graph, which must not outlive it.
         self._target = self._forecast = None
         spectrum = forecast_loss(forecast, target, mask > 0, levels=levels(loss_of_host), frequency_weight=1.0)
         return (1.0 - share) * loss + share * spectrum

@@ -67,6 +67,7 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
     from mvpa_ts.forecasting.series import plain, rows_of
 
     book, names = book_of(parameters), list(y.columns)
+    # A network with parameters of single columns must find each of them where it was in training.
     trained_names = [] if trained is None else list(trained.channel_names or ())
     by_name = {plain(name): name for name in names}
     if trained_names and sorted(map(repr, by_name)) == sorted(map(repr, trained_names)):

@@ -25,7 +25,7 @@ from mvpa_ts.adapters.sktime.frames import (
     series_of,
     steps_ahead,
 )
-from mvpa_ts.adapters.sktime.parameters import MOVED, DictOptions, network_config
+from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
 
@@ -131,7 +131,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         "property:randomness": "derandomized",
         "pretrain:fitted_params": ["pretrained_"],
     }
-    _moved = MOVED
+    _groups = staticmethod(forecaster_groups)  # type: ignore[assignment]
     # Rows are kept in _cur_y and _cur_X, once.
     _config = {"remember_data": False}  # noqa: RUF012
 
@@ -208,6 +208,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         self._cur_y, self._cur_X = y, X
         self._features = None if X is None else list(X.columns)
         steps = self._finetune_steps
+        # A shipped network brings its own sizes, so the parameters of a new one are not read.
         shipped = None if self.pretrained is None else self._shipped(start, horizon, y.index)
         self._columns = arranged(y, self.get_params(deep=False), start if shipped is None else None)
         series = self._series(y, X)
@@ -310,6 +311,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         """A distribution of skpro with the trained quantiles; between them its density is constant."""
         from mvpa_ts.adapters.sktime.distribution import QuantileDistribution
 
+        # Without tails the distribution would end at the outermost quantile that was trained.
         levels = sorted({*_TAILS, *self.fitted_.levels})
         index, quantiles = self._forecast(fh, X, levels)
         return QuantileDistribution.of(quantiles, levels, index, pd.Index(self._get_varnames()))

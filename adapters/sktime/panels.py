@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from mvpa_ts.adapters.options import checked_group, host_words
+from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.parameters import DictOptions
 from mvpa_ts.checks import check_flags
 from mvpa_ts.files import read_config, write_json
@@ -52,23 +52,6 @@ TRAINING_ELSEWHERE = {field: f"it is the parameter {name}" for field, name in HO
     "kernel_augmentation": "augment switches it",
     "kernel_copies": "augment switches it",
 }
-# Parameters of version 0.2 that are options of a dict now.
-MOVED = {
-    **{
-        name: ("network", name)
-        for name in (
-            "num_heads", "mlp_dim", "width", "conv_layers", "tokens", "attention_dropout", "head_dropout",
-            "kernel_weight",
-        )
-    },
-    **{
-        name: ("training", name)
-        for name in ("batch_size", "weight_decay", "label_smoothing", "mixup", "patience", "refit")
-    },
-    "validate_every": ("training", "evaluate_every"),
-}  # fmt: skip
-
-
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
 # up to 22 steps.
 _MOST_CHANNELS = 10
@@ -79,7 +62,11 @@ class PanelEstimator(DictOptions):
     """Mix-in for the classifier and the regressor."""
 
     fitted_: Any
-    _moved = MOVED
+    _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
+
+    @classmethod
+    def _groups(cls) -> tuple[Group, Group]:
+        return panel_groups()
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
@@ -103,6 +90,7 @@ class PanelEstimator(DictOptions):
 
     def reset(self) -> Any:
         """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
+        # Searches of scikit-learn mark an estimator before they fit it, and look for the mark afterwards.
         kept = {name: value for name, value in vars(self).items() if name == "_parent_callback_ctx"}
         super().reset()  # type: ignore[misc]
         vars(self).update(kept)
@@ -156,6 +144,16 @@ class PanelEstimator(DictOptions):
         return series
 
 
+def panel_groups() -> tuple[Group, Group]:
+    """What `network` and `training` of the classifier and the regressor may hold."""
+    from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
+
+    return (
+        Group("network", ClassificationConfig, NETWORK_ELSEWHERE),
+        Group("training", ClassificationTraining, TRAINING_ELSEWHERE),
+    )
+
+
 def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_classes: int) -> ClassificationConfig:
     """The network for these series; one class stands for a regression."""
     from mvpa_ts.classification import ClassificationConfig
@@ -167,7 +165,7 @@ def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_
             "axes are swapped, take X.transpose(0, 2, 1)",
             stacklevel=2,
         )
-    options = checked_group("network", parameters["network"], ClassificationConfig, NETWORK_ELSEWHERE)
+    options = panel_groups()[0].checked(parameters["network"])
     return ClassificationConfig(channels, num_classes, length, **{name: parameters[name] for name in _SIZES}, **options)
 
 
@@ -178,7 +176,7 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
 
     check_flags(SimpleNamespace(**parameters), "augment")
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
-    options = checked_group("training", parameters["training"], ClassificationTraining, TRAINING_ELSEWHERE)
+    options = panel_groups()[1].checked(parameters["training"])
     with host_words(HOST_NAMES):
         return ClassificationTraining(
             steps=parameters["max_steps"],
@@ -224,6 +222,7 @@ def arrays(X: list[pd.DataFrame], names: Sequence[Any] | None = None) -> list[np
 
     Raises ValueError for infinite values and for a series without any value.
     """
+    # Columns of an array have numbers for names, which then are the same in every series.
     names = list(X[0].columns if names is None else names)
     alike = [
         frame[names] if len({*names}) == len(names) == frame.shape[1] and {*names} == {*frame.columns} else frame

@@ -9,7 +9,7 @@ from numbers import Integral
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from mvpa_ts.adapters.options import checked_group, host_words, refuse_moved
+from mvpa_ts.adapters.options import Group, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
 from mvpa_ts.checks import check_flags
 
@@ -45,37 +45,34 @@ TRAINING_ELSEWHERE = {
     "learning_rate": "it is the parameter learning_rate",
     "loss": "quantiles are trained by the pinball loss",
 }
-# Parameters of version 0.2 that are options of a dict now.
-MOVED = {
-    name: ("network", name)
-    for name in (
-        "patch_stride", "mlp_dim", "channel_distance", "max_channels", "mixing_heads", "channel_vectors",
-        "attention_dropout", "head_dropout", "shuffle_channels", "phase_weights", "level_reversion",
-    )
-} | {
-    name: ("training", name)
-    for name in (
-        "batch_size", "linear_learning_rate", "weight_decay", "weight_averaging", "horizon_decay", "frequency_weight",
-        "ridge", "cycle_strength", "reversion_strength", "validation_fraction", "patience",
-    )
-}  # fmt: skip
-
 _SERIES_OF_STEP = 8192  # windows times columns that a training step reads, if the user leaves batch_size out
 
 
 class DictOptions:
     """Mix-in for an estimator with options in dicts, which grids and `set_params` reach as `network__mixing_heads`."""
 
-    _moved: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    _renamed: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def _groups(cls) -> tuple[Group, Group]:
+        """What `network` and `training` may hold."""
+        raise NotImplementedError
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
-        """Refuse a parameter by the name that it had before; Python would only call it unexpected."""
-        refuse_moved(parameters, cls._moved)
+        """Say where an option of the core stands; Python would only call it an unexpected argument."""
+        cls._refuse_fields(parameters)
         return super().__new__(cls)
+
+    @classmethod
+    def _refuse_fields(cls, parameters: Mapping[str, Any]) -> None:
+        # The core is imported only where a name is wrong.
+        if strange := {name.partition("__")[0] for name in parameters} - {*cls.get_param_names()}:  # type: ignore[attr-defined]
+            refuse_fields(strange, cls._groups(), cls._renamed)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters as sktime has them; if `deep`, the options within dicts too."""
         parameters: dict[str, Any] = super().get_params(deep=deep)  # type: ignore[misc]
+        # Searches ask for these names before they set them.
         if deep:
             for group in _GROUPS:
                 options = parameters[group] if isinstance(parameters[group], Mapping) else {}
@@ -84,7 +81,7 @@ class DictOptions:
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters as sktime does; ``network__mixing_heads=4`` sets one option of a dict."""
-        refuse_moved(parameters, self._moved)
+        self._refuse_fields(parameters)
         plain = {name: value for name, value in parameters.items() if name.partition("__")[0] not in _GROUPS}
         for group in _GROUPS:
             options = {name.partition("__")[2]: value for name, value in parameters.items() if name.startswith(group)}
@@ -108,15 +105,27 @@ def checked_device(name: str) -> str:
     return name
 
 
+def forecaster_groups() -> tuple[Group, Group]:
+    """What `network` and `training` of the forecaster may hold."""
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+    from mvpa_ts.forecasting.training import ForecasterTraining
+
+    return (
+        Group("network", ForecastingConfig, NETWORK_ELSEWHERE),
+        Group("training", ForecasterTraining, TRAINING_ELSEWHERE),
+    )
+
+
 def network_config(parameters: Mapping[str, Any], series: list[Series], horizon: int) -> ForecastingConfig:
     """The network for these series; what the parameters leave open follows from their length."""
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.quantiles import checked_levels
 
     check_flags(SimpleNamespace(**parameters), "individual", "bounded")
-    options = checked_group("network", parameters["network"], ForecastingConfig, NETWORK_ELSEWHERE)
+    options = forecaster_groups()[0].checked(parameters["network"])
     if options.get("phase_weights") and parameters["sp"] is None:
         raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
+    # The longest instance of a panel decides, because windows are cut from each.
     rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
     chosen = {name: parameters[name] for name in _NETWORK_ARGUMENTS}
     lookback = parameters["input_size"]
@@ -175,13 +184,14 @@ def training_of(parameters: Mapping[str, Any], steps: int, columns: int, *, from
     """How a new network is trained, or, at a tenth of the learning rate, one that is trained already."""
     from mvpa_ts.forecasting.training import ForecasterTraining
 
-    options = checked_group("training", parameters["training"], ForecasterTraining, TRAINING_ELSEWHERE)
+    options = forecaster_groups()[1].checked(parameters["training"])
     if options.get("batch_size") is None:
         options["batch_size"] = min(ForecasterTraining.batch_size, max(8, _SERIES_OF_STEP // columns))
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
         training = ForecasterTraining(steps=steps, learning_rate=parameters["learning_rate"], **options)
     if from_scratch:
         return training
+    # The weights are good already: a tenth of the rate keeps what they learnt, however few the new windows are.
     linear = training.linear_learning_rate
     return replace(
         training,

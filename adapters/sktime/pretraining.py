@@ -128,6 +128,7 @@ class Pretraining:
     def _pretrain_shipped(self, y: pd.DataFrame, shipped: ShippedForecaster) -> Self:
         from mvpa_ts.windows import Scaling
 
+        # The shipped network reads any number of series, so instances become columns of one.
         instances = side_by_side(panel_of(y, None))
         self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
         return self
@@ -195,6 +196,7 @@ class Pretraining:
         from mvpa_ts.forecasting.fitted import fit_forecaster
         from mvpa_ts.forecasting.series import plain
 
+        # Bounds are those of the series to forecast, not of the panel that was trained on before.
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)

@@ -59,6 +59,7 @@ class ShippedForecaster:
 
         from mvpa_ts.forecasting.pretrained import forecast_quantiles
 
+        # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
         with torch.no_grad():
             quantiles = forecast_quantiles(

@@ -145,7 +145,7 @@ from mvpa_ts.adapters.neuralforecast import AutoMVPA
 from test_auto import wait_for_another
 fixed = {fixed}
 config = lambda trial: {{**fixed, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}}
-model = AutoMVPA(6, 3, config=config, num_samples=6, storage=sys.argv[1], callbacks=[wait_for_another([])])
+model = AutoMVPA(6, 3, config=config, num_samples=4, storage=sys.argv[1], callbacks=[wait_for_another([])])
 NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 """
 
@@ -166,13 +166,13 @@ def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, f
     ) as other:
         mine: list[int] = []
         callbacks = [wait_for_another(mine)]
-        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=6, storage=url, callbacks=callbacks))
+        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=4, storage=url, callbacks=callbacks))
         fitted.fit(panel(3), val_size=6)
         _, errors = other.communicate(timeout=200)
     assert other.returncode == 0, errors
     assert len(optuna.get_all_study_names(url)) == 1
     finished = [trial.number for trial in fitted.models[0].results.get_trials(states=(TrialState.COMPLETE,))]
-    assert 6 <= len(finished) <= 7, "each worker may have one under way when the sixth is finished"
+    assert 4 <= len(finished) <= 5, "each worker may have one under way when the fourth is finished"
     assert 0 < len(mine) < len(finished)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 import warnings
@@ -62,6 +63,26 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 def test_bad_arguments_are_named(options: dict, message: str, tiny: Callable):
     with pytest.raises(ValueError, match=message):
         tiny(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"mixing_heads": 4}, TypeError, 'mixing_heads is no argument of its own: give network={"mixing_heads": …}'),
+        ({"stride": 4}, TypeError, 'stride is no argument of its own: give network={"patch_stride": …}'),
+        ({"ridge": 0.1}, TypeError, 'ridge is no argument of its own: give training={"ridge": …}'),
+        ({"dim": 4}, TypeError, "dim is no argument of its own: it is the argument hidden_size"),
+        ({"network": {"dim": 4}}, ValueError, "network must not hold 'dim': it is the argument hidden_size"),
+        ({"network": {"bounded_channels": 4}}, ValueError, "it follows from the argument bounded"),
+        ({"network": {"mixing_head": 4}}, ValueError, "did you mean 'mixing_heads'?"),
+        ({"training": {"steps": 4}}, ValueError, "the number of steps is the argument max_steps"),
+        ({"training": "ridge"}, ValueError, "training must be None or a dict of options of ForecasterTraining"),
+    ],
+    ids=str,
+)
+def test_options_of_the_core_say_where_they_stand(options: dict[str, Any], error: type, message: str):
+    with pytest.raises(error, match=re.escape(message)):
+        MVPA(h=2, input_size=4, n_series=2, **options)
 
 
 def test_defaults_come_from_the_network(panel: Callable):

@@ -18,8 +18,9 @@ from utilsforecast.preprocessing import fill_gaps
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-@pytest.mark.parametrize("count", [1, 2, 64, 300])
+@pytest.mark.parametrize(
+    ("count", "library"), [(1, "pandas"), (2, "polars"), (64, "pandas"), (64, "polars"), (300, "pandas")]
+)
 def test_every_series_is_forecast_at_its_level(
     count: int, library: str, tiny: Callable, panel: Callable, tmp_path: Any
 ):
@@ -80,7 +81,7 @@ def test_infinite_values_are_named(value: float, scaler: str | None, tiny: Calla
         fitted.fit(frame)
     if scaler is None:
         fitted.fit(panel(3))
-        with pytest.raises(ValueError, match=r"got -?inf in column 'y' of series 's01' in its row 27"):
+        with pytest.raises(ValueError, match=r"got -?inf in column 'y' of series 's01' at 2024-01-02T03:00"):
             fitted.predict(frame)
         frame["available_mask"] = np.isfinite(frame["y"]).astype(float)  # as the message says
         fitted.fit(frame)

@@ -70,9 +70,9 @@ def test_a_trial_that_does_worse_is_pruned_and_counts(url: str, panel: Callable,
 
 
 def test_nothing_is_pruned_by_default(url: str, panel: Callable, forecaster: Callable):
-    fitted = forecaster(AutoMVPA(6, 3, config=worse_and_worse, num_samples=7, storage=url))
+    fitted = forecaster(AutoMVPA(6, 3, config=worse_and_worse, num_samples=3, storage=url))
     fitted.fit(panel(3), val_size=6)
-    assert states(fitted) == ["COMPLETE"] * 7
+    assert states(fitted) == ["COMPLETE"] * 3
 
 
 def test_a_trial_ends_when_the_time_is_up(

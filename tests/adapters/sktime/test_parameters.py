@@ -164,7 +164,7 @@ def test_switches_are_true_or_false(name: str):
 )
 def test_a_name_of_before_says_where_it_went(estimator: type, moved: dict[str, tuple[str, str]]):
     for name, (group, field) in moved.items():
-        message = rf"{name} is an option of the {group} now: give {group}=\{{\"{field}\": …\}}"
+        message = rf"{name} is no argument of its own: give {group}=\{{\"{field}\": …\}}"
         with pytest.raises(TypeError, match=message):
             estimator(**{name: 3})
         with pytest.raises(TypeError, match=message):
