@@ -477,7 +477,7 @@ def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) 
     chosen = {**options, **arguments}
     lookback: Any = chosen["lookback"]
     window: Any = chosen["channel_window"]
-    if isinstance(window, Integral) and window >= n_series:  # what is no number is named by the network
+    if isinstance(window, Integral) and int(window) >= n_series:  # what is no number is named by the network
         raise ValueError(f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {window}")
     if chosen["patch_length"] is None:
         chosen["patch_length"] = min(_DEFAULT["patch_length"], lookback)

@@ -131,7 +131,8 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         "property:randomness": "derandomized",
         "pretrain:fitted_params": ["pretrained_"],
     }
-    _groups = staticmethod(forecaster_groups)  # type: ignore[assignment]
+    _groups = staticmethod(forecaster_groups)
+    _fh: ForecastingHorizon | None
     # Rows are kept in _cur_y and _cur_X, once.
     _config = {"remember_data": False}  # noqa: RUF012
 
