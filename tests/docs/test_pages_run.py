@@ -110,7 +110,7 @@ PAGES = {
     "guides/explanations.md": Page(1, explanations, needs=("neuralforecast", "captum")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
-    "neuralforecast.md": Page(12, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
+    "neuralforecast.md": Page(13, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
     "pretrained.md": Page(4, pretrained, finite_forecast, needs=("neuralforecast",)),
     "pretraining.md": Page(2, pretraining, needs=("lightning",), prints=("interictal",)),
     "recordings.md": Page(
