@@ -190,16 +190,16 @@ def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
 
 def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path: Path) -> None:
     """As on a GPU machine: the tree's root on the path, and nothing of pandas or PyWavelets."""
-    root = Path(attention_gpu.__file__).parents[1]
+    root = Path(attention_gpu.__file__).parents[2]
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
-    command = [sys.executable, "experiments/attention_gpu.py", "--quick", "--output", str(tmp_path)]
+    command = [sys.executable, "experiments/attention/attention_gpu.py", "--quick", "--output", str(tmp_path)]
     subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, timeout=280)
     rows = [json.loads(line) for line in (tmp_path / "attention_gpu.jsonl").read_text().splitlines()]
     lanes, items = tiny()
     assert len(rows) == 1 + sum(len(lane.items) for lane in lanes) + len(items)
     failed = {title(row["item"]).partition(" T=")[0] for row in rows if "failed" in row["answer"]}
-    flex, cudnn = ("compile MVPA FlexAttention", "time MVPA FlexAttention"), "time cuDNN SDPA causal"
-    assert failed == {*flex, cudnn}, [row["answer"] for row in rows if "failed" in row["answer"]]
+    expected = {"time MVPA FlexAttention", "time cuDNN SDPA causal"}
+    assert failed == expected, [row["answer"] for row in rows if "failed" in row["answer"]]
     assert all(row["answer"]["passes"] for row in rows if row["item"]["kind"] == "check")
     text = (tmp_path / "attention_gpu.md").read_text()
     assert all(f"## {name}" in text for name in (*PASSES, "Checks", "train", "repeat"))
@@ -217,5 +217,5 @@ def test_a_page_says_which_timed_kernels_failed_their_check() -> None:
     ]
     text = page(rows)
     assert "WRONG in key, at most 9.00×" in text
-    assert "| T=5 C=3 | FlashMVPA | 2.000 | 1.00 | 0.50 | a check failed |" in text
+    assert "| T=5 C=3 | FlashMVPA | 2.000 | 1.00 | 0.50 | a check is above its limit |" in text
     assert f"| T=5 C=3 | {FLASH} | | | | out of memory |" in text

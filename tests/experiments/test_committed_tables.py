@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import attention_benchmark
+import attention_cpu
+import attention_gpu
 import demo_detect
 import drop_last
 import few_seizures
@@ -53,7 +54,7 @@ FROM_ROWS: dict[str, Callable] = {
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
 FROM_RECORDS: dict[str, Callable] = {
-    "attention/attention_cpu": attention_benchmark.markdown,
+    "attention/attention_cpu": attention_cpu.markdown,
     "attention/many_channels": many_channels.markdown,
     "detection/streaming": throughput.streaming_page,
     "forecasting/training_step": throughput.training_page,
@@ -79,6 +80,12 @@ def test_table_of_the_default_command_is_part_of_the_ablations() -> None:
 def test_table_of_a_record(name: str) -> None:
     record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert FROM_RECORDS[name](record) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_page_of_the_gpu() -> None:
+    path = RESULTS / "attention" / "attention_gpu.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert attention_gpu.page(rows) == path.with_suffix(".md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from mvpa_ts import mvpa_attention
 # float32 the standard is the reference; the log-sum-exp, from which the backward pass starts, costs one more rounding.
 LIMITS = {"bfloat16": 1.5, "float16": 1.5, "float32": 4.0}
 # Both errors are taken over so many draws of the inputs. The gradient of a bias is few numbers, so the ratio of one
-# draw is a matter of luck (experiments/results/attention/attention_precision.md).
+# draw is a matter of luck: over five draws in float16 it went from 0.4 to 2.1.
 DRAWS = 4
 # All block sizes that a kernel may choose from are checked; they are at most this many.
 MOST_CANDIDATES = 3

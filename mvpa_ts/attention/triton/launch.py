@@ -42,7 +42,7 @@ _ROWS_256 = Blocks(256, 32, 8, num_stages=1)
 _EIGHT = Blocks(32, 64, 8, num_stages=1, tiles=8)
 _FOUR = Blocks(32, 64, 8, num_stages=1, tiles=4)
 _TWO = Blocks(32, 64, 8, num_stages=1, tiles=2)
-# Candidates for sm_90, chosen from the compiler's report of resources (experiments/attention_kernel_code.py). The first
+# Candidates for sm_90, chosen from the compiler's report of resources. The first
 # block has the lowest bound among those that spill no register and whose products ptxas does not serialise. At most two
 # follow that may be faster on a GPU: with loads that run ahead (more stages, more instructions), or with fewer rows, so
 # that two programs share a multiprocessor. `tuning.fastest` times them. Eight warps on 64 rows would do some products

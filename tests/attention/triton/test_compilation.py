@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from harness.attention.compiled import (
+from support.compiled import (
     KERNELS,
     SCORE_KERNELS,
     SHARED_LIMIT,

@@ -3,15 +3,19 @@
 The paper states contexts of over 10,000 tokens, such as 100 segments of 100 channels, on one A100 of 80 GB. This runs
 MVPFormer-S with random weights over a window of 100 segments and 101 channels, and keeps time and peak memory.
 
-    python experiments/long_context.py            # results/attention/long_context.json and .md; minutes
-    python experiments/long_context.py --quick    # the tiny model on a small window, written elsewhere
+    python experiments/ieeg/long_context.py            # results/attention/long_context.json and .md; minutes
+    python experiments/ieeg/long_context.py --quick    # the tiny model on a small window, written elsewhere
 """
 
 from __future__ import annotations
 
 import json
 import resource
+import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.command_line import script_parser

@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
 import torch
 from harness.command_line import script_parser
 from harness.tables import hardware
@@ -33,7 +35,7 @@ from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, mvpa_attention
 
-RESULTS = Path(__file__).parent / "results" / "attention"
+RESULTS = Path(__file__).parents[1] / "results" / "attention"
 SEGMENTS, HEADS, HEAD_DIM, ROWS, WINDOW = 8, 4, 16, 32, 16
 SIZES = (100, 300, 1000, 3000, 10_000)
 LOOKBACK = HORIZON = 96
@@ -209,7 +211,7 @@ def markdown(results: dict[str, Any]) -> str:
     lines = [
         "# Many channels",
         "",
-        f"{results['hardware']}; one thread. `experiments/many_channels.py`.",
+        f"{results['hardware']}; one thread. `experiments/attention/many_channels.py`.",
         "",
         f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
         "channel keys",

@@ -4,18 +4,21 @@ Each setting runs forward and backward in 2 to 4 processes. What `context_parall
 for other processes is added up as it is sent, over all processes, and stands beside what sending all keys and values to
 all would take. Outputs and gradients are compared with those of one process.
 
-    python experiments/context_parallel.py            # results/attention/context_parallel.{json,md}; a minute
-    python experiments/context_parallel.py --quick    # one small setting, written elsewhere
+    python experiments/attention/context_parallel.py            # results/attention/context_parallel.{json,md}; a minute
+    python experiments/attention/context_parallel.py --quick    # one small setting, written elsewhere
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 import torch.multiprocessing as mp

@@ -9,13 +9,17 @@ which is the best that MVPA can do; the first half of the samples fits, the seco
 Codes are drawn at random, as codebooks begin, or are sinusoids, whose products depend on distances alone. Nothing here
 is trained, and the error of scores says nothing about the error of a task.
 
-    python experiments/attention_dual.py            # results/attention/attention_dual.csv and .md; seconds
-    python experiments/attention_dual.py --quick    # a smaller grid, written elsewhere
+    python experiments/attention/attention_dual.py            # results/attention/attention_dual.csv and .md; seconds
+    python experiments/attention/attention_dual.py --quick    # a smaller grid, written elsewhere
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import pandas as pd
 import torch

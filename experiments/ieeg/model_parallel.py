@@ -3,16 +3,20 @@
 Each step is on noise; the loss is the mean square of the prediction. Printed are the weights that a process holds, the
 loss, the seconds and, on GPUs, the peak memory of each step. On one machine with 8 GPUs, heads in two:
 
-    torchrun --nproc-per-node 8 experiments/model_parallel.py --size m --tensor 2
-    torchrun --nproc-per-node 2 experiments/model_parallel.py --size tiny --segments 4 --channels 3   # on a CPU
-    python experiments/model_parallel.py --quick                                                      # one process
+    torchrun --nproc-per-node 8 experiments/ieeg/model_parallel.py --size m --tensor 2
+    torchrun --nproc-per-node 2 experiments/ieeg/model_parallel.py --size tiny --segments 4 --channels 3   # on a CPU
+    python experiments/ieeg/model_parallel.py --quick                                                      # one process
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.command_line import script_parser
@@ -34,7 +38,7 @@ def main() -> None:
     if arguments.quick:  # without torchrun: one process, at any free port
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     if "RANK" not in os.environ:
-        raise SystemExit("start me by torchrun, as `torchrun --nproc-per-node 2 experiments/model_parallel.py`")
+        raise SystemExit("start me by torchrun, as `torchrun --nproc-per-node 2 experiments/ieeg/model_parallel.py`")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)

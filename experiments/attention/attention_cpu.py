@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
 import torch
 from harness.tables import results_folder
 from torch import Tensor
@@ -70,8 +72,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  python experiments/attention_benchmark.py --quick --output /tmp/attention\n"
-        "  python experiments/attention_benchmark.py          (about 10 minutes, up to 4 GiB)",
+        epilog="examples:\n  python experiments/attention/attention_cpu.py --quick --output /tmp/attention\n"
+        "  python experiments/attention/attention_cpu.py          (about 10 minutes, up to 4 GiB)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few turns, no large memory case: seconds")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads for torch (default: 1)")
@@ -241,7 +243,7 @@ def markdown(results: dict[str, Any]) -> str:
         "(more than the cores make all times long). Ratios are medians over turns, to causal "
         "scaled_dot_product_attention (SDPA) on the same tokens. MVPA lets oneDNN have its products, torch gives those "
         'of SDPA to MKL; the columns "oneDNN" are SDPA under the setting that gives them to oneDNN. Written by '
-        "`experiments/attention_benchmark.py`.",
+        "`experiments/attention/attention_cpu.py`.",
         "",
         "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio "
         "| forward + backward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio |",
