@@ -154,7 +154,7 @@ class Windows:
     limits : Tensor, shape (windows, 2), optional
         Rows [low, high) of each window whose observed values are targets. None: every value is a target, also where
         nothing was observed. Published tables count so.
-    of_channels : mapping of str to Tensor, shape (C, ...)
+    channel_inputs : mapping of str to Tensor, shape (C, ...)
         What the network is told of each channel in every window: `positions` and `series`, as its `forward` has them.
 
     Examples
@@ -174,7 +174,7 @@ class Windows:
     features: Tensor | None = None
     positions: Tensor | None = None
     limits: Tensor | None = None
-    of_channels: Mapping[str, Tensor] = field(default_factory=dict)
+    channel_inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -191,16 +191,16 @@ class Windows:
     def channels(self, order: Tensor | slice) -> Windows:
         """The channels in another order, or some of them."""
         observed = None if self.observed is None else self.observed[:, order]
-        channel_inputs = {name: rows[order] for name, rows in self.of_channels.items()}
-        return replace(self, values=self.values[:, order], observed=observed, of_channels=channel_inputs)
+        channel_inputs = {name: rows[order] for name, rows in self.channel_inputs.items()}
+        return replace(self, values=self.values[:, order], observed=observed, channel_inputs=channel_inputs)
 
     def to(self, device: str | torch.device) -> Windows:
         """The same windows with their tensors on a device."""
         moved: dict[str, Any] = {
             name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
         }
-        channel_inputs = {name: rows.to(device) for name, rows in self.of_channels.items()}
-        return replace(self, **moved, of_channels=channel_inputs)
+        channel_inputs = {name: rows.to(device) for name, rows in self.channel_inputs.items()}
+        return replace(self, **moved, channel_inputs=channel_inputs)
 
     def complete(self) -> Windows:
         """The windows without a missing value."""
@@ -235,7 +235,7 @@ class Windows:
         inputs : dict
             The arguments of a `ForecastingNetwork`: `x` and `mask` (B, L, C), `phase` (B,), or (B, L + h) where
             `positions` jump, `future` (B, L + h, C, F), and `units` (C, 2), which are 0 and 1. An argument without
-            data is None. Those of `of_channels` come too.
+            data is None. Those of `channel_inputs` come too.
         target : Tensor, shape (B, h, C)
         counted : bool Tensor, shape (B, h, C), or None
             Which targets count; None: all.
@@ -272,7 +272,7 @@ class Windows:
             "phase": phase,
             "future": future,
             "units": values.new_tensor([[0.0, 1.0]]).expand(values.shape[2], 2),
-            **self.of_channels,
+            **self.channel_inputs,
         }
         return inputs, values[:, L:], counted
 

@@ -22,12 +22,12 @@ class Columns:
     Attributes
     ----------
     names : list
-    of_channels : dict of str to Tensor, a row a column
+    channel_inputs : dict of str to Tensor, a row a column
         `positions` and `series`, as `ForecastingNetwork.forward` has them, where the network asks for them.
     """
 
     names: list[Any]
-    of_channels: dict[str, Tensor] = field(default_factory=dict)
+    channel_inputs: dict[str, Tensor] = field(default_factory=dict)
 
     def places(self, names: Sequence[Any]) -> list[int]:
         """Where each of these columns stands in the network's order."""

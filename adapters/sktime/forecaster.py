@@ -343,7 +343,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
                 f"no row for {list(missing[:3])}"
             )
         y, columns = self._cur_y.loc[: self.cutoff[0]], self._columns
-        quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.of_channels)[steps - 1]
+        quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.channel_inputs)[steps - 1]
         wanted = quantiles_at(torch.from_numpy(quantiles), fitted.levels, alpha).numpy()
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
             wanted = np.clip(wanted, *self._range)

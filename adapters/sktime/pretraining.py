@@ -211,7 +211,7 @@ class Pretraining:
                 levels=self.quantiles if start is None else start.levels,
                 scalings=None if scaling is None else [scaling],
                 start=start,
-                of_channels=columns.of_channels,
+                channel_inputs=columns.channel_inputs,
                 seed=self._seed(),
                 device=checked_device(self.device),
                 progress=lambda step, loss: show(label, step, steps, loss=loss),

@@ -53,7 +53,7 @@ class ShippedForecaster:
 
         return LEVELS
 
-    def predict(self, series: Series, scaling: Scaling, of_channels: Any = None) -> np.ndarray:
+    def predict(self, series: Series, scaling: Scaling, channel_inputs: Any = None) -> np.ndarray:
         """Quantiles of the steps after the series' last row, shape (h, C, Q)."""
         import torch
 

@@ -74,7 +74,7 @@ class FittedForecaster:
 
     @torch.no_grad()
     def predict(
-        self, series: Series, scaling: Scaling | None = None, of_channels: Mapping[str, Tensor] | None = None
+        self, series: Series, scaling: Scaling | None = None, channel_inputs: Mapping[str, Tensor] | None = None
     ) -> np.ndarray:
         """Quantiles of the steps after the series' last row, shape (h, C, Q).
 
@@ -85,7 +85,7 @@ class FittedForecaster:
             are not used; missing ones are masked.
         scaling : Scaling, optional
             Of the series in training; by default that of the series itself.
-        of_channels : mapping of str to Tensor, optional
+        channel_inputs : mapping of str to Tensor, optional
             `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
 
         Raises
@@ -112,7 +112,7 @@ class FittedForecaster:
             horizon=config.horizon,
             feature_scaling=self.feature_scaling,
         )
-        inputs, _, _ = next(replace(window, of_channels=of_channels or {}).batches(1))
+        inputs, _, _ = next(replace(window, channel_inputs=channel_inputs or {}).batches(1))
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -182,7 +182,7 @@ def fit_forecaster(
     levels: Sequence[float] = LEVELS,
     scalings: Sequence[Scaling] | None = None,
     start: FittedForecaster | None = None,
-    of_channels: Mapping[str, Tensor] | None = None,
+    channel_inputs: Mapping[str, Tensor] | None = None,
     seed: int = 0,
     device: str = "cpu",
     progress: Callable[[int, float], None] | None = None,
@@ -203,7 +203,7 @@ def fit_forecaster(
         One for each series. By default each series is scaled by itself.
     start : FittedForecaster, optional
         Train a copy of this network further, instead of a new one. It keeps its scaling of the features.
-    of_channels : mapping of str to Tensor, optional
+    channel_inputs : mapping of str to Tensor, optional
         `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
     seed : int
         Two runs on the CPU with the same seed and number of threads agree to the bit. Global random generators
@@ -252,7 +252,7 @@ def fit_forecaster(
     if not training.validation_fraction:
         del windows["validation"]
     for name, chosen in windows.items():
-        windows[name] = replace(chosen, of_channels=of_channels or {})
+        windows[name] = replace(chosen, channel_inputs=channel_inputs or {})
         if trained and not len(chosen):
             rows = [len(each.values) for each in series]
             raise ValueError(

@@ -85,7 +85,7 @@ class TestPositions:
         book = book_of({"channel_order": None, "channel_positions": positions})
         assert book.positions == {"c0": [0.0, 1.0], "c1": [1.0, 1.0]}
         forecaster = fitted(waves(), channel_positions=positions)
-        assert forecaster._columns.of_channels["positions"].tolist() == [[-0.5, 0.0], [0.5, 0.0]]
+        assert forecaster._columns.channel_inputs["positions"].tolist() == [[-0.5, 0.0], [0.5, 0.0]]
 
     def test_only_distances_count(self):
         y = waves(columns=3)
@@ -121,12 +121,12 @@ class TestUnseenColumns:
         assert forecaster.pretrained_.channel_names == ("c0", "c1", "c2")
         y = waves(columns=3).set_axis(["c2", "new", "c0"], axis=1)
         forecaster.fit(y, fh=[1, 2, 3])
-        assert forecaster._columns.of_channels["series"].tolist() == [2, -1, 0]
+        assert forecaster._columns.channel_inputs["series"].tolist() == [2, -1, 0]
         network, x = forecaster.fitted_.network, torch.randn(1, 12, 3)
         expected = network(x, series=torch.tensor([2, -1, 0]))
         assert not torch.allclose(network(x, series=torch.tensor([2, 1, 0])), expected)
         again = forecaster.clone().fit(y[["c0", "c2", "new"]], fh=[1, 2, 3])
-        assert again._columns.of_channels["series"].tolist() == [0, 2, -1]
+        assert again._columns.channel_inputs["series"].tolist() == [0, 2, -1]
 
     def test_vectors_are_learnt_where_they_pay(self):
         for columns, options, expected in (

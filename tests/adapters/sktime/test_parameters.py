@@ -61,7 +61,7 @@ def test_every_parameter_arrives(monkeypatch):
     assert told["horizon"] == 3
     assert told["individual_channels"] == told["bounded_channels"] == told["channel_vectors"] == 2
     assert told["position_size"] == 2
-    assert told["of_channels"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+    assert told["channel_inputs"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
 
 
 @pytest.mark.parametrize(
