@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -185,7 +184,7 @@ def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
     # The host keeps no dates of validation rows that came in a frame of their own.
     if len(dates) != int(bounds[-1]):
         return None
-    return [dates[start:stop] for start, stop in pairwise(bounds.tolist())]
+    return np.split(dates, bounds[1:-1])
 
 
 def _shown(date: Any) -> Any:

@@ -58,8 +58,7 @@ NETWORK_ELSEWHERE = {field: f"it is the argument {name}" for field, name in _OWN
 }
 TRAINING_ELSEWHERE = {
     "learning_rate": "it is the argument learning_rate",
-    "steps": "the number of steps is the argument max_steps",
-    "epochs": "the number of steps is the argument max_steps",
+    **dict.fromkeys(("steps", "epochs"), "the number of steps is the argument max_steps"),
     "batch_size": "the number of windows in a step is the argument windows_batch_size",
     "schedule": "the schedule is the argument lr_scheduler",
     "weight_decay": "it is an option of the optimizer, optimizer_kwargs={'weight_decay': …}",
@@ -178,8 +177,6 @@ class MVPA(PanelModel):
     EXOGENOUS_HIST = True
     EXOGENOUS_STAT = True
     EXOGENOUS_CAT = True
-    MULTIVARIATE = True
-    RECURRENT = False
 
     def __init__(
         self,

@@ -86,8 +86,6 @@ class PretrainedMVPA(PanelModel):
     EXOGENOUS_FUTR = False
     EXOGENOUS_HIST = False
     EXOGENOUS_STAT = False
-    MULTIVARIATE = True
-    RECURRENT = False
 
     def __init__(
         self,

@@ -41,16 +41,13 @@ HOST_NAMES = {  # of ClassificationTraining's fields
 # Fields of ClassificationConfig that are parameters of their own or follow from the data.
 _SIZES = ("dim", "num_layers", "components", "dropout", "kernel_features")
 NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _SIZES} | {
-    "num_channels": "it follows from X",
-    "length": "it follows from X",
+    **dict.fromkeys(("num_channels", "length"), "it follows from X"),
     "num_classes": "it follows from y",
 }
 TRAINING_ELSEWHERE = {field: f"it is the parameter {name}" for field, name in HOST_NAMES.items()} | {
     "learning_rate": "it is the parameter learning_rate",
     "num_networks": "it is the parameter num_networks",
-    "augmentation": "augment switches it",
-    "kernel_augmentation": "augment switches it",
-    "kernel_copies": "augment switches it",
+    **dict.fromkeys(("augmentation", "kernel_augmentation", "kernel_copies"), "augment switches it"),
 }
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
 # up to 22 steps.

@@ -33,11 +33,9 @@ NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _NETWORK_AR
     "position_size": "it follows from channel_positions",
     "individual_channels": "it follows from individual",
     "bounded_channels": "it follows from bounded",
-    "num_outputs": "it follows from quantiles",
-    "location_outputs": "it follows from quantiles",
+    **dict.fromkeys(("num_outputs", "location_outputs"), "it follows from quantiles"),
     "future_size": "it follows from X",
-    "historic_size": "sktime hands over columns that are known ahead, in X",
-    "static_size": "sktime hands over columns that are known ahead, in X",
+    **dict.fromkeys(("historic_size", "static_size"), "sktime hands over columns that are known ahead, in X"),
 }
 TRAINING_ELSEWHERE = {
     "steps": "it is the parameter max_steps",
