@@ -22,6 +22,10 @@ Event = tuple[float, float, str]  # onset and duration in seconds, text
 OPEN_SECONDS = 60.0
 # Columns of an events.tsv that may say what an event is, the first one first.
 TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
+# Columns that may state when an event ends, where its duration is not stated.
+END_COLUMNS = ("offset", "end", "stop")
+# A longer seizure is rare, and a duration in samples or milliseconds is nearly always longer.
+LONG_SECONDS = 600.0
 
 # English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis); of the Temple
 # University's types all but nesz, which is a seizure that is not epileptic.
@@ -56,6 +60,13 @@ _START = re.compile(
 _END = re.compile(
     r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|finish(?:es|ed)?|ceases?|ceased|cessation|termination"
     r"|terminated|ende|fin)(?:[^a-z]|$)|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
+    re.IGNORECASE,
+)
+
+# Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
+_DOUBTFUL = re.compile(
+    r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
+    r"|anfall|[fb]{1,2}tc|gtc)\w*|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|szr?)\b",
     re.IGNORECASE,
 )
 
@@ -108,10 +119,11 @@ def seizures_from_events(
 ) -> list[Interval]:
     """Seizure intervals from events.
 
-    An event whose text says end ("sz end") closes the last open start, whatever its duration. An event with a duration
-    is an interval, unless its text says start and the next event is an end. All other events are starts. A start
-    without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
-    end without a start, and a seizure outside of the recording, are left out with a warning.
+    An event whose text says end ("sz end") closes the last open start, whatever its duration. Two starts within a
+    minute that two ends follow are two marks of one seizure, from the first start to the last end. An event with a
+    duration is an interval, unless its text says start and the next event is an end. All other events are starts. A
+    start without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says
+    so. An end without a start, and a seizure outside of the recording, are left out with a warning.
 
     Parameters
     ----------
@@ -134,6 +146,8 @@ def seizures_from_events(
     spans: list[Interval] = []
     open_at: float | None = None
     open_length = 0.0  # as the open start's own duration says, should no end follow
+    # Starts that another start followed at once, and that other start: a second end may belong to them.
+    waiting: list[Interval] = []
     # Annotations of several systems in one file are often not in order.
     seizure_events = sorted(
         (float(onset), float(length) if math.isfinite(length) else 0.0, text)
@@ -141,40 +155,54 @@ def seizures_from_events(
         if is_seizure(text, words)
     )
 
-    def close(until: float) -> None:
-        if open_at is None:
+    def close(start: float | None, length: float, until: float) -> None:
+        if start is None:
             return
-        if open_length > 0 or open_at >= duration:
-            spans.append((open_at, open_at + open_length))
+        if length > 0 or start >= duration:
+            spans.append((start, start + length))
             return
         if open_seconds is None:
-            warnings.warn(f"{name}: the seizure at {open_at:g} s has no end and is left out", stacklevel=4)
+            warnings.warn(f"{name}: the seizure at {start:g} s has no end and is left out", stacklevel=4)
             return
         # A guess is better than none, since leaving the seizure out would count its detection as false. The warning
         # says so.
-        end = min(open_at + open_seconds, until)
+        end = min(start + open_seconds, until)
         warnings.warn(
-            f"{name}: the seizure at {open_at:g} s has no end; it is taken to last {end - open_at:g} s", stacklevel=4
+            f"{name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s", stacklevel=4
         )
-        spans.append((open_at, end))
+        spans.append((start, end))
+
+    def close_waiting() -> None:
+        for start, until in waiting:
+            close(start, 0.0, until)
+        waiting.clear()
 
     for onset, length, text in seizure_events:
         starts = bool(_START.search(text))
-        if _END.search(text) and not starts:
-            if open_at is None:
-                warnings.warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out", stacklevel=2)
-            else:
+        ends = bool(_END.search(text)) and not starts
+        if open_at is None and not ends:
+            close_waiting()
+        if ends:
+            if open_at is not None:
                 spans.append((open_at, onset))
+            elif waiting:
+                spans[-1] = (waiting.pop()[0], onset)
+            else:
+                warnings.warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out", stacklevel=2)
             open_at = None
         elif length > 0 and not starts:
             if open_length > 0:
-                close(onset)
+                close(open_at, open_length, onset)
                 open_at, open_length = None, 0.0
             spans.append((onset, onset + length))
         else:
-            close(onset)
+            if open_at is not None and open_length == 0 and onset - open_at <= OPEN_SECONDS:
+                waiting.append((open_at, onset))
+            else:
+                close(open_at, open_length, onset)
             open_at, open_length = onset, length
-    close(duration)
+    close_waiting()
+    close(open_at, open_length, duration)
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
@@ -201,10 +229,71 @@ def stated_seizures(
     >>> stated_seizures([(0, 0, "lights off")], 100), stated_seizures([(0, 100, "bckg")], 100)
     (None, [])
     """
+    _warn_of_words([text for _, _, text in events], name, words)
     # Nothing said is not the same as no seizure: such a recording must not count as seizure-free.
     if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
         return None
     return seizures_from_events(events, duration, open_seconds, name, words=words)
+
+
+def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> None:
+    """List words that may mean a seizure and are not taken for one."""
+    understood = [is_seizure(text, words) or is_background(text) for text in texts]
+    unclear = [
+        text for text, clear in zip(texts, understood, strict=True) if not clear and not _NOT_SEIZURE.search(text)
+    ]
+    # Only the words, never a whole text, which may hold a person's name.
+    patterns = [_DOUBTFUL] if any(understood) else [_DOUBTFUL, _START, _END]
+    seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
+    # "lights off" and "eyes over" say nothing of seizures.
+    listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
+    if listed:
+        warnings.warn(
+            f"{name}: these words are not taken for seizures: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If "
+            "they mean some, name them with --seizure-words in a command, or seizure_words=[...] in Python",
+            stacklevel=3,
+        )
+
+
+def check_times(
+    events: Sequence[Event], duration: float, sfreq: float | None, path: Path, words: Sequence[str]
+) -> None:
+    """Raise a ValueError where a table's seizures fit the recording only if their times are no seconds.
+
+    Parameters
+    ----------
+    duration : float
+        Of the recording, s.
+    sfreq : float or None
+        Of the recording; None where it is not known.
+    """
+    seizures = [(onset, length) for onset, length, text in events if is_seizure(text, words)]
+    units = {"milliseconds": 1000.0} | ({} if sfreq is None else {"samples": sfreq})
+    outside = [onset for onset, _ in seizures if onset >= duration]
+    # A seizure may reach beyond the end of a recording that was cut, but not by hours.
+    long = [
+        length
+        for onset, length in seizures
+        if length > duration + 1 or (length > LONG_SECONDS and onset + length > duration)
+    ]
+    for column, wrong in (("onset", outside), ("duration", long)):
+        likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
+        if likely:
+            raise ValueError(
+                f"{path}: a seizure has the {column} {wrong[0]:g}, and the recording lasts {duration:g} s. The column "
+                f"is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer recording, "
+                "keep only the seizures of this one, in its own time"
+            )
+    if hours := [length for _, length in seizures if length > 3600]:
+        warnings.warn(
+            f"{path}: a seizure lasts {hours[0]:g} s, longer than an hour: is the column duration in seconds?",
+            stacklevel=3,
+        )
+    if early := [onset for onset, length in seizures if onset < 0 < onset + length]:
+        warnings.warn(
+            f"{path}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on",
+            stacklevel=3,
+        )
 
 
 def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
@@ -212,21 +301,24 @@ def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> lis
 
     See `read_events` and `seizures_from_events`, which also read the table beside a recording.
     """
-    return seizures_from_events(read_events(path, words), duration, name=path.name, words=words)
+    events = read_events(path, words)
+    check_times(events, duration, None, path, words)
+    return seizures_from_events(events, duration, name=path.name, words=words)
 
 
 def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     """Events of a BIDS or SzCORE events.tsv: onset, duration and the text of eventType, trial_type, type or value.
 
-    A duration of n/a is 0. A table without durations may state the end of each event in a column offset. Rows that are
-    no seizure and have no readable onset or duration are left out.
+    A duration of n/a is 0, unless a column offset, end or stop states when the event ends. Rows that are no seizure
+    and have no readable onset or duration are left out. Quotation marks are letters like others, as in BIDS.
     """
     try:
         # Excel writes a mark at the beginning of UTF-8, which would become a part of the first column's name.
         content = read_text_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is not; save it as UTF-8") from error
-    rows = csv.DictReader(io.StringIO(content), delimiter="\t")
+    # A cell with a single quotation mark would else swallow the rows that follow.
+    rows = csv.DictReader(io.StringIO(content), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         return _events(rows, path, words)
     except csv.Error as error:
@@ -246,6 +338,7 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             f"{', '.join(names)}",
             stacklevel=2,
         )
+    end = next((name for name in END_COLUMNS if name in names), "")
     events = []
     for row in rows:
         # A table may have several columns of texts, and the seizure may stand in any of them.
@@ -255,10 +348,12 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
             if onset is None:
                 raise ValueError("an onset in seconds is needed, got n/a")
-            if "duration" not in names and (offset := _seconds(row, "offset")) is not None:
+            if length is None and (offset := _seconds(row, end)) is not None:
                 length = offset - onset
                 if length < 0:
-                    raise ValueError("its offset lies before its onset")
+                    raise ValueError(f"its {end} lies before its onset")
+            if length is not None and length < 0:
+                raise ValueError(f"a duration must not be negative, got {length:g}")
         except ValueError as error:
             # An unreadable row that is no seizure changes no score. One that is a seizure must not vanish.
             if is_seizure(text, words):

@@ -37,7 +37,8 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t")
+    # Quotation marks are letters, as for mne-bids: a single one would else swallow the rows that follow.
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         header = rows.fieldnames or ()
         table = [{key: row[key] or "" for key in header} for row in rows]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, read_events, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, check_times, read_events, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import apply_rows, bids_path, read_channel_table, read_participant, rows_of_channels
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
@@ -148,7 +148,9 @@ def read_recording(
             subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
             unit=unit,
             units=stated_units(raw),
-            seizures=_sidecar_seizures(path, raw, open_seconds, seizure_words, in_bids=bids is not None),
+            seizures=_sidecar_seizures(
+                path, raw, open_seconds, seizure_words, in_bids=bids is not None, cut_short=truncated == "read"
+            ),
             open_seconds=open_seconds,
             channels=kept if channels is not None or rate is not None else None,
             seizure_words=seizure_words,
@@ -392,7 +394,7 @@ def events_table(path: Path) -> Path:
 
 
 def _sidecar_seizures(
-    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, in_bids: bool
+    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, in_bids: bool, cut_short: bool
 ) -> list[Interval] | None:
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
     table = events_table(path)
@@ -405,4 +407,8 @@ def _sidecar_seizures(
                 )
         return None
     duration = raw.n_times / raw.info["sfreq"]
-    return stated_seizures(read_events(table, words), duration, open_seconds, path.name, words=words)
+    events = read_events(table, words)
+    # The table of a file that was cut short speaks of the whole.
+    if not cut_short:
+        check_times(events, duration, raw.info["sfreq"], table, words)
+    return stated_seizures(events, duration, open_seconds, path.name, words=words)

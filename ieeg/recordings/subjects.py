@@ -42,7 +42,8 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
     subjects: dict[Path, str] = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, delimiter="\t")
+            # A name may hold a quotation mark, which would else join it with the rows that follow.
+            rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
             if missing:
                 raise ValueError(f"{path} has no column {missing[0]!r}: it needs {COLUMNS}, it has {rows.fieldnames}")

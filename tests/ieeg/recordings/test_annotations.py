@@ -10,6 +10,7 @@ import pytest
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.recordings.annotations import (
+    check_times,
     is_background,
     is_seizure,
     read_events,
@@ -17,7 +18,9 @@ from mvpa_ts.ieeg.recordings.annotations import (
     seizures_from_events,
     stated_seizures,
 )
+from mvpa_ts.ieeg.recordings.bids import read_tsv
 from mvpa_ts.ieeg.recordings.noise import add_noise
+from mvpa_ts.ieeg.recordings.subjects import read_subjects
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
@@ -310,3 +313,109 @@ def test_the_table_beside_a_file_comes_before_its_annotations(tmp_path):
     table.write_text("onset\tduration\tlabel\n2\t5\tseizure\n")
     with pytest.warns(UserWarning, match="needs a column eventType or .* its columns are onset, duration, label"):
         assert read_recording(path).seizures == ()
+
+
+def test_a_quotation_mark_is_a_letter(tmp_path):
+    """As mne-bids reads it: a cell with a single mark swallows no row."""
+    table = tmp_path / "x_events.tsv"
+    table.write_text('onset\tduration\ttrial_type\n5\t1\t"\n20\t10\tsz\n50\t10\tsz "left\n80\t10\t"sz"\n')
+    reference = pytest.importorskip("mne_bids.tsv_handler")._from_tsv(table)
+    events = read_events(table)
+    assert [event[2] for event in events] == reference["trial_type"] == ['"', "sz", 'sz "left', '"sz"']
+    assert read_seizures(table, 100.0) == [(20.0, 30.0), (50.0, 60.0), (80.0, 90.0)]
+    for read in (lambda: [row["name"] for row in read_tsv(table, ("name",))], lambda: [*read_subjects(table).values()]):
+        table.write_text('name\tfile\tsubject\n"A\tx_events.tsv\t"A\nB\t.\tB\n')
+        assert read() == ['"A', "B"]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(100, "sz start"), (110, "sz start"), (150, "sz end"), (160, "sz end")], [(100, 160)]),
+        ([(100, "sz onset"), (100, "sz onset"), (150, "sz offset"), (150, "sz offset")], [(100, 150)]),
+        (
+            [
+                (100, "sz start"),
+                (110, "sz start"),
+                (150, "sz end"),
+                (160, "sz end"),
+                (300, "sz start"),
+                (320, "sz end"),
+            ],
+            [(100, 160), (300, 320)],
+        ),
+    ],
+)
+def test_two_marks_of_one_seizure_end_with_the_last(events, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seizures_from_events([(onset, 0, text) for onset, text in events], 1000.0) == expected
+
+
+@pytest.mark.parametrize("name", ["end", "stop", "offset"])
+@pytest.mark.parametrize("duration", ["", "n/a\t"])
+def test_a_column_of_ends(tmp_path, name, duration):
+    table = tmp_path / "x_events.tsv"
+    heading = "onset\t" + ("duration\t" if duration else "")
+    table.write_text(f"{heading}{name}\ttrial_type\n100\t{duration}160\tsz\n")
+    assert read_seizures(table, 600.0) == [(100.0, 160.0)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [(["FBTCS"], "FBTCS"), (["EEG onset", "EEG offset"], "onset, offset"), (["Krampf"], "Krampf"),
+     (["onset", "offset"], "onset, offset"), (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS")],
+)  # fmt: skip
+def test_words_that_are_not_understood_are_listed(texts, words):
+    with pytest.warns(UserWarning, match=rf"^night: .*not taken for seizures: {words}\. .*--seizure-words"):
+        stated_seizures([(5.0 * i, 1.0, text) for i, text in enumerate(texts)], 100.0, name="night")
+
+
+@pytest.mark.parametrize("text", ["Jane Roe", "eyes closed", "lights off", "no seizure medication", "interictal"])
+def test_other_words_are_not_listed(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert stated_seizures([(5.0, 1.0, text)], 100.0) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "38000\t20\tsz",
+            "onset 38000, and the recording lasts 300 s. The column is likely in milliseconds or samples",
+        ),
+        ("100000\t20\tsz", "onset 100000, .* likely in milliseconds or samples"),
+        ("38\t10240\tsz", "duration 10240, .* likely in milliseconds or samples"),
+        ("290000\t20000\tsz", "likely in milliseconds"),
+    ],
+)
+def test_times_that_are_no_seconds_are_refused(tmp_path, row, message):
+    quiet = simulate_recording("S01", num_channels=2, duration=300.0, num_seizures=0)
+    path, table = write_edf(quiet, tmp_path / "x.edf"), tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n{row}\n")
+    with pytest.raises(ValueError, match=rf"x_events\.tsv: a seizure has the .*{message}"):
+        read_recording(path)
+
+
+def test_times_around_the_recording(tmp_path):
+    with pytest.warns(UserWarning, match="at -10 s begins before the recording"):
+        check_times([(-10, 30, "sz")], 300.0, 512.0, tmp_path, ())
+    with pytest.warns(UserWarning, match="longer than an hour"):
+        check_times([(12500, 48000, "sz")], 86400.0, 512.0, tmp_path, ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_times([(290, 40, "sz"), (0, 3600, "bckg")], 300.0, 512.0, tmp_path, ())
+
+
+@pytest.mark.parametrize("kind", ["note", "sz"])
+def test_a_negative_duration(tmp_path, kind):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n5\t-1\t{kind}\n20\t10\tsz\n")
+    if kind == "note":
+        assert read_events(table) == [(20.0, 10.0, "sz")]
+    else:
+        with pytest.raises(
+            ValueError, match=r"x_events\.tsv, line 2, a seizure: a duration must not be negative, got -1"
+        ):
+            read_events(table)
