@@ -26,6 +26,7 @@ FLOORS = (
         "mvpa_ts.attention.separable",
         "mvpa_ts.attention.triton",
     ),
+    ("mvpa_ts.attention.choice",),
     ("mvpa_ts.attention.functional",),
     ("mvpa_ts.attention.last_segment", "mvpa_ts.attention.cache", "mvpa_ts.attention.context_parallel"),
     ("mvpa_ts.attention.module",),

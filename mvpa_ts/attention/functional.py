@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from mvpa_ts.attention.choice import NEEDS_REFERENCE, check_once, is_transformed, log_once, pick, why_not_triton
 from mvpa_ts.attention.problem import Problem
-from mvpa_ts.attention.triton import why_unavailable
 
 Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
@@ -94,8 +93,10 @@ def mvpa_attention(
     return_lse : bool, default False
         Also return the log-sum-exp of the logits, by which outputs over parts of the keys can be merged.
     impl : {"auto", "reference", "separable", "sdpa", "triton"}, default "auto"
-        "auto" takes "triton" on a GPU that can run it, "reference" for small inputs, and "separable" otherwise. A named
-        implementation never falls back to another.
+        "auto" takes what was measured to be the fastest: "reference" for small inputs, otherwise "separable" on a CPU
+        and "sdpa" on a GPU, or "triton" on a GPU where it passed its checks (`choice.PASSED`). It logs its choice. A
+        named implementation never falls back to another. "triton" is compared with "reference" by a process's first
+        call on a GPU.
 
     Returns
     -------
@@ -108,7 +109,7 @@ def mvpa_attention(
     ValueError
         A shape, table length or option does not fit; the message names the argument.
     RuntimeError
-        ``impl="triton"`` where the kernels cannot run; the message says why.
+        ``impl="triton"`` where the kernels cannot run, or give wrong results; the message says why.
 
     References
     ----------
@@ -170,11 +171,11 @@ def mvpa_attention(
     )
     if return_lse and impl == "sdpa":
         raise ValueError("return_lse must be False with impl='sdpa', whose kernels give no gradient of it: use another")
-    output, lse = _implementation(impl, problem)(problem)
+    output, lse = _implementation(impl, problem, return_lse)(problem)
     device_type = query.device.type
     if output.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
         output = output.to(torch.get_autocast_dtype(device_type))
-    if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not _is_transformed():
+    if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not is_transformed():
         inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
@@ -277,33 +278,24 @@ def draw_dropout_masks(
     return keep_segment, keep_channel
 
 
-def _implementation(impl: str, problem: Problem) -> Callable[[Problem], tuple[Tensor, Tensor]]:
-    name = _pick(problem) if impl == "auto" else impl
-    if name == "triton" and impl != "auto" and (reason := _why_not_triton(problem)):
-        raise RuntimeError(f"impl='triton' cannot run here: {reason}")
-    if name in ("separable", "sdpa") and _is_transformed():
-        raise RuntimeError(f"impl={name!r} cannot run here: {_NEEDS_REFERENCE}")
+def _implementation(impl: str, problem: Problem, needs_lse: bool) -> Callable[[Problem], tuple[Tensor, Tensor]]:
+    name = impl
+    if impl == "auto":
+        name, reason = pick(problem, needs_lse)
+        log_once(name, problem.query.device.type, reason)
+    elif impl == "triton" and (reason_against := why_not_triton(problem)):
+        raise RuntimeError(f"impl='triton' cannot run here: {reason_against}")
+    if name == "triton":
+        device = problem.query.device
+        autocast = torch.is_autocast_enabled(device.type)
+        check_once(device, torch.get_autocast_dtype(device.type) if autocast else problem.query.dtype)
+    if name in ("separable", "sdpa") and is_transformed():
+        raise RuntimeError(f"impl={name!r} cannot run here: {NEEDS_REFERENCE}")
     if name == "sdpa" and problem.channel_window is not None:
         raise RuntimeError(
             f"impl='sdpa' cannot run here: it has no channel_window, got {problem.channel_window}; use impl='separable'"
         )
     return _load(name)
-
-
-_NEEDS_REFERENCE = "torch.func and forward-mode derivatives need impl='reference', which 'auto' takes there"
-
-
-def _is_transformed() -> bool:
-    """Whether torch.func or forward-mode differentiation has to follow every operator."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def _why_not_triton(problem: Problem) -> str | None:
-    if forward_ad._current_level >= 0:  # torch would lose the tangents without a word
-        return _NEEDS_REFERENCE
-    if problem.channel_window is not None:
-        return f"the kernels have no channel_window, got {problem.channel_window}; use impl='separable'"
-    return why_unavailable(problem.query)
 
 
 def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
@@ -317,23 +309,6 @@ def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     else:
         from mvpa_ts.attention.triton.operator import triton_attention as attention
     return attention
-
-
-def _pick(problem: Problem) -> str:
-    if _is_transformed():
-        return "reference"
-    if problem.query.device.type == "cuda" and _why_not_triton(problem) is None:
-        return "triton"
-    if problem.query.is_meta or torch.compiler.is_exporting():
-        return "reference"  # a fixed sequence of torch's operators, which holds for any number of samples
-    B, T, C, H, _ = problem.query.shape
-    pairs = B * H * (T * C) ** 2
-    # One CPU thread, forward and backward, time of the reference over that of separable, at (B, T, C, H): 0.5× at
-    # (1, 7, 7, 4), 0.9–1.0× at (1, 7, 21, 4) and (1, 10, 10, 12), both near 10⁵ pairs, 1.2× at (32, 7, 7, 4), 1.7–3.5×
-    # at (256, 7, 7 … 21, 4), 3.6× at (1, 40, 20, 12).
-    # Elsewhere fewer, larger kernels should win until the reference's weights, several times 4 bytes a pair, are GiBs.
-    most = 1 << 17 if problem.query.device.type == "cpu" else 1 << 26
-    return "separable" if pairs > most else "reference"
 
 
 _UNUSED = "if its term is not in components, pass zeros"

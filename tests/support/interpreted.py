@@ -6,8 +6,9 @@ problems have several of them.
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from mvpa_ts import MVPAttention, mvpa_attention
+from mvpa_ts.attention import choice
 from mvpa_ts.attention.triton import batch, launch, launch_scores, operator
 
 FACTORS = {
@@ -434,6 +436,55 @@ def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
         torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in outputs), atol=1e-5, rtol=1e-4)
     assert counter.frame_count <= 2
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's kernels are compared with the reference before their first use, as on a GPU."""
+    monkeypatch.setattr(choice, "_CHECKED_ON", ("cpu",))
+    monkeypatch.setattr(choice, "_checked", set())
+    cut(monkeypatch, 64, 32, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_right_kernels_pass_the_check_of_the_first_call(dtype: torch.dtype) -> None:
+    inputs = Case((2, 2), batch=1, kv_heads=1, head_dim=16).inputs(dtype)
+    for _ in range(2):
+        mvpa_attention(*inputs, impl="triton")
+    assert choice._checked == {(torch.device("cpu"), dtype)}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("kernel", "result", "name", "compiled"),
+    [
+        ("forward_kernel", "p_output", "the output", False),
+        ("key_gradient_kernel", "p_key_gradient", "the gradient of key", True),
+    ],
+)
+def test_a_wrong_kernel_is_found_by_the_first_call(
+    kernel: str, result: str, name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = getattr(launch, kernel)
+
+    class Wrong:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def start(**arguments: Any) -> None:
+                right[grid](**arguments)
+                arguments[result].mul_(1.05)
+
+            return start
+
+    monkeypatch.setattr(launch, kernel, Wrong())
+    inputs = Case((2, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return mvpa_attention(*tensors, impl="triton")
+
+    with pytest.raises(RuntimeError, match=f"impl='triton' is wrong on cpu .* {name} is .* from the exact one"):
+        (torch.compile(attend, backend="eager", fullgraph=True) if compiled else attend)(*inputs)
+    assert choice._checked == set()
 
 
 def test_autocast_computes_in_low_precision_and_returns_full_gradients() -> None:
