@@ -14,6 +14,8 @@ DEMO = "demo"
 DEMO_BASE = "demo-base"
 # Before a model's name on the Hugging Face hub, "hf://owner/name": commands ask for it, Python accepts it.
 HUB_PREFIX = "hf://"
+# Baselines that `mvpformer detect --model` takes by name; the regression also needs a file that finetune wrote.
+LINE_LENGTH, REGRESSION, BRAINMAZE = "line-length", "regression", "brainmaze"
 RESEARCH_USE = "For research use; not a medical device."
 
 

@@ -17,7 +17,9 @@ from mvpa_ts.ieeg.commands.main import (
     add_detector_options,
     add_reading_options,
     check_model,
+    names_baseline,
     reading_options,
+    with_baseline_files,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ the events of the one recording are written, to this file.
 Examples: mvpformer detect patient.edf -o results
           mvpformer detect night1.edf night2.edf -o results
           mvpformer detect patient.edf --model runs/patient/model -o results
+
+Baselines go the same way: --model line-length, --model regression FILE (the regression.json that finetune wrote beside
+the model), --model brainmaze (the published model of brainmaze-eeg-models, where it is installed).
 """
 
 
@@ -52,7 +57,7 @@ class Outcome:
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = command_line().parse_args(arguments)
+    options = command_line().parse_args(with_baseline_files(arguments))
     from mvpa_ts.ieeg.recordings.reading import check_kind, events_table, find_recordings, warn_of_shared_names
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
@@ -65,7 +70,8 @@ def main(arguments: list[str]) -> None:
         files_of[path] = find_recordings(path)
         if not files_of[path]:
             raise CommandError(f"{path} holds no recording")
-    check_model(options.model)
+    if not names_baseline(options.model):
+        check_model(options.model)
     files = [file for listed in files_of.values() for file in listed]
     warn_of_shared_names(files)
     warn_of_missing_subjects(files_of, files)
@@ -149,7 +155,10 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     chosen = vars(options) | reading_options(options)
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
-        task.detector()  # wrong settings are named before the first file is read
+        try:
+            task.detector()  # wrong settings are named before the first file is read
+        except ModuleNotFoundError as error:  # a baseline that is not installed
+            raise CommandError(str(error)) from None
     return task
 
 

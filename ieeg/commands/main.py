@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from mvpa_ts import __version__
-from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, RESEARCH_USE
+from mvpa_ts.ieeg.constants import (
+    BRAINMAZE,
+    DEMO,
+    DEMO_BASE,
+    HUB_PREFIX,
+    LINE_LENGTH,
+    REGRESSION,
+    RESEARCH_USE,
+)
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.recordings.recording import Recording
@@ -138,6 +146,37 @@ def check_model(name: str | None) -> None:
     if difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
         hint = f"; the package has {DEMO} and {DEMO_BASE}"
     raise CommandError(f"there is no folder {name}{hint}")
+
+
+def names_baseline(model: str) -> bool:
+    """Whether a value of --model is a baseline: its name, or the JSON file of a fitted one.
+
+    Examples
+    --------
+    >>> names_baseline("line-length"), names_baseline("runs/patient/model/regression.json"), names_baseline("demo")
+    (True, True, False)
+    """
+    return model in (LINE_LENGTH, REGRESSION, BRAINMAZE) or model.endswith(".json")
+
+
+def with_baseline_files(arguments: Sequence[str]) -> list[str]:
+    """Let ``--model regression FILE`` and ``--model line-length FILE`` be one option with the value FILE.
+
+    Examples
+    --------
+    >>> with_baseline_files(["a.edf", "--model", "regression", "model/regression.json", "-o", "results"])
+    ['a.edf', '--model', 'model/regression.json', '-o', 'results']
+    """
+    joined: list[str] = []
+    for word in arguments:
+        follows = joined[-2:-1] == ["--model"] and joined[-1] in (REGRESSION, LINE_LENGTH)
+        follows = follows or joined[-1:] in ([f"--model={REGRESSION}"], [f"--model={LINE_LENGTH}"])
+        # A name without a file stays, and the command says what is missing.
+        if follows and word.endswith(".json"):
+            joined[-1] = f"--model={word}" if "=" in joined[-1] else word
+        else:
+            joined.append(word)
+    return joined
 
 
 # Types of options. A wrong value is a CommandError, which argparse lets through: its own message would not say what is

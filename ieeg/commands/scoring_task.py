@@ -35,7 +35,8 @@ class ScoringTask:
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
-        from mvpa_ts.ieeg.commands.main import channel_choice
+        from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline
+        from mvpa_ts.ieeg.detection.baselines import BaselineDetector
         from mvpa_ts.ieeg.detection.detector import Detector
         from mvpa_ts.ieeg.detection.rules import OnlineRule
 
@@ -44,7 +45,7 @@ class ScoringTask:
             return loaded
         OnlineRule(*self.online)
         _LOADED.clear()
-        detector = _LOADED[repr(self)] = Detector(
+        detector = _LOADED[repr(self)] = (BaselineDetector if names_baseline(self.model) else Detector)(
             self.model,
             self.preprocessing,
             threshold=self.threshold,

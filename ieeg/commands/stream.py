@@ -19,6 +19,7 @@ from mvpa_ts.ieeg.commands.main import (
     add_detector_options,
     channel_names,
     check_model,
+    names_baseline,
     unit,
 )
 from mvpa_ts.ieeg.recordings.channels import in_recording_order, natural_order, not_eeg
@@ -68,6 +69,10 @@ class Source:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
+    if names_baseline(options.model):
+        raise CommandError(
+            f"--model {options.model} is a baseline, which a stream does not take: name a model's folder"
+        )
     check_model(options.model)
     if options.name is None and options.source_id is None:
         raise CommandError("the stream must be named: pass --name or --source-id")

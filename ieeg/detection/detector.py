@@ -115,6 +115,15 @@ class Detector:
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         self._folder: Path | None = None
+        model_threshold = self._load(model)
+        if threshold is None and not isinstance(rules, EventRules):
+            self.rules = dataclasses.replace(self.rules, threshold=model_threshold)
+        self.preprocessing = preprocessing
+        self.channels = channels
+        self.batch_size = whole
+
+    def _load(self, model: Networks) -> float:
+        """Load the networks, and give the threshold that they ask for."""
         # Only a folder says on whom a model was trained; a model in memory has none.
         if isinstance(model, (str, os.PathLike)):
             path = Path(model).resolve()
@@ -123,12 +132,8 @@ class Detector:
         networks = seizure_networks(model)
         self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
         """Configuration of the networks, with the threshold of all."""
-        if threshold is None and not isinstance(rules, EventRules):
-            self.rules = dataclasses.replace(self.rules, threshold=self.config.threshold)
         self.networks = tuple(network.to(self.device).eval() for network in networks)
-        self.preprocessing = preprocessing
-        self.channels = channels
-        self.batch_size = whole
+        return self.config.threshold
 
     def __repr__(self) -> str:
         rules = next((name for name, named in RULES.items() if self._has_rules(named)), "own")
@@ -198,14 +203,22 @@ class Detector:
         # Resolved here, so that a notch is measured once and on all channels.
         # Before channels are picked: a median and a hum are those of the whole recording.
         preprocessing = preprocessing.resolve(recording)
+        segments = with_channels(Segments(recording, preprocessing), self.channels, most=self._most_channels())
+        self._check_channels(recording, len(segments.channel_names))
+        return segments
+
+    def _most_channels(self) -> int:
+        """How many channels "auto" selects."""
+        return min(MOST_CHANNELS, self.config.channel_rows)
+
+    def _check_channels(self, recording: Recording, count: int) -> None:
+        """Raise a ValueError where the networks do not take so many channels."""
         limit = self.config.channel_rows
-        segments = with_channels(Segments(recording, preprocessing), self.channels, most=min(MOST_CHANNELS, limit))
-        if self.config.attention == "mvpa" and (count := len(segments.channel_names)) > limit:
+        if self.config.attention == "mvpa" and count > limit:
             raise ValueError(
                 f"{recording.name} has {count} channels, the model knows at most {limit}: use channels='auto', "
                 "--channels auto in a command"
             )
-        return segments
 
     def store_settings(self, segments: Segments) -> dict[str, Any]:
         """What the probabilities depend on, as JSON values: a store is gone on with where they are the same."""

@@ -126,7 +126,10 @@ def _dropped_in_words(dropped: Mapping[str, str]) -> str:
 
 def _model_in_words(model: Mapping[str, Any]) -> str:
     words = [model["name"]] if model.get("name") else []
-    if config := model.get("model"):
+    config = model.get("model") or {}
+    if "baseline" in config:
+        words.append(f"the baseline {config['baseline']}, no network")
+    elif config:
         kind = "MV-Llama" if config.get("attention") == "llama" else "MVPFormer"
         count = config.get(NETWORKS, 1)
         kind = kind if count == 1 else f"{count} networks, each {kind}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.ieeg import Recording, Segments
+from mvpa_ts.ieeg.detection.baselines import brainmaze_installed, brainmaze_probabilities
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
@@ -69,18 +69,8 @@ def brainmaze(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArra
 
     Nothing of it is trained here. A segment of which the model says nothing has 0. Kept, for its minutes.
     """
-    from brainmaze_eeg_models.seizure import predict_channel_seizure_probability
-
-    signal = recording.read(0, recording.num_samples).astype(float)
-    # The model reads windows of 300 s; of a shorter recording the whole is one window.
-    short = {"window_s": np.floor(2 * recording.duration) / 2, "step_s": 0.5, "discard_edges_s": 0.0}
-    options = {} if recording.duration >= 300 else short
-    traces = [predict_channel_seizure_probability(row, recording.sfreq, model="modelA", **options) for row in signal]
-    # At 0 s no channel has a value.
-    seconds, trace = traces[0][0][1:], np.nanmean([found[1:] for _, found in traces], axis=0)
     starts = Segments(recording).starts
-    means = [np.nanmean(trace[(seconds >= start) & (seconds < start + 5.0)]) for start in starts]
-    return np.nan_to_num(np.array(means)), starts
+    return brainmaze_probabilities(recording, recording.channel_names, starts), starts
 
 
 BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
@@ -89,7 +79,7 @@ BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
     PUBLISHED: lambda training: brainmaze,
 }
 """By name, from the training recordings; nothing about them depends on a seed."""
-INSTALLED = [name for name in BASELINES if name != PUBLISHED or find_spec(PUBLISHED.replace("-", "_"))]
+INSTALLED = [name for name in BASELINES if name != PUBLISHED or brainmaze_installed()]
 """Those that can be run here."""
 
 

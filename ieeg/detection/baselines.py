@@ -1,0 +1,391 @@
+"""Simple detectors that stand beside the network: line length, logistic regression, a published model.
+
+All read the same segments as the network: resampled, filtered and referenced by `Preprocessing`. Their settings are
+fixed here and nothing about them is random, so that two runs and two tables have the same baseline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mvpa_ts.files import read_config, write_json
+from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.detector import Detector
+from mvpa_ts.ieeg.model.amplitude import band_log_power
+from mvpa_ts.ieeg.model.wavelet import wavedec
+from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
+from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+Floats = npt.NDArray[np.float64]
+
+# Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
+# hand: between the 5 µV before and the 20 µV in seizures of human ECoG.
+USUAL_LINE_LENGTH = 10.0
+# The same as a multiple of the patient's quiet median.
+QUIET_FACTOR = 2.0
+# Bands of `wavedec` that the regression reads: 0 to 128 Hz. The finest, 128 to 256 Hz, is beyond the band-pass and many
+# amplifiers.
+BANDS = 8
+# Inverse strength of the penalty, on features in robust standard deviations of the quiet segments: strong, because few
+# examples must not spoil it.
+PENALTY_C = 0.1
+# Robust standard deviations beyond which a feature is cut, so that one artefact decides nothing.
+CUT = 10.0
+# Segments that train at most (28 hours); of more, whole blocks without a seizure are left out evenly.
+MOST_TRAINING_SEGMENTS = 20_000
+
+
+class Baseline(ABC):
+    """A detector without a network: probabilities of segments, and settings that make it again."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
+        """Probability of seizure of the segments from `first` on, block by block; NaN without a valid channel."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.kind
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that its probabilities depend on, as JSON values."""
+        return {"baseline": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the settings as JSON, which `load_baseline` reads."""
+        write_json(path, self.settings())
+
+
+@dataclass(frozen=True)
+class LineLength(Baseline):
+    """Mean of |x[i + 1] − x[i]| over samples and channels with a signal, in µV (Esteller 2001).
+
+    The probability is L / (L + L₀), which ranks segments as line length does. L₀ is `USUAL_LINE_LENGTH`, or with
+    `quiet` twice the patient's own.
+
+    Parameters
+    ----------
+    quiet : float, optional
+        Median line length of the patient's quiet segments (µV).
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> segments = Segments(simulate_recording("S01", num_channels=4, duration=60.0))
+    >>> next(LineLength().probabilities(segments)).shape
+    (12,)
+    """
+
+    kind = LINE_LENGTH
+    quiet: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quiet is not None and not (math.isfinite(self.quiet) and self.quiet > 0):
+            raise ValueError(f"quiet must be a positive line length in µV, got {self.quiet!r}")
+
+    @property
+    def name(self) -> str:
+        """See `Baseline.name`."""
+        return self.kind if self.quiet is None else f"{self.kind}, scaled by quiet"
+
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
+        """See `Baseline.probabilities`."""
+        level = USUAL_LINE_LENGTH if self.quiet is None else QUIET_FACTOR * self.quiet
+        for signal, valid in _blocks(segments, first):
+            lengths = _mean_length(_line_lengths(signal), valid)
+            yield lengths / (lengths + level)
+
+
+@dataclass(frozen=True)
+class Regression(Baseline):
+    """Penalised logistic regression on log band power and line length, over channels: median and upper spread.
+
+    A feature is the median over channels, or the 90th percentile less the median: a focus is seen, and neither the
+    number of channels nor one loose contact matters. Features are measured from the median of the quiet training
+    segments, in robust standard deviations.
+
+    Parameters
+    ----------
+    center, scale, weights : sequence of float
+        One for each of the 2·(8 + 1) features.
+    bias : float
+    """
+
+    kind = REGRESSION
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    bias: float
+
+    def __post_init__(self) -> None:
+        for name in ("center", "scale", "weights"):
+            values = np.asarray(getattr(self, name), dtype=np.float64)
+            if values.shape != (NUM_FEATURES,) or not np.isfinite(values).all():
+                raise ValueError(f"{name} must hold {NUM_FEATURES} finite numbers, got {getattr(self, name)!r:.100}")
+            object.__setattr__(self, name, tuple(values.tolist()))
+        if not math.isfinite(self.bias) or min(self.scale) <= 0:
+            raise ValueError("bias must be finite and scale positive")
+
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
+        """See `Baseline.probabilities`."""
+        for signal, valid in _blocks(segments, first):
+            logits = _standard(_features(signal, valid), self.center, self.scale) @ np.array(self.weights) + self.bias
+            yield 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+
+
+@dataclass(frozen=True)
+class Brainmaze(Baseline):
+    """The published model of brainmaze-eeg-models (Sladky 2022), mean over channels and each segment.
+
+    Nothing of it is trained here. It reads the recording as it is, without our filters. A segment of which the model
+    says nothing has 0.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        The package is not installed.
+    """
+
+    kind = BRAINMAZE
+
+    def __post_init__(self) -> None:
+        if not brainmaze_installed():
+            raise ModuleNotFoundError(
+                "the baseline brainmaze needs the package brainmaze-eeg-models, which is not installed: pip install "
+                "brainmaze-eeg-models"
+            )
+
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
+        """See `Baseline.probabilities`."""
+        recording = segments.recording
+        # After a bipolar montage the model's channels are none of the recording.
+        names = [name for name in recording.channel_names if name in {*segments.channel_names}]
+        scores = brainmaze_probabilities(recording, names or recording.channel_names, segments.starts)
+        for block in range(first, segments.num_segments, BLOCK_SEGMENTS):
+            yield scores[block : block + BLOCK_SEGMENTS]
+
+
+def brainmaze_installed() -> bool:
+    """Whether brainmaze-eeg-models can be imported."""
+    try:
+        return find_spec("brainmaze_eeg_models") is not None
+    except ValueError:  # a module without a specification, as tests put in its place
+        return True
+
+
+def brainmaze_probabilities(recording: Recording, channels: Sequence[str], starts: Floats) -> Floats:
+    """Probability of the published model in the 5 s from each start, mean over channels."""
+    from brainmaze_eeg_models.seizure import predict_channel_seizure_probability
+
+    signal = recording.read(0, recording.num_samples).astype(float)
+    rows = [recording.channel_names.index(name) for name in channels]
+    # The model reads windows of 300 s; of a shorter recording the whole is one window.
+    short = {"window_s": np.floor(2 * recording.duration) / 2, "step_s": 0.5, "discard_edges_s": 0.0}
+    options = {} if recording.duration >= 300 else short
+    traces = [
+        predict_channel_seizure_probability(signal[row], recording.sfreq, model="modelA", **options) for row in rows
+    ]
+    # At 0 s no channel has a value.
+    seconds, trace = traces[0][0][1:], np.nanmean([values[1:] for _, values in traces], axis=0)
+    means = [np.nanmean(trace[(seconds >= start) & (seconds < start + SEGMENT_SECONDS)]) for start in starts]
+    return np.nan_to_num(np.array(means))
+
+
+def fit_baselines(training: Sequence[Segments]) -> tuple[LineLength, Regression]:
+    """Line length scaled by the quiet training segments, and the regression of the training segments.
+
+    Raises
+    ------
+    ValueError
+        No training segment lies in a seizure, or all do.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> segments = Segments(simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1))
+    >>> [baseline.name for baseline in fit_baselines([segments])]
+    ['line-length, scaled by quiet', 'regression']
+    """
+    rows, lengths, labels = [], [], []
+    step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
+    for segments in training:
+        ictal = segments.labels()
+        for start in range(0, segments.num_segments, BLOCK_SEGMENTS):
+            stop = min(start + BLOCK_SEGMENTS, segments.num_segments)
+            if start // BLOCK_SEGMENTS % max(step, 1) and not ictal[start:stop].any():
+                continue
+            signal, valid = _block(segments, start, stop)
+            rows.append(_features(signal, valid))
+            lengths.append(_mean_length(_line_lengths(signal), valid))
+            labels.append(ictal[start:stop])
+    features, length, label = (np.concatenate(arrays) for arrays in (rows, lengths, labels))
+    scored = ~np.isnan(length)
+    features, length, label = features[scored], length[scored], label[scored]
+    if label.all() or not label.any():
+        missing = "without a seizure" if label.any() else "in a seizure"
+        raise ValueError(
+            f"line length and regression learn from segments with and without seizure, and no training segment with "
+            f"a signal is {missing}: add such a recording to recordings (--data.recordings)"
+        )
+    from sklearn.linear_model import LogisticRegression
+
+    center = np.median(features[~label], axis=0)
+    # A feature that never varies among few quiet segments would weigh without bound.
+    scale = np.maximum(1.4826 * np.median(np.abs(features[~label] - center), axis=0), 0.05)
+    fitted = LogisticRegression(C=PENALTY_C, class_weight="balanced", max_iter=1000)
+    fitted.fit(_standard(features, center, scale), label)
+    regression = Regression(tuple(center), tuple(scale), tuple(fitted.coef_[0]), float(fitted.intercept_[0]))
+    return LineLength(max(float(np.median(length[~label])), 1e-6)), regression
+
+
+def load_baseline(name: str | os.PathLike[str]) -> Baseline:
+    """A baseline by its name, or from a JSON file that `Baseline.save` or ``mvpformer finetune`` wrote.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no such file, or it holds no baseline.
+    ModuleNotFoundError
+        The baseline is not installed.
+
+    Examples
+    --------
+    >>> load_baseline("line-length")
+    LineLength(quiet=None)
+    """
+    if name == LINE_LENGTH:
+        return LineLength()
+    if name == BRAINMAZE:
+        return Brainmaze()
+    if name == REGRESSION:
+        raise ValueError(
+            "the regression needs a file that finetune wrote: --model regression runs/patient/model/regression.json"
+        )
+    path = Path(name)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} of a baseline")
+    fields = read_config(path)
+    kinds: Mapping[Any, type[Baseline]] = {LINE_LENGTH: LineLength, REGRESSION: Regression}
+    kind = fields.pop("baseline", None)
+    if kind not in kinds:
+        raise ValueError(f"baseline in {path} must be one of {', '.join(kinds)}, got {kind!r}")
+    try:
+        return kinds[kind](**fields)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no {kind} of this library: {error}") from error
+
+
+class BaselineDetector(Detector):
+    """A `Detector` whose probabilities come from a baseline: same reader, channels, rules, store and report.
+
+    Parameters
+    ----------
+    model : Baseline, str or path
+        A baseline, or what `load_baseline` takes.
+    preprocessing, threshold, rules, channels
+        As for `Detector`.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> detector = BaselineDetector("line-length", rules="none")
+    >>> len(detector.detect(simulate_recording("S01", num_channels=4, duration=60.0)).probabilities)
+    12
+    """
+
+    def _load(self, model: Any) -> float:
+        self.networks = ()
+        self.baseline = model if isinstance(model, Baseline) else load_baseline(model)
+        self.model_name = self.baseline.name
+        # Beside the file lies what tells on whom it was trained.
+        is_file = not isinstance(model, Baseline) and Path(model).is_file()
+        self._folder = Path(model).parent if is_file else None
+        return 0.5
+
+    @property
+    def context(self) -> int:
+        """Segments of a window: the segment alone."""
+        return 1
+
+    def _most_channels(self) -> int:
+        return MOST_CHANNELS
+
+    def _check_channels(self, recording: Recording, count: int) -> None:
+        """A baseline takes any number."""
+
+    def _weights(self) -> str:
+        text = json.dumps(self.baseline.settings(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _sizes(self) -> dict[str, Any]:
+        return self.baseline.settings()
+
+    def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[Floats]:
+        from tqdm.auto import tqdm
+
+        count, name = segments.num_segments, segments.recording.name
+        with tqdm(total=count, initial=first, unit="segment", disable=not progress, desc=name) as bar:
+            for probabilities in self.baseline.probabilities(segments, first):
+                yield probabilities
+                bar.update(len(probabilities))
+
+
+NUM_FEATURES = 2 * (BANDS + 1)
+
+
+def _blocks(segments: Segments, first: int) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
+    """Signal [n, C, samples] and valid [n, C] of the segments from `first` on."""
+    for start in range(first, segments.num_segments, BLOCK_SEGMENTS):
+        yield _block(segments, start, min(start + BLOCK_SEGMENTS, segments.num_segments))
+
+
+def _block(segments: Segments, start: int, stop: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    signal, valid = segments.read(start, stop)
+    channels = len(segments.channel_names)
+    return signal.reshape(channels, stop - start, -1).swapaxes(0, 1), valid
+
+
+def _line_lengths(signal: npt.NDArray[np.float32]) -> Floats:
+    """Line length of each channel [n, C]; segment by segment, which bounds the memory."""
+    return np.array([np.abs(np.diff(segment, axis=-1)).mean(-1, dtype=np.float64) for segment in signal])
+
+
+def _mean_length(lengths: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
+    """Mean over the channels with a signal [n], NaN without any."""
+    count = valid.sum(1)
+    total = np.where(valid, lengths, 0.0).sum(1)
+    return np.where(count > 0, total / np.maximum(count, 1), math.nan)
+
+
+def _features(signal: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]) -> Floats:
+    """Features [n, 2·(8 + 1)], NaN for a segment without a valid channel."""
+    features = np.full((len(signal), NUM_FEATURES), math.nan)
+    lengths = np.log(_line_lengths(signal) + 0.01)
+    for row, (segment, usable) in enumerate(zip(signal, valid, strict=True)):
+        if not usable.any():
+            continue
+        power = band_log_power(wavedec(torch.from_numpy(segment[usable])))[:, :BANDS].double().numpy()
+        values = np.column_stack([power, lengths[row, usable]])
+        median, upper = np.quantile(values, [0.5, 0.9], axis=0)
+        features[row] = np.concatenate([median, upper - median])
+    return features
+
+
+def _standard(features: Floats, center: npt.ArrayLike, scale: npt.ArrayLike) -> Floats:
+    return np.clip((features - np.asarray(center)) / np.asarray(scale), -CUT, CUT)

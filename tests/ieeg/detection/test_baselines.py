@@ -1,0 +1,158 @@
+"""Baselines: their formulas, what they learn, their files, and the way of a detector; what they refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength, fit_baselines, load_baseline
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+RATE = 512
+
+
+def recording(seed, onset=None, channels=4, seconds=62.0, gain=1.0):
+    """Noise that is six times as strong for 20 s in one channel in two, from the onset on."""
+    x = np.random.default_rng(seed).normal(0, 10 * gain, (channels, int(seconds * RATE)))
+    seizures = []
+    if onset is not None:
+        x[::2, onset * RATE : (onset + 20) * RATE] *= 6
+        seizures = [(float(onset), onset + 20.0)]
+    names = [f"A{number}" for number in range(1, channels + 1)]
+    return Recording.from_array(x, float(RATE), names, "µV", name=f"R{seed}", preprocessed=True, seizures=seizures)
+
+
+def scores(baseline, recording, first=0):
+    return np.concatenate([*baseline.probabilities(Segments(recording), first)])
+
+
+def test_line_length_is_the_mean_step_of_channels_with_a_signal():
+    x = np.zeros((2, 10 * RATE))
+    x[0] = np.tile([0.0, 8.0], 5 * RATE)  # the other channel is flat
+    flat = Recording.from_array(x, float(RATE), ["A1", "A2"], "µV", preprocessed=True)
+    np.testing.assert_allclose(scores(LineLength(), flat), 8.0 / 18.0, rtol=1e-6)
+    np.testing.assert_allclose(scores(LineLength(quiet=4.0), flat), 0.5, rtol=1e-6)
+    assert np.isnan(
+        scores(LineLength(), Recording.from_array(np.zeros((1, 5 * RATE)), float(RATE), ["A1"], "µV"))
+    ).all()
+
+
+def test_line_length_is_not_scaled_by_the_file():
+    """A recording that is all seizure stands out as much as a seizure in a quiet one."""
+    loud, quiet = recording(0, gain=6.0), recording(1)
+    assert scores(LineLength(), loud).min() > scores(LineLength(), quiet).max()
+
+
+def test_regression_learns_a_focus_and_takes_other_channels():
+    line_length, regression = fit_baselines([Segments(recording(0, 20)), Segments(recording(1, 30, channels=6))])
+    held_out = Segments(recording(2, 25, channels=8))
+    found = np.concatenate([*regression.probabilities(held_out)]) > 0.5
+    assert (found == held_out.labels()).all()
+    # Half of the time of the quiet segments: white noise of 10 µV has a mean step of 20/√π.
+    assert line_length.quiet == pytest.approx(20 / np.sqrt(np.pi), rel=0.02)
+
+
+def test_scores_go_on_from_any_segment():
+    _, regression = fit_baselines([Segments(recording(0, 20))])
+    for baseline in (LineLength(), regression):
+        np.testing.assert_array_equal(scores(baseline, recording(3), 5), scores(baseline, recording(3))[5:])
+
+
+@pytest.mark.parametrize(
+    ("onset", "seconds", "missing"), [(None, 62.0, "in a seizure"), (0, 20.0, "without a seizure")]
+)
+def test_one_class_is_named(onset, seconds, missing):
+    with pytest.raises(ValueError, match=f"no training segment with a signal is {missing}: add"):
+        fit_baselines([Segments(recording(0, onset, seconds=seconds))])
+
+
+def test_files_come_back_and_damaged_ones_are_named(tmp_path):
+    for number, baseline in enumerate(fit_baselines([Segments(recording(0, 20))])):
+        baseline.save(tmp_path / f"{number}.json")
+        assert load_baseline(tmp_path / f"{number}.json") == baseline
+    fields = json.loads((tmp_path / "1.json").read_text())
+    for change, message in [
+        ({"weights": [1.0]}, "weights must hold 18 finite numbers"),
+        ({"more": 1}, "no regression of this library"),
+        ({"baseline": "forest"}, "must be one of line-length, regression, got 'forest'"),
+        ({"scale": [0.0] * 18}, "scale positive"),
+    ]:
+        (tmp_path / "changed.json").write_text(json.dumps(fields | change))
+        with pytest.raises(ValueError, match=message):
+            load_baseline(tmp_path / "changed.json")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_baseline(tmp_path / "missing.json")
+    with pytest.raises(ValueError, match="quiet must be a positive line length"):
+        LineLength(quiet=-1.0)
+
+
+def test_brainmaze_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", None)
+    monkeypatch.setattr("mvpa_ts.ieeg.detection.baselines.brainmaze_installed", lambda: False)
+    with pytest.raises(ModuleNotFoundError, match="pip install brainmaze-eeg-models"):
+        BaselineDetector("brainmaze")
+
+
+def test_brainmaze_goes_the_way_of_a_detector(monkeypatch):
+    """A made-up package in its place says 0.9 in every half second of the first 10 s."""
+
+    def traces(signal, sfreq, model, **options):
+        seconds = np.arange(0.0, len(signal) / sfreq, 0.5)
+        return seconds, np.where(seconds < 10, 0.9, 0.1)
+
+    published = SimpleNamespace(predict_channel_seizure_probability=traces)
+    monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", SimpleNamespace(seizure=published))
+    monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", published)
+    monkeypatch.setattr("mvpa_ts.ieeg.detection.baselines.brainmaze_installed", lambda: True)
+    assert BaselineDetector("brainmaze", rules="none").detect(recording(0)).events == [(0.0, 10.0)]
+
+
+class TestCommand:
+    def detect(self, tmp_path, *model):
+        file = tmp_path / "night.edf"
+        if not file.exists():
+            write_edf(recording(5, 20), file)
+        return main(["detect", str(file), "--model", *model, "--rules", "none", "-o", str(tmp_path / "results")])
+
+    def test_line_length_and_regression_write_the_same_files_as_a_model(self, tmp_path):
+        line_length, regression = fit_baselines([Segments(recording(0, 20)), Segments(recording(1, 30))])
+        line_length.save(tmp_path / "line-length.json")
+        regression.save(tmp_path / "regression.json")
+        for model in (["line-length"], ["line-length", "line-length.json"], ["regression", "regression.json"]):
+            model = [str(tmp_path / word) if word.endswith(".json") else word for word in model]
+            assert self.detect(tmp_path, *model) == 0
+            results = tmp_path / "results" / "night"
+            assert json.loads((results / "run.json").read_text())["model"]["model"]["baseline"] == model[0]
+            assert f"the baseline {model[0]}, no network" in (results / "report.html").read_text()
+            (results / "probabilities.store").unlink()
+        assert "20.000" in (results / "events.tsv").read_text()
+
+    @pytest.mark.parametrize(
+        ("model", "message"),
+        [
+            (["regression"], "the regression needs a file that finetune wrote"),
+            (["regression", "nowhere.json"], "there is no file nowhere.json of a baseline"),
+            (["brainmaze"], "pip install brainmaze-eeg-models"),
+        ],
+    )
+    def test_what_is_missing_is_named(self, tmp_path, capsys, monkeypatch, model, message):
+        monkeypatch.setattr("mvpa_ts.ieeg.detection.baselines.brainmaze_installed", lambda: False)
+        assert self.detect(tmp_path, *model) == 1
+        assert message in capsys.readouterr().err
+
+    def test_the_other_settings_of_a_store_are_refused(self, tmp_path, capsys):
+        assert self.detect(tmp_path, "line-length") == 0
+        LineLength(quiet=3.0).save(tmp_path / "other.json")
+        assert self.detect(tmp_path, str(tmp_path / "other.json")) == 1
+        assert "begun with other settings (model, weights)" in capsys.readouterr().err
+
+    def test_a_stream_takes_none(self, capsys):
+        assert main(["stream", "--name", "amplifier", "--model", "line-length"]) == 1
+        assert "which a stream does not take" in capsys.readouterr().err
