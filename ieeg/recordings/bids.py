@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.recordings.channels import plain_name
+from mvpa_ts.ieeg.recordings.guards import read_text_bytes
 
 if TYPE_CHECKING:
     import mne
@@ -136,18 +139,39 @@ def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str])
     return {name: rows[key(name)] for name in names if of_file[key(name)] == 1 == of_table[key(name)]}
 
 
-def bids_path(path: Path) -> Any:
-    """The file as a BIDSPath when it lies in a BIDS data set, else None."""
-    # Without this a file called sub-something in any folder would make mne-bids look for tables that are not there.
-    if path.parent.name not in ("ieeg", "eeg") or not path.name.startswith("sub-"):
+def beside(path: Path, suffix: str) -> Path:
+    """The table of this kind beside a recording, whether it is there or not: s1_events.tsv for s1.edf."""
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    return path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_{suffix}"
+
+
+def sidecar(path: Path, bids: Any, suffix: str) -> Path | None:
+    """The table or JSON file ("channels.tsv") that speaks of a recording, beside it or inherited in BIDS; else None."""
+    if (table := beside(path, suffix)).is_file():
+        return table
+    if bids is None or bids_root(path) is None:
         return None
-    root = bids_root(path)
-    if root is None:
+    kind, _, ending = suffix.partition(".")
+    inherited = bids.find_matching_sidecar(kind, f".{ending}", on_error="ignore")
+    return None if inherited is None else Path(inherited)
+
+
+def bids_path(path: Path) -> Any:
+    """The file as a BIDSPath when it lies in a BIDS data set or has a BIDS name and channels.tsv, else None."""
+    # Without this a file called sub-something in any folder would make mne-bids look for tables that are not there.
+    if not path.name.startswith("sub-"):
         return None
     import mne_bids
 
-    bids = mne_bids.get_bids_path_from_fname(path, check=False)
-    return bids.update(root=root)
+    root = bids_root(path) if path.parent.name in ("ieeg", "eeg") else None
+    if root is None:
+        # A part of a data set that was copied without its description: the names and the table still say who it is.
+        subject = path.name.partition("_")[0]
+        if not beside(path, "channels.tsv").is_file() or not subject.removeprefix("sub-").isalnum():
+            return None
+        root = next((folder.parent for folder in path.parents if folder.name == subject), path.parent)
+        return mne_bids.BIDSPath(subject=subject.removeprefix("sub-"), root=root, check=False)
+    return mne_bids.get_bids_path_from_fname(path, check=False).update(root=root)
 
 
 def bids_root(path: Path) -> Path | None:
@@ -168,6 +192,29 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
         if key in participant:
             participant[key] = words.get(participant[key], participant[key])
     return participant
+
+
+def read_start_and_line(path: Path, bids: Any) -> dict[str, Any]:
+    """Start and line frequency of a BIDS recording, from scans.tsv and its JSON file."""
+    facts: dict[str, Any] = {}
+    if (description := sidecar(path, bids, f"{path.parent.name}.json")) is not None:
+        frequency = json.loads(read_text_bytes(description)).get("PowerLineFrequency")
+        if frequency in (50, 60):
+            facts["line_frequency"] = float(frequency)
+    for table in path.parent.parent.glob("*_scans.tsv"):
+        for row in read_tsv(table, ("filename",)):
+            # A BrainVision recording may be listed by any of its three files.
+            if Path(row["filename"]).stem == path.stem and row.get("acq_time", "n/a") not in ("", "n/a"):
+                try:
+                    start = datetime.fromisoformat(row["acq_time"].strip())
+                except ValueError:
+                    warnings.warn(f"{table}: the acq_time of {path.name} is no date and is not used", stacklevel=4)
+                    continue
+                # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
+                # a clock UTC, in EDF too.
+                start = start.replace(tzinfo=UTC) if start.tzinfo is None else start.astimezone(UTC)
+                facts["start"] = start.isoformat()
+    return facts
 
 
 def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:

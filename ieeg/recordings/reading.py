@@ -16,13 +16,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, check_times, read_events, stated_seizures
-from mvpa_ts.ieeg.recordings.bids import apply_rows, bids_path, read_channel_table, read_participant, rows_of_channels
+from mvpa_ts.ieeg.recordings.bids import (
+    apply_rows,
+    beside,
+    bids_path,
+    bids_root,
+    read_channel_table,
+    read_participant,
+    read_start_and_line,
+    rows_of_channels,
+    sidecar,
+)
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
 from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
+from mvpa_ts.ieeg.recordings.recording import UNITS, Interval, Recording, microvolts
 from mvpa_ts.ieeg.recordings.units import stated_units
 
 if TYPE_CHECKING:
@@ -33,6 +43,8 @@ AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[st
 # Files that MNE reads; an .h5 file or a folder of them is a SWEC recording.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 SWEC_SUFFIXES = (".h5", ".hdf5")
+# Parts of MNE's warnings about what this library handles, or says itself.
+HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique")
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
 
@@ -140,17 +152,15 @@ def read_recording(
     _check_header(path, truncated)
     with damage_is_an_error(path):
         bids = bids_path(path)
-        raw, dropped, kept = _read_raw(path, bids, rate, channels)
+        raw, dropped, kept, units = _read_raw(path, bids, rate, channels)
         _check_length(path, raw)
         recording = recording_from_raw(
             raw,
             name=_stem(path),
             subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
             unit=unit,
-            units=stated_units(raw),
-            seizures=_sidecar_seizures(
-                path, raw, open_seconds, seizure_words, in_bids=bids is not None, cut_short=truncated == "read"
-            ),
+            units=units,
+            seizures=_sidecar_seizures(path, bids, raw, open_seconds, seizure_words, cut_short=truncated == "read"),
             open_seconds=open_seconds,
             channels=kept if channels is not None or rate is not None else None,
             seizure_words=seizure_words,
@@ -158,7 +168,9 @@ def read_recording(
         # Of the whole file, not of what `recording_from_raw` was given: the slower channels were left out before.
         recording.dropped = dropped
         if bids is not None:
-            recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}")
+            recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}") | read_start_and_line(
+                path, bids
+            )
     return recording
 
 
@@ -341,13 +353,14 @@ def _stem(path: Path) -> str:
 
 def _read_raw(
     path: Path, bids: Any, rate: float | None, channels: Sequence[str] | None
-) -> tuple[mne.io.BaseRaw, dict[str, str], list[str]]:
-    """The file as a Raw whose EEG channels are read at their own rate, what is left out and why, and what is kept."""
-    sidecar = None if bids is None else bids.find_matching_sidecar("channels", ".tsv", on_error="ignore")
-    table = [] if sidecar is None else read_channel_table(Path(sidecar))
-    raw = _open_raw(path, bids)
+) -> tuple[mne.io.BaseRaw, dict[str, str], list[str], dict[str, str] | None]:
+    """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
+    table = sidecar(path, bids, "channels.tsv")
+    if table is not None and bids_root(path) is None:
+        warnings.warn(f"{table} is used as in BIDS, though no dataset_description.json lies above it", stacklevel=4)
+    raw = _open_raw(path)
     stored_names = list(raw.ch_names)
-    rows = rows_of_channels(stored_names, table, str(sidecar)) if table else {}
+    rows = {} if table is None else rows_of_channels(stored_names, read_channel_table(table), str(table))
     apply_rows(raw, rows)
     kept, dropped = eeg_channels(raw, channels, path.name)
     shares = relative_rates(raw)
@@ -369,40 +382,65 @@ def _read_raw(
     if path.suffix.lower() in EDF_SUFFIXES and (slower or (rate is not None and own_shares != {1.0})):
         # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
         own_rate = [name for name, share in zip(stored_names, shares, strict=True) if share in own_shares]
-        raw = _open_raw(path, bids, own_rate)
+        raw = _open_raw(path, own_rate)
         apply_rows(raw, rows)
-    return raw, dropped, names
+    units = stated_units(raw)
+    if units is not None:
+        # A file may leave the units to the table; where it states one, the file decides.
+        stated = {row["name"]: row.get("units", "") for row in rows.values() if row.get("units", "").lower() in UNITS}
+        units |= {name: unit for name, unit in stated.items() if units.get(name, "").lower() not in UNITS}
+    return raw, dropped, names, units
 
 
-def _open_raw(path: Path, bids: Any, include: Sequence[str] | None = None) -> mne.io.BaseRaw:
+def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRaw:
     """The file as a lazy Raw; of an EDF file these channels only, by the names that MNE gave them."""
     import mne
 
-    options = {} if include is None else {"include": list(include), "exclude_after_unique": True}
-    with damage_is_an_error(path, "" if bids is None else " with the tables beside it"):
-        if bids is not None:
-            import mne_bids
-
-            # mne-bids matches channels.tsv by exact names or by order alone; we do it by `rows_of_channels`.
-            return mne_bids.read_raw_bids(bids, options, verbose="error", on_ch_mismatch="warn")
-        return mne.io.read_raw(path, preload=False, verbose="error", **options)
+    options: dict[str, Any] = {} if include is None else {"include": list(include), "exclude_after_unique": True}
+    encoding = "utf8"
+    with damage_is_an_error(path), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            raw = mne.io.read_raw(path, preload=False, verbose="warning", **options)
+        except Exception as error:
+            # MNE raises a plain Exception from the UnicodeDecodeError.
+            not_text = isinstance(error, UnicodeDecodeError) or isinstance(error.__context__, UnicodeDecodeError)
+            if not not_text or path.suffix.lower() not in EDF_SUFFIXES:
+                raise
+            # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
+            encoding = "latin1"
+            raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
+            warnings.warn("its annotations are not UTF-8 and are read as Latin-1", stacklevel=2)
+        said = [*dict.fromkeys(str(warning.message) for warning in caught)]
+        if path.suffix.lower() in EDF_SUFFIXES and any("annotation" in text and "outside" in text for text in said):
+            # MNE cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
+            uncut = mne.read_annotations(path, encoding=encoding)
+            raw.annotations.delete(range(len(raw.annotations)))
+            raw.annotations.append(uncut.onset, uncut.duration, uncut.description)
+            said = [text for text in said if "outside" not in text]
+    # Opened a second time, the file has nothing new to say.
+    for text in said if include is None else ():
+        if not any(handled in text for handled in HANDLED_HERE):
+            warnings.warn(f"{path}: {text}", stacklevel=4)
+    return raw
 
 
 def events_table(path: Path) -> Path:
     """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
-    return path.parent / f"{_stem(path).removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv"
+    return beside(path, "events.tsv")
 
 
 def _sidecar_seizures(
-    path: Path, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, in_bids: bool, cut_short: bool
+    path: Path, bids: Any, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, cut_short: bool
 ) -> list[Interval] | None:
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
-    table = events_table(path)
-    if not table.is_file():
-        for name in () if in_bids else ("events.tsv", f"{_stem(path)}.tsv"):
+    table = sidecar(path, bids, "events.tsv")
+    if table is None:
+        for name in () if bids is not None else ("events.tsv", f"{_stem(path)}.tsv"):
             if (path.parent / name).is_file():
                 warnings.warn(
-                    f"{path.parent / name} is not read. If it lists the seizures of {path.name}, call it {table.name}",
+                    f"{path.parent / name} is not read. If it lists the seizures of {path.name}, call it "
+                    f"{events_table(path).name}",
                     stacklevel=4,
                 )
         return None

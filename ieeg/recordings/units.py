@@ -78,10 +78,11 @@ def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
 
     MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
     """
-    factors: dict[str, float] = {}
     if raw.preload:
-        return factors
+        return {}
+    of_files: list[dict[str, float]] = []
     for extras, picks in zip(raw._raw_extras, raw._read_picks, strict=True):
-        if isinstance(extras, dict) and extras.get("subtype") in ("edf", "bdf", "GDF"):
-            factors |= zip(raw.ch_names, extras["units"][picks].tolist(), strict=True)
-    return factors
+        is_edf = isinstance(extras, dict) and extras.get("subtype") in ("edf", "bdf", "GDF")
+        of_files.append(dict(zip(raw.ch_names, extras["units"][picks].tolist(), strict=True)) if is_edf else {})
+    # Of joined files only what all of them agree on: MNE states the units of the first, and makes volts of each.
+    return {name: factor for name, factor in of_files[0].items() if all(file.get(name) == factor for file in of_files)}

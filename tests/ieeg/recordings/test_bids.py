@@ -134,3 +134,18 @@ def test_two_names_that_are_one_without_their_prefix():
     with pytest.warns(UserWarning, match=r"only the table has \['A1'\], only the file has \['EEG A1', 'POL A1'\]"):
         found = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
     assert found == {"A2": table[1]}
+
+
+@pytest.mark.parametrize("name", ["night", "sub-02_task-x_ieeg"])
+def test_a_table_beside_a_file_of_no_data_set(tmp_path, name):
+    """Bad channels stay out, and a unit that only the table states is taken."""
+    path = tmp_path / f"{name}.edf"
+    edfio.Edf([edfio.EdfSignal(np.sin(np.arange(5120)), 256, label=f"A{i}") for i in (1, 2, 3)]).write(path)
+    rows = ["A1\tSEEG\tmV\tgood", "A2\tSEEG\tuV\tbad", "A3\tSEEG\tµV\tgood"]
+    table = tmp_path / f"{name.removesuffix('_ieeg')}_channels.tsv"
+    table.write_text("name\ttype\tunits\tstatus\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="is used as in BIDS"):
+        recording = read_recording(path)
+    assert recording.dropped == {"A2": "marked bad"}
+    assert recording.subject == name.partition("_")[0]
+    np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(1), [1000, 1], rtol=1e-3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Recording, read_recording
+from mvpa_ts.ieeg.recordings.edf import check_edf
 
 mne = pytest.importorskip("mne")
 edfio = pytest.importorskip("edfio")
@@ -187,8 +188,65 @@ def handmade(path: Path, kind: str, stamps: list[str], event: str = "", rate: in
     return path
 
 
+@pytest.mark.filterwarnings("ignore:.*is the unit right")
+@pytest.mark.parametrize("order", [("mV", "uV"), ("uV", "mV"), ("uV", "uV"), ("nV", "nV")])
+def test_joined_files_have_the_units_that_mne_gives_them(tmp_path, order):
+    for number, unit in enumerate(order):
+        edfio.Edf([signal("A1", sine(3, 256), 256, unit)]).write(tmp_path / f"{number}.edf")
+    files = [mne.io.read_raw(tmp_path / f"{number}.edf", verbose="error") for number in range(2)]
+    joined = mne.concatenate_raws(files)
+    # MNE takes "nV" for volts; we read it.
+    expected = joined.get_data() * (1e-3 if order[0] == "nV" else 1e6)
+    recording = Recording.from_raw(joined)
+    np.testing.assert_allclose(recording.read(0, recording.num_samples), expected, rtol=1e-5)
+
+
 class TestDiscontinuous:
     EVENT = "+3.5\x152\x14seizure\x14\x00"
+
+    @pytest.mark.parametrize("gap", [10, 600])
+    def test_a_continuous_file_whose_time_stamps_jump_is_refused(self, tmp_path, gap):
+        path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i + gap * (i >= 30)}" for i in range(60)])
+        with pytest.raises(ValueError, match=rf"\(EDF\+C, with time stamps that jump\): after 30 s .* gap of {gap} s"):
+            read_recording(path)
+
+    @pytest.mark.parametrize("kind", ["EDF+C", "EDF+D"])
+    @pytest.mark.parametrize(("seconds", "true"), [("1", 1 + 2e-6), ("0.333333", 1 / 3)])
+    def test_what_grows_by_summing_is_no_gap(self, tmp_path, kind, seconds, true):
+        path = handmade(tmp_path / "x.edf", kind, [f"+{i * true:.6f}" for i in range(32_000)], rate=1)
+        content = path.read_bytes()
+        path.write_bytes(content[:244] + seconds.encode().ljust(8) + content[252:])
+        assert check_edf(path).records == 32_000
+
+    def test_a_file_without_time_stamps_of_its_own_is_read(self, tmp_path):
+        assert check_edf(handmade(tmp_path / "x.edf", "EDF+C", ["+0"] * 12)).records == 12
+        assert check_edf(handmade(tmp_path / "y.edf", "EDF+C", [""] * 12)).records == 12
+
+
+def test_annotations_around_the_recording_are_cut_and_named(tmp_path):
+    event = "-10\x14sz start\x14\x00+5\x14sz end\x14\x00+200\x1510\x14seizure\x14\x00"
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], event)
+    with pytest.warns(UserWarning, match="^x: seizures outside of the recording, .* 60 s, are left out: at 200 s"):
+        assert read_recording(path).seizures == ((0.0, 5.0),)
+
+
+def test_annotations_in_latin_1(tmp_path):
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], "+5\x1510\x14AnfQlle\x14\x00")
+    path.write_bytes(path.read_bytes().replace(b"AnfQlle", "Anfälle".encode("latin-1")))
+    with pytest.warns(UserWarning, match=r"x\.edf: its annotations are not UTF-8 and are read as Latin-1"):
+        assert read_recording(path).seizures == ((5.0, 15.0),)
+
+
+def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
+    content = bytearray(path.read_bytes())
+    content[600:608] = content[576:584]  # the physical maximum of A2 is its minimum
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match="Physical range") as caught:
+        read_recording(path)
+    (message,) = (str(warning.message) for warning in caught if "Physical range" in str(warning.message))
+    assert message.startswith(str(path))
+    assert "A2" in message
 
     @pytest.mark.filterwarnings("ignore:.*is the unit right")
     @pytest.mark.parametrize(

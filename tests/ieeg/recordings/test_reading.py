@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 import warnings
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -255,6 +256,31 @@ class TestBIDS:
             "onset\tduration\teventType\tconfidence\tchannels\n9\t5.5\tsz_gen\tn/a\tn/a\n0\t1\tbckg\tn/a\tn/a\n"
         )
         assert read_recording(data_set).seizures == ((9.0, 14.5),)
+
+    @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "UTC"])
+    @pytest.mark.parametrize("stated", ["2020-01-01T12:00:00", "2020-01-01T12:00:00Z"])
+    def test_a_start_is_the_same_in_every_zone(self, data_set, monkeypatch, zone, stated):
+        table = next(data_set.parents[1].glob("*_scans.tsv"))
+        heading, name = table.read_text(encoding="utf-8-sig").splitlines()[0], f"ieeg/{data_set.name}"
+        table.write_text(f"{heading}\n{name}\t{stated}\n")
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        try:
+            assert read_recording(data_set).metadata["start"] == "2020-01-01T12:00:00+00:00"
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+
+    def test_a_row_that_is_no_seizure_may_have_any_duration(self, data_set):
+        next(data_set.parent.glob("*_events.tsv")).write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n9\t2\tsz\n")
+        assert read_recording(data_set).seizures == ((9.0, 11.0),)
+
+    def test_tables_count_without_the_description_of_their_data_set(self, data_set):
+        (data_set.parents[2] / "dataset_description.json").unlink()
+        with pytest.warns(UserWarning, match="channels.tsv is used as in BIDS, though no dataset_description.json"):
+            recording = read_recording(data_set)
+        assert (recording.subject, recording.metadata["sex"]) == ("sub-07", "female")
+        assert recording.dropped == {"LA10": "marked bad", "DC1": "type misc"}
 
     def test_a_folder_with_one_recording(self, data_set):
         root = data_set.parents[2]
