@@ -124,11 +124,13 @@ def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: i
     assert graphs[1] == graphs[2], graphs
 
 
-@pytest.mark.parametrize("masked", [False, True])
+# Without a mask the graph is a part of the one with it.
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
     assert_one_graph_for_all_channels("eager", masked)
 
 
+@pytest.mark.slow  # the C++ compiler takes 25 s; backends without it are compared above
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
 def test_the_default_backend_gives_the_same_numbers() -> None:
     torch._dynamo.reset()

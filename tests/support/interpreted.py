@@ -402,7 +402,17 @@ def test_the_backward_pass_may_run_twice() -> None:
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), first, atol=0, rtol=0)
 
 
-def test_compiled_without_a_graph_break_and_checkpointed() -> None:
+def test_compiled_without_a_graph_break() -> None:
+    inputs = Case((3, 2), window=1, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
+
+    def attend() -> Tensor:
+        return mvpa_attention(*inputs, impl="triton", window=1)
+
+    torch.testing.assert_close(torch.compile(attend, backend="eager", fullgraph=True)(), attend())
+
+
+@pytest.mark.slow  # three runs of both passes under the interpreter
+def test_compiled_backward_and_checkpointed() -> None:
     case = Case((4, 3), window=1, masks="channel", groups=2, batch=1, kv_heads=1, head_dim=16)
     inputs, options = case.inputs(torch.float32), case.options()
 
@@ -421,6 +431,7 @@ def test_compiled_without_a_graph_break_and_checkpointed() -> None:
         torch.testing.assert_close(actual, gradients)
 
 
+@pytest.mark.slow
 def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
     """One sample has two programs here: the interpreter is slow."""
     generator = torch.Generator().manual_seed(0)

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 pytest.importorskip("triton")
 from support.compiled import (
@@ -48,6 +49,12 @@ MORE = {
     "float16": Setting(dtype=torch.float16),
     "tiny-masked": Setting(segments=8, channels=8, window=1, masked=True),
 }
+TILES, BOTH_WAYS = MORE["tiles"], MORE["bidirectional"]
+
+
+def slow(*values: object) -> ParameterSet:
+    """Compiling takes seconds a kernel. What the H200 runs at T = C = 50 is compiled by default, the others not."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def check(kernel: Compiled) -> None:
@@ -66,7 +73,7 @@ def check(kernel: Compiled) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("capability", [slow(80), 90, slow(100)])
 def test_kernels_compile_fit_and_use_tensor_cores(capability: int, name: str) -> None:
     (kernel,) = compiled_kernels(SMALL, capability, (name,))
     check(kernel)
@@ -106,7 +113,7 @@ def test_barriers_and_traffic_of_shared_memory_in_a_step(name: str, most: dict[s
 
 @pytest.mark.parametrize(
     ("setting", "capability"),
-    [(SMALL, 80), (SMALL, 90), (SMALL, 100), (WIDE, 90), (MORE["tiles"], 90), (MORE["bidirectional"], 90)],
+    [(SMALL, 90), *(slow(*more) for more in ((SMALL, 80), (SMALL, 100), (WIDE, 90), (TILES, 90), (BOTH_WAYS, 90)))],
 )
 def test_one_kernel_makes_both_scores(setting: Setting, capability: int) -> None:
     (kernel,) = compiled_kernels(setting, capability, ("score",))
@@ -115,7 +122,7 @@ def test_one_kernel_makes_both_scores(setting: Setting, capability: int) -> None
     check(kernel)
 
 
-@pytest.mark.parametrize("setting", [SMALL, WIDE, MORE["tiles"], MORE["bidirectional"]])
+@pytest.mark.parametrize("setting", [SMALL, *(slow(setting) for setting in (WIDE, TILES, BOTH_WAYS))])
 def test_the_kernel_of_the_score_gradients(setting: Setting) -> None:
     """Sums over rows of 128 lags and 128 numbers a head do not fit: those are products of torch."""
     kernels = list(compiled_kernels(setting, 90, ("score_gradient",)))
@@ -124,6 +131,7 @@ def test_the_kernel_of_the_score_gradients(setting: Setting) -> None:
         check(kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_wide_heads(name: str) -> None:
     (kernel,) = compiled_kernels(WIDE, 90, (name,))
