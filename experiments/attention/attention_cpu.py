@@ -4,6 +4,8 @@ All contenders of a size run in turns in one process, and a ratio is the median 
 machine that is busy or changes its clock slows all of them alike. Gradients are taken for all inputs: three tensors for
 scaled_dot_product_attention (SDPA), eight for MVPA. Peak memory is that of a fresh process for each case, less what the
 process held before. Nothing is timed before the separable path has been checked against the reference in float64.
+
+With --grids: the paper's five efficiency grids, forward, T and C from 1 to 50 (`harness.attention.grids`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
+from harness.attention.grids import measure_grids
 from harness.tables import results_folder
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -31,11 +34,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from mvpa_ts import mvpa_attention
 
 SIZES = ((50, 50), (100, 32), (12, 21))
-GRID = tuple((T, C) for T in (1, 10, 20, 30, 40, 50) for C in (1, 10, 20, 30, 40, 50))
 HEADS, HEAD_DIM, WINDOW = 12, 64, 10
 LIMIT_GIB = 8.0
-# The reference is timed where it needs less than this.
-REFERENCE_LIMIT_GIB = 3.0
 
 Run = Callable[[bool], Any]
 
@@ -48,17 +48,20 @@ def main() -> None:
         print(json.dumps(peak_memory(implementation, int(T), int(C))))
         return
     torch.set_num_threads(arguments.threads)
+    if arguments.grids or arguments.quick:
+        path = arguments.output / "attention_grids.json"
+        measure_grids(path, (1, 10)) if arguments.quick else measure_grids(path)
+        if arguments.grids:
+            return
     check_correctness()
     print("the separable path agrees with the reference in float64")
     turns = 3 if arguments.quick else 11
     sizes = SIZES[-1:] if arguments.quick else SIZES
-    grid = ((1, 10), (10, 10), (20, 10)) if arguments.quick else GRID
     results = {
         "hardware": hardware(),
         "setting": f"float32, batch 1, {HEADS} heads of {HEAD_DIM}, causal, window {WINDOW}",
         "sizes": [timed(T, C, dense, turns) for T, C in sizes for dense in (False, True)],
         "memory": [memory_in_new_process(name, *size) for size, name in memory_cases(arguments.quick)],
-        "grid": [timed(T, C, False, 2, with_reference=True) for T, C in grid],
     }
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "attention_cpu.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -76,6 +79,7 @@ def parse_arguments() -> argparse.Namespace:
         "  python experiments/attention/attention_cpu.py          (about 10 minutes, up to 4 GiB)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few turns, no large memory case: seconds")
+    parser.add_argument("--grids", action="store_true", help="the paper's five grids instead; minutes, 3 GiB")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads for torch (default: 1)")
     parser.add_argument(
         "--output",
@@ -144,13 +148,10 @@ def check_correctness() -> None:
             torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
 
 
-def timed(T: int, C: int, dense: bool, turns: int, *, with_reference: bool = False) -> dict[str, Any]:
+def timed(T: int, C: int, dense: bool, turns: int) -> dict[str, Any]:
     """Milliseconds of each contender, and of each its median ratio to SDPA in the same turn."""
     contenders = {"sdpa": ordinary(T, C), "separable": mvpa("separable", T, C, dense)}
-    if not with_reference:
-        contenders["sdpa_onednn"] = by_onednn(contenders["sdpa"])
-    elif reference_gib(T, C) < REFERENCE_LIMIT_GIB:
-        contenders["reference"] = mvpa("reference", T, C, dense)
+    contenders["sdpa_onednn"] = by_onednn(contenders["sdpa"])
     row: dict[str, Any] = {"T": T, "C": C, "dense_last_segment": dense, "turns": turns}
     for name, backward in (("forward", False), ("forward_backward", True)):
         seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
@@ -166,11 +167,6 @@ def timed(T: int, C: int, dense: bool, turns: int, *, with_reference: bool = Fal
             row[f"{name}_{contender}_ratio"] = round(statistics.median(ratios), 3)
     print(f"timed T={T} C={C}", file=sys.stderr)
     return row
-
-
-def reference_gib(T: int, C: int) -> float:
-    """Five tensors of all weights in float32: what the reference was measured to hold in its backward pass."""
-    return 5 * 4 * HEADS * (T * C) ** 2 / 2**30
 
 
 def memory_cases(quick: bool) -> list[tuple[tuple[int, int], str]]:
@@ -233,7 +229,7 @@ def hardware() -> dict[str, Any]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The results as three tables."""
+    """The results as two tables."""
     machine = results["hardware"]
     lines = [
         "# MVPA on a CPU",
@@ -267,21 +263,7 @@ def markdown(results: dict[str, Any]) -> str:
         failed = f"out of memory (one tensor of weights is {row.get('weights_gib')} GiB)"
         gib = failed if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"
         lines.append(table_line([row["T"], row["C"], row["implementation"], gib]))
-    for name, title in (("forward", "Forward"), ("forward_backward", "Forward and backward")):
-        lines += ["", f"{title}, milliseconds of SDPA / separable / reference (– where it would need over "]
-        lines[-1] += f"{REFERENCE_LIMIT_GIB:g} GiB):"
-        channels = sorted({row["C"] for row in results["grid"]})
-        lines += ["", table_line(["T \\ C", *channels]), "|--:|" + "--:|" * len(channels)]
-        for T in sorted({row["T"] for row in results["grid"]}):
-            rows = {row["C"]: row for row in results["grid"] if row["T"] == T}
-            lines.append(table_line([T, *(grid_cell(rows.get(C), name) for C in channels)]))
     return "\n".join(lines) + "\n"
-
-
-def grid_cell(row: dict[str, Any] | None, name: str) -> str:
-    """Milliseconds of the three contenders."""
-    values = [row.get(f"{name}_{which}_ms") if row else None for which in ("sdpa", "separable", "reference")]
-    return " / ".join("–" if value is None else f"{value:.3g}" for value in values)
 
 
 def table_line(cells: list[Any]) -> str:

@@ -23,6 +23,7 @@ import structure
 import throughput
 import treebank
 import zero_shot
+from harness.attention import grids
 from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
 from harness.forecasting import zero_shot_report
@@ -55,6 +56,7 @@ FROM_ROWS: dict[str, Callable] = {
 }
 FROM_RECORDS: dict[str, Callable] = {
     "attention/attention_cpu": attention_cpu.markdown,
+    "attention/attention_grids": grids.markdown,
     "attention/many_channels": many_channels.markdown,
     "detection/streaming": throughput.streaming_page,
     "forecasting/training_step": throughput.training_page,

@@ -7,26 +7,23 @@ convolution, are the same. 12 heads of 64, keys and values for each head.
 
 Each cell runs in a process of its own that is forked from one with everything loaded; its peak is that of its memory
 less what it began with. The smallest of its times counts. Cells that the record holds are not run again.
-
-    python experiments/attention_grids.py            # results/attention/attention_grids.json and .md; minutes, 3 GiB
-    python experiments/attention_grids.py --report   # the tables from the record
-    python experiments/attention_grids.py --quick    # four small sizes, written elsewhere
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from harness.attention.peers import Case, contenders
-from harness.command_line import script_parser
 from harness.paper import tables as paper
-from harness.tables import hardware, results_folder, write_page
+from harness.tables import hardware, write_page
 
 from mvpa_ts.files import write_text
 
@@ -42,23 +39,16 @@ GRIDS = {
 _SECONDS = 0.3  # of repetitions of a small cell
 
 
-def main() -> None:
-    """Measure what is missing and write the tables."""
-    parser = script_parser(__doc__, "four small sizes, written elsewhere")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the tables from the record")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    path = results_folder("attention", quick=arguments.quick) / "attention_grids.json"
+def measure_grids(path: Path, sizes: Sequence[int] = GRID) -> None:
+    """Measure the cells that the record lacks, and write the tables."""
     record: dict[str, Any] = {"machine": f"{hardware()}; 1 thread, torch {torch.__version__}", "cells": {}}
     if path.is_file():
         record = json.loads(path.read_text(encoding="utf-8"))
-    sizes = (1, 10) if arguments.quick else GRID
-    for name in [] if arguments.report else GRIDS:
-        for T in sizes:
-            for C in sizes:
-                if (key := f"{name} {T}x{C}") not in record["cells"]:
-                    record["cells"][key] = {"name": name, "T": T, "C": C, **measured(name, T, C)}
-                    write_text(path, json.dumps(record, indent=1) + "\n")
+    for name in GRIDS:
+        for T, C in itertools.product(sizes, sizes):
+            if (key := f"{name} {T}x{C}") not in record["cells"]:
+                record["cells"][key] = {"name": name, "T": T, "C": C, **measured(name, T, C)}
+                write_text(path, json.dumps(record, indent=1) + "\n")
         print(f"{name}: done", flush=True)
     write_page(path, markdown(record))
 
@@ -135,7 +125,3 @@ def markdown(record: dict[str, Any]) -> str:
                 f"| {theirs['GB']:.1f} |"
             )
     return "\n".join([*lines, "", f"Measured on {record['machine']}, beside other work.", ""])
-
-
-if __name__ == "__main__":
-    main()
