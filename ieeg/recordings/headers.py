@@ -6,7 +6,9 @@ import gzip
 import os
 import re
 import struct
+import warnings
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +86,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     check_regular(data)
     for name in values("MarkerFile"):
         if name and (path.parent / name).exists():
-            read_text_bytes(path.parent / name)
+            _check_pauses(path.parent / name, interval)
     names = [value.split(",")[0].replace("\\1", ",") for value in values(r"Ch\d+")[: int(channels)]]
     kinds = [kind for kind in values("BinaryFormat") if kind in _BRAINVISION_BYTES]
     if not kinds or values("DataFormat")[:1] != ["BINARY"]:
@@ -108,6 +110,30 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
                 f"{READ_ALL_THE_SAME}"
             )
     return BrainVisionHeader(data, frame, tuple(names))
+
+
+def _check_pauses(path: Path, interval: float) -> None:
+    """Raise a ValueError where the marks "New Segment" say that the amplifier paused; `interval` is a sample in µs."""
+    text = read_text_bytes(path).decode("latin-1")
+    marks = re.findall(r"^Mk\d+=New Segment,[^,]*,(\d+),[^,\n]*,[^,\n]*(?:,(\d{20}))?", text, re.MULTILINE)
+    first = None
+    for sample, stamp in marks:
+        seconds = int(sample) * interval / 1e6
+        if not stamp or stamp.startswith("0000"):
+            if seconds > interval / 1e6:
+                warnings.warn(
+                    f"{path} has a new segment at {seconds:g} s without a time: a pause there is not seen", stacklevel=5
+                )
+            continue
+        clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
+        first = first or (seconds, clock)
+        gap = (clock - first[1]).total_seconds() - (seconds - first[0])
+        # Clocks of computer and amplifier drift, by far less than a millisecond in 10 s.
+        if abs(gap) > 0.01 + 1e-4 * (seconds - first[0]):
+            raise ValueError(
+                f"{path} is discontinuous: after {seconds - first[0]:g} s of signal comes a gap of {gap:g} s. Split "
+                "the recording at its segments, or fill the gap"
+            )
 
 
 def check_gdf(path: Path) -> tuple[str, ...]:
@@ -202,6 +228,7 @@ def _following_parts(path: Path) -> list[str]:
             return kind, length, following
 
         tags, pos, directory = [], 0, 0
+        visited: set[int] = set()
         while pos + 16 <= size:
             kind, length, following = tag(pos)
             tags.append((pos, kind))
@@ -209,10 +236,11 @@ def _following_parts(path: Path) -> list[str]:
                 (directory,) = struct.unpack(">i", file.read(4))
             if following < 0:
                 break
-            # A tag that points back would be read for ever.
-            if 0 < following <= pos:
-                raise _damaged(path, "a tag points back")
+            # A chain may point back, after a tag was written anew at the end; a circle would be read for ever.
+            visited.add(pos)
             pos = following or pos + 16 + length
+            if pos in visited:
+                raise _damaged(path, "a tag points back to one that was read")
         listings = [tags]
         # Most files also hold a list of all tags, which need not be the same ones.
         if 0 < directory <= size - 16:

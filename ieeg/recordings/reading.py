@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
@@ -43,8 +43,14 @@ AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[st
 # Files that MNE reads; an .h5 file or a folder of them is a SWEC recording.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".fif", ".fif.gz")
 SWEC_SUFFIXES = (".h5", ".hdf5")
+FROM_MNE = "Recording.from_raw(mne.io.read_raw(...))"
 # Parts of MNE's warnings about what this library handles, or says itself.
 HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique")
+# Recordings of other programs, which MNE or their makers' programs read.
+OTHER_SUFFIXES = (
+    *(".trc", ".nwb", ".mefd", ".mef", ".cnt", ".set", ".lay", ".mff", ".ncs", ".smr", ".smrx", ".plx", ".pl2", ".rhd"),
+    *(".rhs", ".rec", ".besa", *(f".ns{number}" for number in range(1, 7))),
+)
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
 
@@ -178,10 +184,7 @@ def check_kind(path: Path) -> None:
     """Raise a ValueError where a file's ending is none that `read_recording` knows."""
     if path.is_file() and not path.name.lower().endswith((*SUFFIXES, *SWEC_SUFFIXES)):
         header = path.with_suffix(".vhdr")  # of a BrainVision recording, whose samples are in .eeg and marks in .vmrk
-        say = (
-            "Export it to EDF, or in Python load it yourself and use Recording.from_array (samples) or "
-            "Recording.from_raw (MNE)"
-        )
+        say = f"Export it to EDF, or in Python use {FROM_MNE} or, with samples, Recording.from_array"
         raise ValueError(
             f"{path.name}: unknown kind of file, known are {', '.join(SUFFIXES)} and SWEC .h5. "
             + (f"Did you mean {header.name}?" if header.is_file() else say)
@@ -273,7 +276,8 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files and SWEC subject folders below a folder that `read_recording` reads, sorted.
 
     A FIF file that MNE split counts once, by its first part. Hidden files and derivatives are left out, and of a BIDS
-    data set also its folders sourcedata, code and stimuli.
+    data set also its folders sourcedata, code and stimuli. Linked folders are followed, each once. A warning lists
+    `other_recordings`.
     """
     folder = Path(folder)
     if not folder.exists():
@@ -282,16 +286,51 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     if folder.is_file() or _is_swec(folder):
         return [folder]
     recordings: set[Path] = set()
-    for parent, folders, files in os.walk(folder):
+    for parent, names in _folders(folder):
+        if _is_swec(parent):
+            recordings.add(parent)
+            continue
+        names = {name for name in names if name.lower().endswith(SUFFIXES)}
+        recordings |= {parent / name for name in names if not _is_later_part(parent, name, names)}
+    if others := other_recordings(folder):
+        listed = ", ".join(str(path.relative_to(folder)) for path in others[:5]) + (", …" if others[5:] else "")
+        warnings.warn(
+            f"{folder}: {len(others)} recordings of a kind that is not read: {listed}. Export them to EDF, or in "
+            f"Python use {FROM_MNE}",
+            stacklevel=2,
+        )
+    return sorted(recordings)
+
+
+def other_recordings(folder: str | os.PathLike[str]) -> list[Path]:
+    """Files below a folder that hold recordings of a kind that `read_recording` does not read, sorted."""
+    return sorted(
+        parent / name
+        for parent, names in _folders(Path(folder))
+        for name in names
+        if name.lower().endswith(OTHER_SUFFIXES)
+    )
+
+
+def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
+    """Each folder below one, with the names that it holds; the contents of those that are left out are not visited."""
+    inside = os.path.realpath(folder)
+    linked: set[str] = set()
+    for parent, folders, files in os.walk(folder, followlinks=True):
         # Derivatives hold the same recordings after filters of somebody else.
         others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in others)
-        if _is_swec(Path(parent)):
-            recordings.add(Path(parent))
-            continue
-        names = {name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")}
-        recordings |= {Path(parent) / name for name in names if not _is_later_part(Path(parent), name, names)}
-    return sorted(recordings)
+        yield Path(parent), {name for name in (*files, *folders) if not name.startswith(".")}
+        for name in sorted(folders):
+            path = os.path.join(parent, name)
+            target = os.path.realpath(path)
+            # What lies in the folder itself is visited anyway, two links to one place hold one recording, and a folder
+            # above would be a circle.
+            again = target in linked or os.path.commonpath([inside, target]) in (inside, target)
+            if name.startswith(".") or name in others or (os.path.islink(path) and again):
+                folders.remove(name)
+            else:
+                linked.add(target)
+        folders.sort()
 
 
 def warn_of_shared_names(files: Iterable[Path]) -> None:
@@ -405,6 +444,11 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
         except Exception as error:
             # MNE raises a plain Exception from the UnicodeDecodeError.
             not_text = isinstance(error, UnicodeDecodeError) or isinstance(error.__context__, UnicodeDecodeError)
+            if not_text and path.suffix.lower() == ".vhdr":
+                raise ValueError(
+                    f"{path}: its marker file is not UTF-8, and MNE reads no other. Save the .vmrk as UTF-8, with the "
+                    "line Codepage=UTF-8"
+                ) from error
             if not not_text or path.suffix.lower() not in EDF_SUFFIXES:
                 raise
             # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.

@@ -25,8 +25,13 @@ UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
 # Samples per second; resampling from fewer would take filters without end.
 MIN_RATE = 0.1
 
-# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8.
-PLAUSIBLE_UV = (0.5, 20_000.0)
+# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
+# of 100 some 1e4.
+PLAUSIBLE_UV = (0.5, 2000.0)
+# Share of a signal's variance that is left of it after a median reference, if all channels hold the same.
+SAME_SHARE = 1e-6
+# Power of the differences of neighbouring samples by the signal's: 2 for white noise, far below 1 for a brain.
+WHITE_RATIO, WHITE_UV = 1.5, 100.0
 
 
 class Source(Protocol):
@@ -344,12 +349,22 @@ def warn_if_implausible(recording: Recording) -> None:
     middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
     x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
     x[~np.isfinite(x)] = np.nan
-    deviations = np.nanstd(np.where(np.isfinite(x).sum(1, keepdims=True) > 1, x, 0.0), axis=1)
-    deviations = deviations[deviations > 0]
-    if len(deviations) and not PLAUSIBLE_UV[0] <= np.median(deviations) <= PLAUSIBLE_UV[1]:
+    x = np.where(np.isfinite(x).sum(1, keepdims=True) > 1, x, 0.0)
+    deviations = np.nanstd(x, axis=1)
+    alive = deviations > 0
+    if not alive.any():
+        return
+    level = float(np.median(deviations[alive]))
+    usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV, most often 10 to 500"
+    said = f"{recording.name}: the channels' median standard deviation is {level:.3g} µV"
+    x, deviations = x[alive], deviations[alive]
+    if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
+        warnings.warn(f"{said}, {usual}: is the unit right?", stacklevel=3)
+    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
+        warnings.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?", stacklevel=3)
+    if len(x) > 1 and np.nanvar(x - np.nanmedian(x, axis=0)) < SAME_SHARE * level**2:
         warnings.warn(
-            f"{recording.name}: the channels' median standard deviation is {np.median(deviations):.3g} µV, plausible "
-            f"are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV: is the unit right?",
+            f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
             stacklevel=3,
         )
 

@@ -359,6 +359,27 @@ class TestFIF:
         (tmp_path / "x_raw.fif").write_bytes(head + struct.pack(">i", -1) + struct.pack(">iIii", 102, 0, 0, 56))
         refused(tmp_path / "x_raw.fif", "a tag points back")
 
+    def test_a_chain_of_tags_that_points_back_and_ends(self, tmp_path):
+        """As MNE reads it: the last tag lies before the one that names it."""
+        path = tmp_path / "x_raw.fif"
+        raw().save(path, verbose="error")
+        content = path.read_bytes()
+        tags, pos = [], 0
+        while pos + 16 <= len(content):
+            _, _, length, following = struct.unpack_from(">iIii", content, pos)
+            tags.append(pos)
+            if following < 0:
+                break
+            pos = following or pos + 16 + length
+        # The third tag moves to the end of the file, and its copy there points back to the fourth.
+        moved = content[tags[2] : tags[3]]
+        changed = bytearray(content)
+        struct.pack_into(">i", changed, tags[1] + 12, len(content))
+        changed += moved[:12] + struct.pack(">i", tags[3]) + moved[16:]
+        path.write_bytes(changed)
+        expected = mne.io.read_raw_fif(path, verbose="error").get_data() * 1e6
+        np.testing.assert_allclose(read_recording(path).read(0, 1000), expected[:, :1000], rtol=1e-5)
+
     def test_bytes_that_unpack_to_many(self, tmp_path):
         import gzip
 

@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 import warnings
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -398,3 +398,69 @@ def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, nam
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_recording(tmp_path / "s1.edf").seizures == ((10.0, 30.0),)
+
+
+def test_what_a_folder_holds_beside_its_recordings(tmp_path):
+    """Linked folders are followed once, and what is not read is listed."""
+    inner, outer = tmp_path / "study", tmp_path / "elsewhere"
+    for folder, name in ((inner / "a", "x"), (outer, "y")):
+        folder.mkdir(parents=True)
+        write_edf(simulate_recording(num_channels=2, duration=10, num_seizures=0), folder / f"{name}.edf")
+    for name, target in (("b", outer), ("c", outer), ("again", inner / "a"), ("a/loop", inner), ("up", tmp_path)):
+        (inner / name).symlink_to(target)
+    for name in ("n.TRC", "n.ns5", "n.nwb"):
+        (inner / "a" / name).touch()
+    with pytest.warns(UserWarning, match=r"study: 3 recordings .* a/n\.TRC, a/n\.ns5, a/n\.nwb\..*from_raw\(mne"):
+        assert find_recordings(inner) == [inner / "a" / "x.edf", inner / "b" / "y.edf"]
+
+
+def test_a_pause_in_brainvision_is_refused(tmp_path):
+    pytest.importorskip("pybv")
+    raw = raw_of(volts(3), ["A1", "A2", "A3"])
+    raw.set_annotations(mne.Annotations([4.0], [6.5], ["seizure"]))
+    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8")
+    rest = [line for line in marks.splitlines() if "New Segment" not in line]
+    for seconds, expected in ((10, None), (610, r"rec\.vmrk is discontinuous: after 10 s .* gap of 600 s")):
+        clock = datetime(2020, 1, 1) + timedelta(seconds=seconds)
+        segments = [
+            "Mk8=New Segment,,1,1,0,20200101000000000000",
+            f"Mk9=New Segment,,5121,1,0,{clock:%Y%m%d%H%M%S}000000",
+        ]
+        (tmp_path / "rec.vmrk").write_text("\n".join([*rest, *segments]) + "\n", encoding="utf-8")
+        if expected is None:
+            assert read_recording(tmp_path / "rec.vhdr").seizures == ((4.0, 10.5),)
+        else:
+            with pytest.raises(ValueError, match=expected):
+                read_recording(tmp_path / "rec.vhdr")
+
+
+def test_brainvision_in_ansi(tmp_path):
+    pytest.importorskip("pybv")
+    raw = raw_of(volts(3), ["A1", "A2", "A3"])
+    raw.set_annotations(mne.Annotations([4.0], [6.5], ["AnfQlle"]))
+    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    for name in ("rec.vhdr", "rec.vmrk"):
+        content = (tmp_path / name).read_bytes().replace(b"Codepage=UTF-8", b"Codepage=ANSI")
+        (tmp_path / name).write_bytes(content.replace("µ".encode(), b"\xb5").replace(b"AnfQlle", b"Anf\xe4lle"))
+    with pytest.raises(ValueError, match=r"rec\.vhdr: its marker file is not UTF-8, .* Save the \.vmrk as UTF-8"):
+        read_recording(tmp_path / "rec.vhdr")
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (lambda brain: 300 * brain, r"standard deviation is 1\.5e\+04 µV, usual are 0\.5 to 2000 µV"),
+        (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
+        (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
+    ],
+    ids=["gain", "white noise", "one signal"],
+)
+def test_levels_that_cannot_be(x, message):
+    brain = np.cumsum(np.random.default_rng(0).normal(0, 1, (4, 10240)), axis=1)
+    brain *= 50 / brain[:, 2560:7681].std(1, keepdims=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Recording.from_array(brain, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+    with pytest.warns(UserWarning, match=message):
+        Recording.from_array(x(brain), 512.0, ["A1", "A2", "A3", "A4"], "µV")
