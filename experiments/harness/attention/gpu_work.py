@@ -268,11 +268,11 @@ def profile(mechanism: str, case: Case, dtype: torch.dtype, device: torch.device
 
 def timed(run: Callable[[], Any], device: torch.device, budget: float, least: int = 3) -> dict[str, Any]:
     """Repeat for about `budget` seconds, after one run that compiles and one that warms up."""
-    run()
-    if device.type == "cpu":
+    if device.type == "cpu":  # of a dry run, whose times nobody reads
         start = time.perf_counter()
         run()
         return {"ms": (time.perf_counter() - start) * 1e3, "GiB": None, "runs": 1}
+    run()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
