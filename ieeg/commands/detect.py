@@ -58,7 +58,13 @@ class Outcome:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(with_baseline_files(arguments))
-    from mvpa_ts.ieeg.recordings.reading import check_kind, events_table, find_recordings, warn_of_shared_names
+    from mvpa_ts.ieeg.recordings.reading import (
+        check_kind,
+        events_table,
+        find_recordings,
+        other_recordings,
+        warn_of_shared_names,
+    )
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
     files_of: dict[Path, list[Path]] = {}
@@ -105,6 +111,11 @@ def main(arguments: list[str]) -> None:
             print(f"{number} of {len(files)} files done", file=sys.stderr)
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
+    # Said at the end too, with an exit status: a script would else take the folder for complete.
+    if others := [other.name for path in files_of if path.is_dir() for other in other_recordings(path)]:
+        raise CommandError(
+            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0]}"
+        )
 
 
 def command_line() -> CommandParser:

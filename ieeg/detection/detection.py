@@ -264,7 +264,7 @@ class Detection:
         if self.reference is None:
             (folder / REFERENCE).unlink(missing_ok=True)
         else:
-            write_events(folder / REFERENCE, self.reference, self.duration)
+            write_events(folder / REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
         write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
         run = self.describe(online)
@@ -273,18 +273,22 @@ class Detection:
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
-        start, recording = None, None if self.segments is None else self.segments.recording
-        if clock and recording is not None and "start" in recording.metadata:
-            later = timedelta(seconds=recording.first_sample / recording.sfreq)  # of a part, by `Recording.crop`
-            start = datetime.fromisoformat(recording.metadata["start"]) + later
         write_events(
             path,
             self.events,
             self.duration,
             confidences=self.confidences,
             background=bool(self.scored.any()),
-            start=start,
+            start=self._start(clock),
         )
+
+    def _start(self, clock: bool) -> datetime | None:
+        """When the recording begins, if that is asked for and known."""
+        recording = None if self.segments is None else self.segments.recording
+        if not clock or recording is None or "start" not in recording.metadata:
+            return None
+        later = timedelta(seconds=recording.first_sample / recording.sfreq)  # of a part, by `Recording.crop`
+        return datetime.fromisoformat(recording.metadata["start"]) + later
 
     def describe(self, online: OnlineRule | None = None) -> dict[str, Any]:
         """Everything that ``run.json`` states, as JSON values."""

@@ -206,6 +206,14 @@ def test_damaged_file_does_not_stop_the_others(tmp_path, model_folder, capsys):
     assert (tmp_path / "out" / "good" / RUN).is_file()
 
 
+def test_a_recording_of_a_kind_that_is_not_read_is_no_success(tmp_path, model_folder, capsys):
+    write_edf(tmp_path / "in" / "good.edf", duration=11.0)
+    (tmp_path / "in" / "night.TRC").touch()
+    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 1
+    assert "1 of a kind that is not read, such as night.TRC" in capsys.readouterr().err
+    assert (tmp_path / "out" / "good" / RUN).is_file()
+
+
 def test_preprocessing_changes_each_recordings_default(tmp_path, model_folder):
     write_swec(simulate_recording("ID19", num_channels=3, duration=11.0, num_seizures=0), tmp_path / "in")
     write_edf(tmp_path / "in" / "raw.edf", duration=11.0)

@@ -244,6 +244,9 @@ class TestAnnotations:
             output = tmp_path / "out.tsv"
             assert run("detect", file, "-o", output, "--model", model_folder, *options) == 0
             assert set(pd.read_csv(output, sep="\t")["dateTime"]) == {date}
+            words = ["--seizure-words", "Ereignis"]
+            assert run("detect", file, "-o", tmp_path / "out", "--model", model_folder, *options, *words) == 0
+            assert set(pd.read_csv(tmp_path / "out" / "x" / REFERENCE, sep="\t")["dateTime"]) == {date}
 
     def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
         for options, found in (([], False), (["--seizure-words", "Anfall, Ereignis"], True)):
