@@ -30,6 +30,7 @@ DESCRIPTION = """Detect seizures in recordings, or in all recordings below a fol
 Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a folder below --output with
   events.tsv            seizures, SzCORE/BIDS
   probabilities.tsv     probability of each 5 s, and the alarm of the online rule
+  baselines.tsv         probability by line length, and by the regression that finetune left beside the model
   reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
   report.html           figures and settings, in one file
   run.json              versions, weights, preprocessing, channels left out and why

@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import check_model
@@ -40,7 +41,9 @@ file; any key of it can be given on the command line. 'mvpformer finetune fit --
 DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder version_0, version_1, … for every start
 (losses; validation AUROC, average precision, F1 and kappa of raw decisions; in csv/ the settings too, config.yaml); and
 at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads. With --model.method lora it also
-receives adapter/, as peft writes it."""
+receives adapter/, as peft writes it. Line length, a logistic regression and, where it is installed, brainmaze are
+compared on the same validation segments: the last line says which is best, validation.csv has the numbers, and
+model/line-length.json and model/regression.json are for 'mvpformer detect --model regression FILE'."""
 
 
 def main(arguments: list[str]) -> None:
@@ -68,15 +71,22 @@ def main(arguments: list[str]) -> None:
 def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     """Train the other networks of the detector, each in a folder of its own, and save all as one detector.
 
-    A network that was trained before, or in part, goes on from its checkpoint.
+    A network that was trained before, or in part, goes on from its checkpoint. At the end baselines are fitted on the
+    same recordings and compared.
     """
+    config, files = first.config[first.subcommand], first.files
+    if config.members > 1:
+        _train_more(first, again)
+    if first.trainer.is_global_zero:
+        _stand_beside(first.trainer.datamodule, files.folder, first.model.device)
+
+
+def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     from mvpa_ts.ieeg.detection.networks import save_networks
     from mvpa_ts.ieeg.model.mvpformer import MVPFormer
     from mvpa_ts.ieeg.training.run_folder import LAST, TrainingFiles
 
     config, files = first.config[first.subcommand], first.files
-    if config.members == 1:
-        return
     folders = [files.folder]
     for number in range(2, config.members + 1):
         print(f"network {number} of {config.members}", file=sys.stderr)
@@ -94,6 +104,63 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     networks = [MVPFormer.from_pretrained(folder / "model") for folder in folders]
     save_networks(networks, files.folder / "model")
     first.model.validate_together(networks)
+
+
+def _stand_beside(data: Any, folder: Path, device: Any) -> None:
+    """Fit baselines on the training recordings, save them with the model, and compare all on the validation segments.
+
+    Trained networks are not changed by this.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from mvpa_ts.files import write_csv
+    from mvpa_ts.ieeg.detection.baselines import (
+        Baseline,
+        Brainmaze,
+        LineLength,
+        brainmaze_installed,
+        fit_baselines,
+        warn_of_other_channels,
+    )
+    from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.networks import load_networks
+    from mvpa_ts.ieeg.events import clip_events
+    from mvpa_ts.ieeg.scoring.comparison import compare_segments
+
+    baselines: list[Baseline] = [LineLength()]
+    try:
+        fitted = fit_baselines(data.training.segments)
+    except ValueError as error:
+        print(f"baselines: {error}", file=sys.stderr)
+    else:
+        for baseline in fitted:
+            baseline.save(folder / "model" / f"{baseline.kind}.json")
+        baselines += fitted
+    if data.validation is None:
+        return
+    validation = data.validation.segments
+    warn_of_other_channels([*data.training.segments, *validation])
+    if brainmaze_installed():
+        baselines.append(Brainmaze())
+    # Loaded from the folder, so that what is compared is what `mvpformer detect` will run.
+    detector = Detector(load_networks(folder / "model"), device=device)
+    scores = {"MVPFormer": [detector.detect_segments(segments).probabilities for segments in validation]}
+    for baseline in baselines:
+        scores[baseline.name] = [np.concatenate([*baseline.probabilities(segments)]) for segments in validation]
+    recordings = [segments.recording for segments in validation]
+    comparison = compare_segments(
+        np.concatenate([segments.labels() for segments in validation]),
+        {name: np.concatenate(arrays) for name, arrays in scores.items()},
+        sum(len(clip_events(recording.seizures or [], recording.duration)) for recording in recordings),
+        {"MVPFormer": detector.threshold},
+    )
+    print(f"validation beside baselines: {' '.join(comparison.words())}", file=sys.stderr)
+    if not brainmaze_installed():
+        print("brainmaze is not compared: the package brainmaze-eeg-models is not installed", file=sys.stderr)
+    counts = {"segments": comparison.segments, "ictal": comparison.ictal, "seizures": comparison.seizures}
+    rows = [{"detector": name, **counts, **row} for name, row in comparison.rows.items()]
+    write_csv(folder / "validation.csv", pd.DataFrame(rows))
 
 
 def with_architecture(arguments: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 STORE = "probabilities.store"
 # The detector of this process, by the settings that it was made with.
@@ -95,6 +96,7 @@ class ScoringTask:
         if table:
             detection.save_events(output, clock=self.clock)
         else:
+            self._save_baselines(segments, output)
             detection.save(output, online=OnlineRule(*self.online), positions=positions, clock=self.clock)
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
@@ -110,3 +112,19 @@ class ScoringTask:
             f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
             f"s skipped; see {output}"
         )
+
+    def _save_baselines(self, segments: Segments, folder: Path) -> None:
+        """Write what the baselines say of the same segments, which `mvpformer evaluate` compares."""
+        import numpy as np
+
+        from mvpa_ts.ieeg.commands.main import names_baseline
+        from mvpa_ts.ieeg.detection.baselines import baselines_beside
+        from mvpa_ts.ieeg.detection.saved import BASELINES, write_baselines
+
+        baselines = [] if names_baseline(self.model) else baselines_beside(self.model)
+        scores = {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
+        if scores:
+            write_baselines(folder / BASELINES, segments.starts, scores)
+        else:
+            # Of an earlier run with a network, whose folder this is now.
+            (folder / BASELINES).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -252,6 +253,28 @@ def fit_baselines(training: Sequence[Segments]) -> tuple[LineLength, Regression]
     fitted.fit(_standard(features, center, scale), label)
     regression = Regression(tuple(center), tuple(scale), tuple(fitted.coef_[0]), float(fitted.intercept_[0]))
     return LineLength(max(float(np.median(length[~label])), 1e-6)), regression
+
+
+def warn_of_other_channels(items: Sequence[Segments]) -> None:
+    """Warn where recordings of one subject have other channels: line length then compares other places."""
+    first_of: dict[str, Segments] = {}
+    different = []
+    for segments in items:
+        first = first_of.setdefault(segments.subject, segments)
+        if {*segments.channel_names} != {*first.channel_names}:
+            different.append(f"{segments.recording.name} and {first.recording.name}")
+    if different:
+        warnings.warn(
+            f"channels differ between recordings of one subject, such as {different[0]}: baselines take the mean or "
+            "the median over those of each recording, so part of a difference may be the channels",
+            stacklevel=2,
+        )
+
+
+def baselines_beside(model: str | os.PathLike[str]) -> list[Baseline]:
+    """Line length, and what finetune fitted and saved in the folder of a model."""
+    files = [Path(model) / f"{kind}.json" for kind in (LINE_LENGTH, REGRESSION)]
+    return [LineLength(), *(load_baseline(file) for file in files if file.is_file())]
 
 
 def load_baseline(name: str | os.PathLike[str]) -> Baseline:

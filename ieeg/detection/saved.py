@@ -16,6 +16,7 @@ from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import unscored_stretches
 
+BASELINES = "baselines.tsv"
 EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
     "events.tsv",
     "reference_events.tsv",
@@ -58,6 +59,33 @@ def write_probabilities(
         positive = "n/a" if math.isnan(probability) else str(int(probability > threshold))
         lines.append(f"{start:.3f}\t{SEGMENT_SECONDS:.3f}\t{value}\t{positive}\t{int(alarm)}")
     write_text(path, "\n".join(lines) + "\n")
+
+
+def write_baselines(
+    path: str | os.PathLike[str], starts: npt.NDArray[np.float64], scores: Mapping[str, npt.NDArray[np.float64]]
+) -> None:
+    """Write ``baselines.tsv``: onset, and the probability by each baseline."""
+    lines = ["\t".join(["onset", *scores])]
+    for start, *values in zip(starts, *scores.values(), strict=True):
+        lines.append("\t".join([f"{start:.3f}", *("n/a" if math.isnan(value) else f"{value:.9f}" for value in values)]))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, npt.NDArray[np.float64]]:
+    """Probabilities [count] by each baseline of ``baselines.tsv``; none where a detection has no such table."""
+    path = Path(folder) / BASELINES
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        try:
+            names, *rows = [row[1:] for row in csv.reader(file, delimiter="\t")]
+            columns = [[math.nan if cell == "n/a" else float(cell) for cell in row] for row in zip(*rows, strict=True)]
+            scores = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+    if len(rows) != count:
+        raise ValueError(f"{path} contradicts {PROBABILITIES}: it has {len(rows)} rows, not {count}")
+    return scores
 
 
 def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import write_csv, write_text
+from mvpa_ts.ieeg.scoring.comparison import compare_results, ranking
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, KappaEstimate, Scheme, sampled_kappa
 from mvpa_ts.ieeg.scoring.regression import COLUMNS, regression_rows
 from mvpa_ts.ieeg.scoring.results import SubjectResult
@@ -30,6 +31,7 @@ QUIET = 0.05
 MEASURES = (
     *("kappa", "kappa_stratified", "kappa_whole", "kappa_episodic", "kappa_episodic_whole"),
     *("event_sensitivity", "event_precision", "event_f1", "false_positives_per_hour", "false_positives_per_day"),
+    *("segment_auroc", "segment_auprc"),
     *("segment_sensitivity", "segment_precision", "segment_f1", "segment_specificity"),
     *("second_sensitivity", "second_precision", "second_f1", "second_specificity"),
     *("alarm_sensitivity", "alarm_delay", "false_alarms_per_hour"),
@@ -40,6 +42,7 @@ RATES = ("false_positives_per_hour", "false_positives_per_day", "false_alarms_pe
 MAIN_COLUMNS = (
     *("subject", "in_training", "recordings", "hours", "hours_scored", "seizures", "seizures_skipped"),
     *("event_sensitivity", "event_precision", "event_f1", *RATES, "alarm_sensitivity", "alarm_delay"),
+    *("segment_auroc", "segment_auprc", "false_event_seconds"),
     *("segment_sensitivity", "segment_specificity", "kappa_whole", "kappa_episodic", "kappa", "kappa_stratified"),
     *("prevalence", "prevalence_stratified"),
 )
@@ -198,7 +201,7 @@ def cohort_report(
         regressions += regression_rows(name, rows)
     regression = pd.DataFrame(regressions, columns=COLUMNS)
     tables = table, pd.DataFrame(summaries), pd.DataFrame(shares), regression
-    return CohortReport(*tables, kappas, episodic, chosen, in_words(results))
+    return CohortReport(*tables, kappas, episodic, chosen, (*in_words(results), *compare_results(results).words()))
 
 
 def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
@@ -261,6 +264,7 @@ def _row(
     result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate, episodic: KappaEstimate
 ) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
+    auroc, auprc = ranking(result.labels, result.probabilities)
     return {
         "subject": result.subject,
         "in_training": result.in_training,
@@ -294,6 +298,9 @@ def _row(
         **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
         **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
         **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
+        "segment_auroc": auroc,
+        "segment_auprc": auprc,
+        "false_event_seconds": seconds.false_positives,
         "alarm_sensitivity": result.online.sensitivity,
         "alarm_delay": result.online.delay,
         "false_alarms_per_hour": result.online.false_alarms_per_hour,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import REFERENCE
+from mvpa_ts.ieeg.detection.saved import REFERENCE, read_baselines
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.recordings.annotations import read_seizures
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
@@ -36,6 +36,8 @@ class RecordingResult:
         A segment is positive where its probability exceeds this.
     in_training : bool or None
         Whether the model was trained on this recording or its subject; None if that is unknown.
+    baselines : mapping of name to array, shape (n,)
+        Probabilities by each baseline; empty for a detection without them.
     """
 
     name: str
@@ -47,6 +49,7 @@ class RecordingResult:
     detected: SeizureEvents
     threshold: float = 0.5
     in_training: bool | None = None
+    baselines: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def labels(self) -> npt.NDArray[np.bool_]:
@@ -196,6 +199,11 @@ class SubjectResult:
         return np.concatenate([recording.labels[recording.scored] for recording in self.recordings])
 
     @cached_property
+    def probabilities(self) -> npt.NDArray[np.float64]:
+        """Probabilities of all scored segments, one recording after another."""
+        return np.concatenate([recording.probabilities[recording.scored] for recording in self.recordings])
+
+    @cached_property
     def predictions(self) -> npt.NDArray[np.bool_]:
         """Raw decisions of all scored segments, one recording after another."""
         return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
@@ -289,4 +297,5 @@ def read_result(
         detected=detection.events,
         threshold=detection.threshold,
         in_training=detection.provenance.subject_in_training,
+        baselines=read_baselines(folder, len(detection.starts)),
     )

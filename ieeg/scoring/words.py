@@ -41,6 +41,8 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
             f"Detections cover {seconds.true_positives:,} of {seconds.reference:,} s of seizures. A seizure counts as "
             "found with any overlap from 30 s before it to 60 s after it, as in SzCORE."
         )
+    false_seconds = sum(result.seconds.false_positives for result in results)
+    sentences.append(f"Events cover {false_seconds:,} s without a seizure.")
     # Merging makes fewer events than the annotations, which readers would take for lost seizures.
     if (annotated := sum(result.num_seizures for result in results)) != events.reference:
         rules = {

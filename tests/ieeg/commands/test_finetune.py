@@ -100,6 +100,12 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     assert printed.out.count("the model is in ") == 1
     assert "network 2 of 2" in printed.err
     assert "validation of the 2 networks together: loss " in printed.err
+    assert "line-length, scaled by quiet" in printed.err
+    assert "This is too little to trust: fewer than 5 seizures or 100 segments." in printed.err
+    assert "the package brainmaze-eeg-models is not installed" in printed.err
+    table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
+    assert [*table.index] == ["MVPFormer", "line-length", "line-length, scaled by quiet", "regression"]
+    assert (table["segments"] == 12).all()
     assert (tmp_path / "run" / "model" / "training.json").is_file()
     networks = load_networks(tmp_path / "run" / "model")
     assert finetune(tmp_path / "2", *files, "--seed_everything", "2") == 0
@@ -141,10 +147,19 @@ def test_a_quiet_validation_measures_the_loss_alone(tmp_path: Path, capsys: pyte
         assert finetune(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", second) == 0
     error = capsys.readouterr().err
     assert "all else needs segments with and without seizure" in error
+    assert "detectors are not compared, because there are no seizures here" in error
     table = pd.read_csv(tmp_path / "run" / "csv" / "version_0" / "metrics.csv")
     assert "validation/loss" in table
     assert "validation/auroc" not in table
     assert "AUROC 0.000" not in error
+
+
+def test_a_validation_shorter_than_a_segment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, _ = map(str, patient(tmp_path))
+    short = write_edf(simulate_recording("P4", num_channels=2, duration=30.0).crop(0.0, 4.0), tmp_path / "short.edf")
+    files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", str(short)]
+    assert finetune(tmp_path / "run", *files) != 0
+    assert "short lasts 4.000 s, shorter than one segment of 5 s" in capsys.readouterr().err
 
 
 def test_recordings_are_read_ahead_with_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

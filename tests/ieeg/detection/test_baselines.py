@@ -11,14 +11,20 @@ import pytest
 
 from mvpa_ts.ieeg import Recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength, fit_baselines, load_baseline
+from mvpa_ts.ieeg.detection.baselines import (
+    BaselineDetector,
+    LineLength,
+    fit_baselines,
+    load_baseline,
+    warn_of_other_channels,
+)
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 RATE = 512
 
 
-def recording(seed, onset=None, channels=4, seconds=62.0, gain=1.0):
+def recording(seed, onset=None, channels=4, seconds=62.0, gain=1.0, subject=None):
     """Noise that is six times as strong for 20 s in one channel in two, from the onset on."""
     x = np.random.default_rng(seed).normal(0, 10 * gain, (channels, int(seconds * RATE)))
     seizures = []
@@ -26,7 +32,9 @@ def recording(seed, onset=None, channels=4, seconds=62.0, gain=1.0):
         x[::2, onset * RATE : (onset + 20) * RATE] *= 6
         seizures = [(float(onset), onset + 20.0)]
     names = [f"A{number}" for number in range(1, channels + 1)]
-    return Recording.from_array(x, float(RATE), names, "µV", name=f"R{seed}", preprocessed=True, seizures=seizures)
+    return Recording.from_array(
+        x, float(RATE), names, "µV", name=f"R{seed}", preprocessed=True, seizures=seizures, subject=subject
+    )
 
 
 def scores(baseline, recording, first=0):
@@ -53,9 +61,9 @@ def test_line_length_is_not_scaled_by_the_file():
 def test_regression_learns_a_focus_and_takes_other_channels():
     line_length, regression = fit_baselines([Segments(recording(0, 20)), Segments(recording(1, 30, channels=6))])
     held_out = Segments(recording(2, 25, channels=8))
-    found = np.concatenate([*regression.probabilities(held_out)]) > 0.5
-    assert (found == held_out.labels()).all()
-    # Half of the time of the quiet segments: white noise of 10 µV has a mean step of 20/√π.
+    positive = np.concatenate([*regression.probabilities(held_out)]) > 0.5
+    assert (positive == held_out.labels()).all()
+    # White noise of 10 µV has a mean step of 20/√π.
     assert line_length.quiet == pytest.approx(20 / np.sqrt(np.pi), rel=0.02)
 
 
@@ -71,6 +79,14 @@ def test_scores_go_on_from_any_segment():
 def test_one_class_is_named(onset, seconds, missing):
     with pytest.raises(ValueError, match=f"no training segment with a signal is {missing}: add"):
         fit_baselines([Segments(recording(0, onset, seconds=seconds))])
+
+
+def test_other_channels_of_the_same_subject_are_named():
+    same = [Segments(recording(0, subject="P1")), Segments(recording(1, subject="P1"))]
+    other = Segments(recording(2, channels=6, subject="P1"))
+    warn_of_other_channels(same)
+    with pytest.warns(UserWarning, match="channels differ between recordings of one subject, such as R2 and R0"):
+        warn_of_other_channels([*same, other])
 
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path):
@@ -152,6 +168,29 @@ class TestCommand:
         LineLength(quiet=3.0).save(tmp_path / "other.json")
         assert self.detect(tmp_path, str(tmp_path / "other.json")) == 1
         assert "begun with other settings (model, weights)" in capsys.readouterr().err
+
+    def test_evaluate_compares_the_detector_with_line_length(self, tmp_path, capsys):
+        write_edf(recording(5, 20), tmp_path / "night.edf")
+        assert main(["detect", str(tmp_path / "night.edf"), "-o", str(tmp_path / "results")]) == 0
+        evaluate = ["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores")]
+        assert main(evaluate) == 0
+        said = capsys.readouterr().out
+        assert "13 segments, 4 of them in 1 seizure: AUROC (AUPRC) of the detector " in said
+        assert ", line-length 1.000 (1.000)." in said
+        assert "This is too little to trust" in said
+        assert "s without a seizure." in said
+        table = tmp_path / "results" / "night" / "baselines.tsv"
+        whole = table.read_text()
+        for text, message in [
+            (whole.replace("\n5.000\t", "\n5.000\tmuch"), "cannot be read"),
+            (whole[: whole.index("\n5.000\t") + 1], "it has 1 rows, not 13"),
+        ]:
+            table.write_text(text)
+            assert main(evaluate) == 1
+            assert message in capsys.readouterr().err
+        # Detections of other versions have no such table.
+        table.unlink()
+        assert main(evaluate) == 0
 
     def test_a_stream_takes_none(self, capsys):
         assert main(["stream", "--name", "amplifier", "--model", "line-length"]) == 1

@@ -1,0 +1,134 @@
+"""Detectors on the same segments: how well each ranks them, which is best, and whether that can be told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.ieeg.scoring.results import SubjectResult
+from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES, counted
+
+# Segments that a comparison needs: of fewer, one decides a hundredth of the AUROC and more.
+MIN_SEGMENTS = 100
+
+
+@dataclass(frozen=True)
+class SegmentComparison:
+    """Detectors on the segments that all of them scored.
+
+    Attributes
+    ----------
+    segments, ictal, seizures : int
+        Segments, those of them in seizures, and seizures.
+    rows : mapping of detector to numbers
+        `auroc`, `auprc` (average precision), `found` (seizure segments above the threshold) and `false` (others above
+        it). NaN in the first two where all segments are of one class.
+    """
+
+    segments: int
+    ictal: int
+    seizures: int
+    rows: Mapping[str, Mapping[str, float]]
+
+    @property
+    def best(self) -> list[str]:
+        """The detectors with the highest AUROC, to three decimals; none where it is undefined."""
+        values = {name: round(row["auroc"], 3) for name, row in self.rows.items() if not math.isnan(row["auroc"])}
+        return [name for name, value in values.items() if value == max(values.values())]
+
+    def words(self) -> list[str]:
+        """One sentence each: the numbers, the best, and a warning where this is too little to trust."""
+        counts = f"{counted(self.segments, 'segment')}, {self.ictal} of them in {counted(self.seizures, 'seizure')}"
+        if not self.best:
+            missing = "segments without a seizure" if self.ictal else "seizures"
+            return [f"{counts}: detectors are not compared, because there are no {missing} here."]
+        numbers = ", ".join(f"{name} {row['auroc']:.3f} ({row['auprc']:.3f})" for name, row in self.rows.items())
+        sentences = [f"{counts}: AUROC (AUPRC) of {numbers}."]
+        if len(self.best) > 1:
+            sentences.append(f"Equally good: {', '.join(self.best)}.")
+        elif len(self.rows) > 1:
+            sentences.append(f"Best: {self.best[0]}.")
+        if self.segments < MIN_SEGMENTS or self.seizures < MIN_SEIZURES:
+            sentences.append(
+                f"This is too little to trust: fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments."
+            )
+        return sentences
+
+
+def compare_segments(
+    labels: npt.ArrayLike,
+    probabilities: Mapping[str, npt.ArrayLike],
+    seizures: int,
+    thresholds: Mapping[str, float] | None = None,
+) -> SegmentComparison:
+    """Compare detectors on the segments that all of them scored.
+
+    Parameters
+    ----------
+    labels : bool array, shape (n,)
+    probabilities : mapping of detector to array, shape (n,)
+        NaN where a segment was skipped.
+    seizures : int
+        Seizures among the segments.
+    thresholds : mapping of detector to float, optional
+        Default: 0.5.
+
+    Raises
+    ------
+    ValueError
+        There is no detector, or the arrays differ in length.
+
+    Examples
+    --------
+    >>> comparison = compare_segments([0, 0, 1, 1], {"line-length": [0.1, 0.4, 0.3, 0.9], "ours": [0, 0.1, 0.6, 1]}, 1)
+    >>> comparison.best, comparison.rows["line-length"]["auroc"]
+    (['ours'], 0.75)
+    """
+    ictal = np.asarray(labels, dtype=bool)
+    scores = {name: np.asarray(values, dtype=np.float64) for name, values in probabilities.items()}
+    if not scores or any(values.shape != ictal.shape for values in scores.values()):
+        shapes = {name: values.shape for name, values in scores.items()}
+        raise ValueError(f"probabilities must hold a detector, each with shape {ictal.shape} of labels, got {shapes}")
+    scored = ~np.any([np.isnan(values) for values in scores.values()], axis=0)
+    ictal = ictal[scored]
+    rows = {}
+    for name, values in scores.items():
+        positive = values[scored] > (thresholds or {}).get(name, 0.5)
+        auroc, auprc = ranking(ictal, values[scored])
+        rows[name] = {
+            "auroc": auroc,
+            "auprc": auprc,
+            "found": int((positive & ictal).sum()),
+            "false": int((positive & ~ictal).sum()),
+        }
+    return SegmentComparison(len(ictal), int(ictal.sum()), seizures, rows)
+
+
+def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
+    """Compare a detector with the baselines that `mvpformer detect` wrote beside it in every recording."""
+    recordings = [recording for result in results for recording in result.recordings]
+    # A baseline that some recordings lack would be scored on other segments than the detector.
+    names = [name for name in recordings[0].baselines if all(name in item.baselines for item in recordings)]
+    scores = {"the detector": np.concatenate([item.probabilities for item in recordings])}
+    scores |= {name: np.concatenate([item.baselines[name] for item in recordings]) for name in names}
+    labels = np.concatenate([item.labels for item in recordings])
+    return compare_segments(labels, scores, sum(result.num_seizures for result in results))
+
+
+def ranking(labels: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """AUROC and average precision; NaN where all labels are the same.
+
+    Examples
+    --------
+    >>> ranking(np.array([False, True]), np.array([0.2, 0.7]))
+    (1.0, 1.0)
+    """
+    if not len(labels) or labels.all() or not labels.any():
+        return math.nan, math.nan
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return float(roc_auc_score(labels, scores)), float(average_precision_score(labels, scores))
