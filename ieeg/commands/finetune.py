@@ -134,8 +134,8 @@ def _stand_beside(data: Any, folder: Path, device: Any) -> None:
     except ValueError as error:
         print(f"baselines: {error}", file=sys.stderr)
     else:
-        for baseline in fitted:
-            baseline.save(folder / "model" / f"{baseline.kind}.json")
+        for learned in fitted:
+            learned.save(folder / "model" / f"{learned.kind}.json")
         baselines += fitted
     if data.validation is None:
         return

@@ -223,7 +223,9 @@ def fit_baselines(training: Sequence[Segments]) -> tuple[LineLength, Regression]
     >>> [baseline.name for baseline in fit_baselines([segments])]
     ['line-length, scaled by quiet', 'regression']
     """
-    rows, lengths, labels = [], [], []
+    rows: list[Floats] = []
+    lengths: list[Floats] = []
+    labels: list[npt.NDArray[np.bool_]] = []
     step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
     for segments in training:
         ictal = segments.labels()
@@ -235,7 +237,7 @@ def fit_baselines(training: Sequence[Segments]) -> tuple[LineLength, Regression]
             rows.append(_features(signal, valid))
             lengths.append(_mean_length(_line_lengths(signal), valid))
             labels.append(ictal[start:stop])
-    features, length, label = (np.concatenate(arrays) for arrays in (rows, lengths, labels))
+    features, length, label = np.concatenate(rows), np.concatenate(lengths), np.concatenate(labels)
     scored = ~np.isnan(length)
     features, length, label = features[scored], length[scored], label[scored]
     if label.all() or not label.any():
