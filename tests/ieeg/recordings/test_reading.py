@@ -420,14 +420,14 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
     raw.set_annotations(mne.Annotations([4.0], [6.5], ["seizure"]))
     mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
     marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8")
-    rest = [line for line in marks.splitlines() if "New Segment" not in line]
+    other_marks = [line for line in marks.splitlines() if "New Segment" not in line]
     for seconds, expected in ((10, None), (610, r"rec\.vmrk is discontinuous: after 10 s .* gap of 600 s")):
         clock = datetime(2020, 1, 1) + timedelta(seconds=seconds)
         segments = [
             "Mk8=New Segment,,1,1,0,20200101000000000000",
             f"Mk9=New Segment,,5121,1,0,{clock:%Y%m%d%H%M%S}000000",
         ]
-        (tmp_path / "rec.vmrk").write_text("\n".join([*rest, *segments]) + "\n", encoding="utf-8")
+        (tmp_path / "rec.vmrk").write_text("\n".join([*other_marks, *segments]) + "\n", encoding="utf-8")
         if expected is None:
             assert read_recording(tmp_path / "rec.vhdr").seizures == ((4.0, 10.5),)
         else:
