@@ -272,8 +272,11 @@ class PanelModel(HostOverrides, BaseModel):
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
         """Look up the series of a panel by name, or of `count` series without names."""
-        names = None if panel is None else panel.names
-        return PanelView(torch.tensor(self._order_of(names, len(panel) if panel else count, panel)))
+        names, count = (None, count) if panel is None else (panel.names, len(panel))
+        order, positions = torch.tensor(self._order_of(names, count, panel)), None
+        if self._book.positions is not None:
+            positions = torch.from_numpy(self._book.coordinates(self._names(names, count)))[order].float()
+        return PanelView(order, positions=positions)
 
     def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
         """The host's series in the order that the network shall see."""

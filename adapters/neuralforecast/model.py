@@ -437,15 +437,12 @@ class MVPA(PanelModel):
         names, count = (None if panel is None else panel.names), len(view.order)
         rows = [-1] * count if fitted is None else fitted.rows(names, count)
         vectors = torch.tensor(rows)[view.order] if self.network.config.channel_vectors is not None else None
-        positions = None
-        if self._book.positions is not None:
-            positions = torch.from_numpy(self._book.coordinates(self._names(names, count)))[view.order].float()
         units = None
         if self._reads_units and fitted is not None and panel is not None:
             # A series that was not in training has its units from its rows in the panel at hand.
             here = panel.units().tolist() if -1 in rows else []
             units = torch.tensor([here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)])[view.order]
-        return PanelView(view.order, vectors, positions, units)
+        return PanelView(view.order, vectors, view.positions, units)
 
     def _keep_vectors(self, rows: list[int], count: int) -> None:
         """Give the vectors of the last fit to the series that had them, new ones to the others."""

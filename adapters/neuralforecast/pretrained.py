@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
+import torch
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
@@ -20,10 +21,6 @@ from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 
-_POSITIONS = (
-    "channel_positions must be left out: a pretrained forecaster uses only an order of the series, which "
-    "channel_order with ordered=True gives; to use distances, train MVPA"
-)
 # Arguments of the host that would reach nothing: the network reads the series alone, and standardises them itself.
 _NOT_READ = (
     "futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "categorical_cardinalities",
@@ -32,7 +29,7 @@ _NOT_READ = (
 
 
 class PretrainedMVPA(PanelModel):
-    """A forecaster that was trained on made-up series and forecasts any panel; `MVPA.from_pretrained` makes one.
+    """A forecaster that was trained on other panels and forecasts any; `MVPA.from_pretrained` makes one.
 
     With ``max_steps=0``, the default, `fit` trains nothing. With more steps it trains further on the panel. Each panel
     may have another number of series. It is saved and loaded like every model of neuralforecast.
@@ -40,7 +37,7 @@ class PretrainedMVPA(PanelModel):
     Parameters
     ----------
     h : int
-        Steps to forecast. Up to 64 come from one pass, more by paths.
+        Steps to forecast, any number.
     input_size : int, optional
         Steps to look back at, at most 2048, the default. The network uses 512 of them, or six seasons if a season has
         more than 320 steps.
@@ -55,6 +52,9 @@ class PretrainedMVPA(PanelModel):
         host's `freq`: 168 for hours, 288 for five minutes, 12 for months.
     channel_order : list or "correlation", optional
         As in `MVPA`.
+    channel_positions : dict or table, optional
+        Where each series lies, as in `MVPA`: one coordinate for places on a line, two or three for places in space.
+        The forecaster then reads the series near each other as neighbours, without any training.
     training : dict, optional
         As in `MVPA`: `weight_averaging`, `averaging_warm_up` and `frequency_weight`.
     max_steps : int, default 0
@@ -96,6 +96,7 @@ class PretrainedMVPA(PanelModel):
         ordered: bool = False,
         season: int | None = None,
         channel_order: Sequence[Any] | str | None = None,
+        channel_positions: Any = None,
         training: dict[str, Any] | None = None,
         loss: nn.Module | None = None,
         valid_loss: nn.Module | None = None,
@@ -138,7 +139,7 @@ class PretrainedMVPA(PanelModel):
         )  # fmt: skip
         # Saved as a number, so that a file does not change its meaning with the shipped network.
         self.hparams["input_size"] = input_size
-        self._set_book(channel_order, None, n_series)
+        self._set_book(channel_order, channel_positions, n_series)
         self.ordered, self.season, self._season = ordered, season, 0
         self._levels = sorted(set(levels))
         self._columns = [self._levels.index(level) for level in levels]
@@ -154,14 +155,17 @@ class PretrainedMVPA(PanelModel):
         observed = windows_batch["insample_mask"] > 0
         if observed.ndim == 2:  # darts has one mask for all series
             observed = observed[..., None].expand_as(x)
-        order = self.view(x.shape[-1], x.device).order
+        view = self.view(x.shape[-1], x.device)
+        order, positions = view.order, view.positions
+        if positions is None and self.ordered:
+            positions = torch.arange(len(order), device=x.device)[:, None].float()
         quantiles = forecast_quantiles(
             self.network,
             x[..., order],
             observed[..., order],
             horizon=self.h,
             levels=self._levels,
-            ordered=self.ordered,
+            positions=positions,
             season=self._season,
         )
         output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
@@ -186,12 +190,6 @@ class PretrainedMVPA(PanelModel):
         self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
-
-    def finetune(self, **changes: Any) -> Any:
-        """As that of `MVPA`; raises ValueError for `channel_positions`, which the network does not read."""
-        if changes.get("channel_positions") is not None:
-            raise ValueError(_POSITIONS)
-        return super().finetune(**changes)
 
     def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Forecast a panel; called by `NeuralForecast.predict`.
@@ -220,8 +218,6 @@ class PretrainedMVPA(PanelModel):
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Raise an error for an option that a network which exists already, and reads the series alone, cannot take."""
-    if options.get("channel_positions") is not None:
-        raise ValueError(_POSITIONS)
     of_host = inspect.signature(BaseModel.__init__).parameters
     for name, value in options.items():
         if name in _NOT_READ and value not in (None, [], False, "identity"):

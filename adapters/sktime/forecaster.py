@@ -215,7 +215,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
         if shipped is not None:
-            self.fitted_: Any = self._finetuned(shipped, series)
+            self.fitted_: Any = self._finetuned(shipped, series, channel_inputs=self._columns.channel_inputs)
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(deep=False), [series], horizon)

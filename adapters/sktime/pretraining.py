@@ -168,12 +168,15 @@ class Pretraining:
         shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
         return replace(shipped, season=season)
 
-    def _finetuned(self, shipped: ShippedForecaster, series: Series, scaling: Any = None) -> ShippedForecaster:
+    def _finetuned(
+        self, shipped: ShippedForecaster, series: Series, scaling: Any = None, channel_inputs: Any = None
+    ) -> ShippedForecaster:
         if not self._finetune_steps:
             return shipped
         return shipped.finetuned(
             series,
             self._scaling if scaling is None else scaling,
+            channel_inputs,
             steps=self._finetune_steps,
             learning_rate=0.1 * self.learning_rate,
             seed=self._seed(),

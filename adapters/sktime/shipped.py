@@ -1,4 +1,4 @@
-"""The forecaster that the package ships, trained on made-up series alone, as sktime's forecaster uses it."""
+"""The forecaster that the package ships, trained on other panels, as sktime's forecaster uses it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from mvpa_ts.windows import Scaling, Series
 
 USED = frozenset(
-    {"pretrained", "channel_order", "sp", "finetune_steps", "learning_rate", "random_state", "device", "verbose"}
-)
+    {
+        "pretrained", "channel_order", "channel_positions", "sp", "finetune_steps", "learning_rate", "random_state",
+        "device", "verbose",
+    }
+)  # fmt: skip
 """Parameters of the forecaster that a shipped network uses."""
 
 
@@ -61,19 +64,36 @@ class ShippedForecaster:
 
         # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
+        positions = self._positions(values.shape[2], channel_inputs)
         with torch.no_grad():
             quantiles = forecast_quantiles(
                 self.network,
                 values.nan_to_num(0.0),
                 ~values.isnan(),
                 horizon=self.horizon,
-                ordered=self.ordered,
+                positions=positions,
                 season=self.season,
             )[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
+    def _positions(self, count: int, channel_inputs: Mapping[str, Any] | None) -> Any:
+        """Coordinates of the columns, a row each; None where nothing is known."""
+        import torch
+
+        positions = (channel_inputs or {}).get("positions")
+        if positions is None and self.ordered:
+            positions = torch.arange(count)[:, None].float()
+        return positions
+
     def finetuned(
-        self, series: Series, scaling: Scaling, *, steps: int, learning_rate: float, seed: int
+        self,
+        series: Series,
+        scaling: Scaling,
+        channel_inputs: Mapping[str, Any] | None = None,
+        *,
+        steps: int,
+        learning_rate: float,
+        seed: int,
     ) -> ShippedForecaster:
         """A copy that is trained further on one series; raises ValueError where it has too few rows."""
         import torch
@@ -88,6 +108,7 @@ class ShippedForecaster:
             steps=steps,
             learning_rate=learning_rate,
             seed=seed,
+            positions=self._positions(values.shape[1], channel_inputs),
             season=self.season,
         )
         return replace(self, network=trained)
@@ -110,12 +131,6 @@ def side_by_side(series: Sequence[Series]) -> Series:
 
 def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Raise ValueError where a parameter is set that the shipped network does not use."""
-    if parameters["channel_positions"] is not None:  # perhaps a table, which compares with nothing
-        raise ValueError(
-            f"channel_positions must be left out with pretrained={str(parameters['pretrained'])!r}: of positions the "
-            "network uses only an order of the columns, which channel_order gives; to use distances, leave pretrained "
-            "out and train"
-        )
     for name, value in parameters.items():
         if name not in USED and value != defaults[name]:
             raise ValueError(
@@ -124,6 +139,6 @@ def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any])
             )
     if parameters["device"] != "cpu":
         raise ValueError(
-            f"device must be 'cpu' with pretrained, whose network is small (2.2 megabytes as shipped), got "
+            f"device must be 'cpu' with pretrained, whose network is small (7 megabytes as shipped), got "
             f"{parameters['device']!r}"
         )

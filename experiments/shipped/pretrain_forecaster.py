@@ -1,14 +1,13 @@
-"""Pretrain the base forecaster on made-up series alone, in pieces: start the same command again and it goes on.
+"""Pretrain the panel forecaster on made-up panels and the training parts of real ones, on a GPU or a CPU, in pieces.
 
-The rate falls as a cosine over `--steps`. A killed run goes on from its last checkpoint and gives the weights that it
-would have given without the kill. Every 1000 steps the network forecasts made-up panels of another seed. No real series
-is read.
+The rate falls as a cosine over `--steps`. Start the same command again and it goes on from its last checkpoint; on a
+CPU it then gives the weights that it would have given without the stop. An average of the weights is what is kept.
 
 Examples
 --------
-    python experiments/shipped/pretrain_forecaster.py --minutes 30          # half an hour of the run, then stop
-    python experiments/shipped/pretrain_forecaster.py --export my_forecaster    # a folder like that of the package
-    python experiments/shipped/pretrain_forecaster.py --quick               # a few steps, in a temporary folder
+    python experiments/shipped/pretrain_forecaster.py --minutes 30           # half an hour of the run
+    python experiments/shipped/pretrain_forecaster.py --export my_forecaster # a folder like that of the package
+    python experiments/shipped/pretrain_forecaster.py --quick                # a few steps, in a temporary folder
 """
 
 from __future__ import annotations
@@ -16,128 +15,241 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import sys
 import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
-from harness.command_line import script_parser
-from harness.forecasting.synthetic import made_up_panels
+from harness.forecasting.panels import Panels, RealPanels, made_up
 from torch import Tensor
 
 from mvpa_ts.files import replaced
-from mvpa_ts.forecasting.pretrained import load_base, save_base
-from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseForecaster, Reading
-from mvpa_ts.forecasting.pretrained.configuration import BaseConfig, mvpa_forecaster_base
-from mvpa_ts.forecasting.quantiles import pinball_loss
+from mvpa_ts.forecasting.pretrained.base import LEVELS, QUICK, BaseForecaster, Reading
+from mvpa_ts.forecasting.pretrained.configuration import BaseConfig, mvpa_forecaster_base, mvpa_forecaster_small
+from mvpa_ts.forecasting.pretrained.pretrained import save_base
 
+SIZES = {"base": mvpa_forecaster_base, "small": mvpa_forecaster_small}
 CALENDARS = (4, 7, 12, 24, 48, 52, 96, 144, 168, 288, 288)
 """Seasons in steps that a calendar may tell; of half-hours, weeks, minutes."""
-CHANNELS = (1, 1, 2, 3, 4, 6, 8, 12)
+CHANNELS = (1, 1, 1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Series of a panel; each batch has one of these numbers."""
-SIZES = mvpa_forecaster_base()
-"""Twice as wide as the default of `BaseConfig` and a block deeper. A step takes half as long again."""
-WARM_UP = 200
-REUSE, POOL = 3, 24
-"""Reading a batch costs as much as two steps on it: one step in three reads another, two take any of the last."""
-CARD = """# A forecaster that needs no training
+HORIZONS = (64, 64, 64, 64, 64, 64, 32, 128, 256, 736)
+REAL = 0.15
+"""Share of batches from real panels."""
+QUICK_RATE = 10.0
+UNMOVED = 1e-4
+"""Unit of a history whose values are all the same."""
+WARM_UP, AVERAGE = 300, 0.998
+REUSE, POOL = 4, 32
+"""Reading a batch costs more than a step on it: one step in four reads another, three take any of the last."""
 
-Forecasts any panel of series at once: nine quantiles of 64 steps from up to 512 steps of history (2048 if a season of
-more than 320 steps is told), longer horizons by paths. About 1.1 million weights, in half precision.
 
-- **Made from**: made-up series alone (`experiments/harness/forecasting/synthetic.py`, seed {seed}): seasons, trends,
-  walks, counts, regimes, days with nights, rush hours, waves through channels, gaps. No real series was read.
-- **Made by**: `python experiments/shipped/pretrain_forecaster.py --seed {seed}`, {steps} steps of {series} series, an
-  hour and forty minutes of one core, a batch read for three steps{start}.
-- **Use**: `mvpa_ts.forecasting.pretrained.load_base()`; in hosts see docs/pretrained.md, with the errors measured.
-- **Not for**: histories below 16 steps, seasons that the history does not hold once, decisions without a check on
-  your data.
-"""
+def batch(
+    seed: int, step: int, series: int, config: BaseConfig, device: torch.device, real: RealPanels | None,
+    told: float = 0.5,
+) -> tuple[Panels, int]:  # fmt: skip
+    """Panels of one step and their horizon, drawn from the seed and the number of the step alone."""
+    generator = torch.Generator(device).manual_seed(seed * 1_000_003 + step)
+    draws = random.Random(seed * 1_000_003 + step)
+    channels, horizon = draws.choice(CHANNELS), draws.choice(HORIZONS)
+    number = max(1, series * 64 // max(64, horizon // 2) // channels)
+    total = config.lookback + horizon
+    unknown = torch.zeros(number, dtype=torch.long, device=device)
+    with torch.device(device):
+        if real is not None and draws.random() < REAL:
+            values, mask, place = real.draw(number, channels, total, min(horizon, 64), generator)
+            return Panels(values, mask, place, unknown), horizon
+        # The panels of half of the batches are short, down to 16 steps, and about as long as each other.
+        length = torch.full((number,), float(config.lookback))
+        if draws.random() < 0.5:
+            longest = math.log(config.lookback / 16) * draws.random()
+            length = 16.0 * math.exp(longest) * (0.7 + 0.3 * torch.rand(number, generator=generator, device=device))
+            length = length.clamp(min=16.0)
+        season, calendar = unknown, unknown
+        if draws.random() < told:
+            drawn = torch.tensor(CALENDARS)[
+                torch.randint(len(CALENDARS), (number,), generator=generator, device=device)
+            ]
+            season = torch.where(drawn <= length, drawn, 0)
+            # A calendar is wrong for some panels: their series have other seasons, or none.
+            calendar = season * (torch.rand(number, generator=generator, device=device) < 0.8)
+        values, mask, place = made_up(number, channels, total, generator, length + horizon, calendar)
+        seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
+        return Panels(values, mask & seen, place, season), horizon
+
+
+def loss_of(network: BaseForecaster, panels: Panels, reading: Reading, weights: Tensor) -> Tensor:
+    """Pinball loss in units of the history's usual step, near steps counting more."""
+    L = network.config.lookback
+    device = panels.values.device
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        forecast = network.forecast(reading)
+    h = panels.values.shape[1] - L
+    target, real = panels.values[:, L:], panels.mask[:, L:]
+    error = (target[..., None] - forecast[:, :h]) / weights[:, None, :, None]
+    levels = torch.tensor(LEVELS, device=device)
+    # Far outliers: what no forecast can know should not lead.
+    losses = torch.maximum(levels * error, (levels - 1.0) * error).clamp(max=20.0)
+    near = 1.0 / (1.0 + torch.arange(h, device=device) / 32.0)
+    # A history that does not move has no unit.
+    moves = (weights > UNMOVED).to(near.dtype)[:, None]
+    weight = (real * near[None, :, None] * moves)[..., None]
+    return (losses * weight).sum() / (weight.sum() * len(LEVELS)).clamp(min=1.0)
+
+
+def units(panels: Panels, lookback: int) -> Tensor:
+    """The usual step of each history, [B, C]."""
+    past, seen = panels.values[:, :lookback], panels.mask[:, :lookback]
+    pairs = seen[:, 1:] & seen[:, :-1]
+    step = (torch.diff(past, dim=1).abs() * pairs).sum(1) / pairs.sum(1).clamp(min=1)
+    count = seen.sum(1).clamp(min=1)
+    mean = (past * seen).sum(1) / count
+    deviation = (((past - mean[:, None]) * seen).square().sum(1) / count).sqrt()
+    return (step + 0.1 * deviation).clamp(min=UNMOVED)
+
+
+class Averaged:
+    """An exponential average of the weights."""
+
+    def __init__(self, network: BaseForecaster) -> None:
+        self.weights = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+        self.steps = 0
+
+    @torch.no_grad()
+    def take(self, network: BaseForecaster) -> None:
+        """One more step."""
+        self.steps += 1
+        decay = min(AVERAGE, (1 + self.steps) / (10 + self.steps))
+        own = list(self.weights.values())
+        torch._foreach_lerp_(own, list(network.state_dict().values()), 1.0 - decay)
+
+
+def waves(channels: int, number: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The board's wave, of another seed: histories of 512 steps and the 48 after them."""
+    generator = torch.Generator().manual_seed(77)
+    rows = number * 200 + 560 + 8 * channels
+    source = torch.zeros(rows)
+    noise = torch.randn(rows, generator=generator) * (1 - 0.81) ** 0.5
+    for t in range(1, rows):
+        source[t] = 0.9 * source[t - 1] + noise[t]
+    step = (
+        torch.arange(number)[:, None, None] * 200 + torch.arange(560)[:, None] + 8 * (channels - torch.arange(channels))
+    )
+    clean = source[step]
+    x = (clean + 0.3 * torch.randn(clean.shape, generator=generator)) / 1.09**0.5
+    return x[:, :512].to(device), x[:, 512:].to(device)
+
+
+@torch.no_grad()
+def validate(network: BaseForecaster, device: torch.device, batches: int) -> dict[str, float]:
+    """Loss on made-up panels of another seed, coverage of the 80 % interval, and waves."""
+    network.eval()
+    total, inside, count = 0.0, 0.0, 0.0
+    L = network.config.lookback
+    for index in range(batches):
+        panels, horizon = batch(987_654, index, 128, network.config, device, None)
+        reading = network.read(panels.values[:, :L], panels.mask[:, :L], horizon, panels.place, panels.season)
+        total += loss_of(network, panels, reading, units(panels, L)).item()
+        forecast, y, real = network.forecast(reading)[:, :horizon], panels.values[:, L:], panels.mask[:, L:]
+        inside += float((((y >= forecast[..., 0]) & (y <= forecast[..., -1])) & real).sum())
+        count += float(real.sum())
+    found = {"validation": total / batches, "coverage": inside / count}
+    for channels in (12, 24):
+        x, y = waves(channels, 12, device)
+        positions = torch.arange(channels, dtype=torch.float32)[:, None]
+        for name, place in (("ordered", positions), ("no order", None)):
+            forecast = network(x, horizon=48, positions=place)[:, :48, :, 4]
+            found[f"wave {channels} {name}"] = (forecast - y).square().mean().item()
+    network.train()
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def main() -> None:
     """Train until the time or the steps are over."""
     arguments = parse_arguments()
+    device = torch.device(arguments.device)
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
     if arguments.quick:
-        arguments.steps, arguments.series, arguments.folder = 3, 8, Path(tempfile.mkdtemp())
+        arguments.steps, arguments.series, arguments.folder = 3, 16, Path(tempfile.mkdtemp())
     torch.manual_seed(arguments.seed)
-    random.seed(arguments.seed)
-    config = SIZES
-    network = BaseForecaster(config)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=arguments.learning_rate, weight_decay=0.01)
+    config = SIZES[arguments.size]()
+    network = BaseForecaster(config).to(device)
+    groups: dict[str, list[Tensor]] = {"decayed": [], "other": [], "quick": []}
+    for name, parameter in network.named_parameters():
+        groups["quick" if name in QUICK else "decayed" if parameter.ndim == 2 else "other"].append(parameter)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups["decayed"], "weight_decay": 0.03}, {"params": groups["other"]}, {"params": groups["quick"]}],
+        lr=arguments.learning_rate, betas=(0.9, 0.98), weight_decay=0.0,
+    )  # fmt: skip
+    factors = (1.0, 1.0, QUICK_RATE)
+    averaged = Averaged(network)
+    real = None
+    if arguments.data is not None and (arguments.data / "panels").is_dir():
+        real = RealPanels(arguments.data, device)
     checkpoint = arguments.folder / "checkpoint.pt"
     step = 0
     if checkpoint.is_file():
-        state = torch.load(checkpoint, weights_only=True)
+        state = torch.load(checkpoint, weights_only=True, map_location=device)
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
+        averaged.weights, averaged.steps = state["averaged"], state["step"]
         step = state["step"]
-        if "random" in state:  # older checkpoints lack it: they go on with other draws
-            random.setstate(state["random"])
     elif arguments.start is not None:
-        taken = take_what_fits(network, load_base(arguments.start))
-        print(f"{arguments.start}: {taken} weights taken, the others begin anew", flush=True)
-    if arguments.export:
-        start = f", from the weights of {arguments.start} where they fit" if arguments.start else ""
-        save_base(
-            network,
-            arguments.export,
-            CARD.format(steps=step, series=arguments.series, seed=arguments.seed, start=start),
-        )
+        network.load_state_dict(torch.load(arguments.start, weights_only=True, map_location=device), strict=False)
+        averaged = Averaged(network)
+    if arguments.export is not None:
+        network.load_state_dict(averaged.weights)
+        save_base(network, arguments.export, f"# {arguments.size}, after {step} steps, seed {arguments.seed}\n")
         print(f"{arguments.export}: the network after {step} steps")
         return
-    begun, mean_loss = time.perf_counter(), math.nan
-    pool: deque[Panels] = deque(maxlen=POOL)
-    readings: deque[Reading] = deque(maxlen=POOL)
+    saved = begun = time.perf_counter()
+    mean_loss = math.nan
+    pool: deque[tuple[Panels, Reading, Tensor]] = deque(maxlen=POOL)
+    L = config.lookback
 
-    def take(step: int) -> None:
-        pool.append(panels := batch(arguments.seed, step, arguments.series, config))
-        readings.append(network.read(*(part[:, : config.lookback] for part in panels[:2]), panels.season))
+    def take(index: int) -> None:
+        panels, horizon = batch(arguments.seed, index, arguments.series, config, device, real)
+        reading = network.read(panels.values[:, :L], panels.mask[:, :L], horizon, panels.place, panels.season)
+        pool.append((panels, reading, units(panels, L)))
 
-    for earlier in list(range(0, step, REUSE))[-POOL:]:
-        take(earlier)
-    while step < arguments.steps and time.perf_counter() - begun < 60 * arguments.minutes:
-        for group in optimizer.param_groups:
-            group["lr"] = arguments.learning_rate * rate(step, arguments.steps)
+    network.train()
+    # The pool of a run that goes on holds what that of an undisturbed run would hold.
+    for index in range(-(-step // REUSE))[-POOL:]:
+        take(index)
+    while step < arguments.steps and (now := time.perf_counter()) - begun < 60.0 * arguments.minutes:
+        for factor, group in zip(factors, optimizer.param_groups, strict=True):
+            group["lr"] = factor * arguments.learning_rate * rate(step, arguments.steps)
         if step % REUSE == 0:
-            take(step)
-        place = len(pool) - 1 if step % REUSE == 0 else random.randrange(len(pool))
-        loss = loss_of(network, pool[place], readings[place])
-        if not torch.isfinite(loss):
-            raise SystemExit(f"step {step}: the loss is {loss.item()}, the last checkpoint is {checkpoint}")
+            take(step // REUSE)
+        place = len(pool) - 1
+        if step % REUSE:
+            place = random.Random(f"{arguments.seed} {step}").randrange(len(pool))
+        loss = loss_of(network, *pool[place])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        if torch.isfinite(torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)):
+            optimizer.step()
         step += 1
+        averaged.take(network)
         mean_loss = loss.item() if math.isnan(mean_loss) else 0.99 * mean_loss + 0.01 * loss.item()
-        if step % 1000 == 0 or step == arguments.steps:
-            report: dict[str, Any] = dict(validate(network, 2 if arguments.quick else 16))
-            report["with a season told"] = validate(network, 2 if arguments.quick else 16, told=1.0)
-            minutes = (time.perf_counter() - begun) / 60
-            print(
-                json.dumps({"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4), **report}),
-                flush=True,
-            )
-        if step % 100 == 0 or step == arguments.steps:
-            save(checkpoint, network, optimizer, step)
-    save(checkpoint, network, optimizer, step)
-
-
-def take_what_fits(network: BaseForecaster, other: BaseForecaster) -> int:
-    """Copy another network's tensors of the same name and shape; the number of weights copied."""
-    theirs = other.state_dict()
-    fitting = {name: theirs[name] for name, own in network.state_dict().items() if theirs[name].shape == own.shape}
-    network.load_state_dict(fitting, strict=False)
-    return sum(tensor.numel() for tensor in fitting.values())
+        if step % arguments.every == 0 or step == arguments.steps:
+            own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+            network.load_state_dict(averaged.weights)
+            minutes, few = (now - begun) / 60, 2 if arguments.quick else 12
+            report = {"step": step, "minutes": round(minutes, 1), "loss": round(mean_loss, 4)}
+            print(json.dumps(report | validate(network, device, few)), flush=True)
+            network.load_state_dict(own)
+        if now - saved > arguments.save:
+            save(checkpoint, network, optimizer, averaged, step)
+            saved = now
+    save(checkpoint, network, optimizer, averaged, step)
 
 
 def rate(step: int, steps: int) -> float:
@@ -145,122 +257,38 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
 
 
-class Panels(NamedTuple):
-    """Panels of one step, with the season that a calendar tells.
-
-    Parameters
-    ----------
-    values, mask : Tensor, shape (B, L + h, C)
-    ordered : bool
-    season : Tensor, shape (B,)
-        0 where nothing is told.
-    """
-
-    values: Tensor
-    mask: Tensor
-    ordered: bool
-    season: Tensor
-
-
-def batch(seed: int, step: int, series: int, config: BaseConfig, told: float = 0.5) -> Panels:
-    """Panels of one step, drawn from the seed and the number of the step alone; a share of batches tells a season."""
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-    channels = CHANNELS[int(torch.randint(len(CHANNELS), (), generator=generator))]
-    number = max(1, series // channels)
-    # The panels of half of the batches are short, down to 16 steps, and about as long as each other: that is quicker.
-    length = torch.full((number,), float(config.lookback))
-    if torch.rand((), generator=generator) < 0.5:
-        longest = math.log(config.lookback / 16) * torch.rand((), generator=generator)
-        length = 16.0 * torch.exp(longest) * (0.7 + 0.3 * torch.rand(number, generator=generator))
-        length = length.clamp(min=16.0)
-    total = config.lookback + config.horizon
-    season, calendar = torch.zeros(number, dtype=torch.long), None
-    if told and torch.rand((), generator=generator) < told:
-        drawn = torch.tensor(CALENDARS)[torch.randint(len(CALENDARS), (number,), generator=generator)]
-        season = torch.where(drawn <= length, drawn, 0)
-        # A calendar is wrong for some panels: their series have other seasons, or none.
-        calendar = season * (torch.rand(number, generator=generator) < 0.8)
-    values, mask, ordered = made_up_panels(number, channels, total, generator, length + config.horizon, calendar)
-    seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
-    return Panels(values, mask & seen, ordered, season)
-
-
-def loss_of(network: BaseForecaster, panels: Panels, reading: Reading) -> Tensor:
-    """Pinball loss in units of the history's usual step, near steps counting more."""
-    L = network.config.lookback
-    values, mask, ordered, _ = panels
-    forecast = network.forecast(reading, ordered=ordered)
-    past, seen = values[:, :L], mask[:, :L]
-    pairs = seen[:, 1:] & seen[:, :-1]
-    step = (torch.diff(past, dim=1).abs() * pairs).sum(1) / pairs.sum(1).clamp(min=1)
-    count = seen.sum(1).clamp(min=1)
-    mean = (past * seen).sum(1) / count
-    deviation = (((past - mean[:, None]) * seen).square().sum(1) / count).sqrt()
-    unit = (step + 0.1 * deviation).clamp(min=1e-4)[:, None, :, None]
-    losses = pinball_loss(forecast / unit, values[:, L:] / unit[..., 0], torch.tensor(LEVELS))
-    near = 1.0 / (1.0 + torch.arange(losses.shape[1]) / 32.0)
-    # Far outliers: what no forecast can know should not lead.
-    weight = (mask[:, L:] * near[None, :, None])[..., None]
-    return (losses.clamp(max=20.0) * weight).sum() / (weight.sum() * len(LEVELS))
-
-
-@torch.no_grad()
-def validate(network: BaseForecaster, batches: int, told: float = 0.0) -> dict[str, float]:
-    """Errors on panels of another seed beside those of simple forecasts, and the coverage of the 80 % interval."""
-    from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_periods, simple_forecasts
-
-    network.eval()
-    L, h = network.config.lookback, network.config.horizon
-    ratios, inside, count = [], 0.0, 0.0
-    for index in range(batches):
-        values, mask, ordered, season = batch(987_654, index, 64, network.config, told)
-        forecast = network(values[:, :L], mask[:, :L], ordered=ordered, season=season)
-        x, seen = values[:, :L].mT.flatten(0, 1), mask[:, :L].mT.flatten(0, 1)
-        past, first = filled(x, seen)
-        simple = simple_forecasts(past, first, likely_periods(past, first)[0], h)
-        target, real = values[:, L:].mT.flatten(0, 1), mask[:, L:].mT.flatten(0, 1)
-        total = real.sum(1).clamp(min=1)
-        own = ((forecast[..., 4].mT.flatten(0, 1) - target).abs() * real).sum(1) / total
-        others = ((simple - target[:, None]).abs() * real[:, None]).sum(2) / total[:, None]
-        # Season by the autocorrelation, or the last value where there is none; forecast 7 is the repeated season.
-        naive = others[:, 7].clamp(min=1e-6)
-        ratios.append(torch.stack([own / naive, own / others[:, 0].clamp(min=1e-6), others.amin(1) / naive], 1))
-        low, high = forecast[..., 0], forecast[..., -1]
-        y = values[:, L:]
-        inside += float((((y >= low) & (y <= high)) & mask[:, L:]).sum())
-        count += float(mask[:, L:].sum())
-    logs = torch.cat(ratios).clamp(0.02, 50.0).log().mean(0).exp().tolist()
-    names = ("over seasonal naive", "over last value", "best simple one over seasonal naive")
-    network.train()
-    return {name: round(value, 4) for name, value in zip(names, logs, strict=True)} | {
-        "coverage": round(inside / count, 3)
-    }
-
-
-def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write everything that the rest of the run depends on, whole or not at all."""
+def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, averaged: Averaged, step: int) -> None:
+    """Write everything that the rest of the run depends on, whole or not at all; and the average alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     state = {
-        "network": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "network": network.state_dict(), "optimizer": optimizer.state_dict(), "averaged": averaged.weights,
         "step": step,
-        "random": random.getstate(),
-    }
+    }  # fmt: skip
     with replaced(path) as temporary:
         torch.save(state, temporary)
+    with replaced(path.with_name("averaged.pt")) as temporary:
+        torch.save({name: tensor.cpu() for name, tensor in averaged.weights.items()}, temporary)
 
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = script_parser(__doc__)
-    parser.add_argument("--steps", type=int, default=26_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few steps, in a temporary folder")
+    parser.add_argument("--size", choices=sorted(SIZES), default="base")
+    parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--series", type=int, default=64, help="series in a batch")
-    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1000, help="steps between two validations")
+    parser.add_argument("--export", type=Path, help="write the averaged weights to this folder")
+    parser.add_argument("--save", type=float, default=60.0, help="seconds between two checkpoints")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--start", type=Path, help="averaged.pt of an earlier run, whose weights it begins with")
     parser.add_argument("--folder", type=Path, default=Path("pretraining_output"))
-    parser.add_argument("--start", help="a forecaster, by name or folder, whose weights are taken where they fit")
-    parser.add_argument("--export", type=Path, help="write the weights to this folder")
+    data = os.environ.get("MVPA_TS_DATA")
+    parser.add_argument("--data", type=Path, default=Path(data) if data else None)
     return parser.parse_args()
 
 

@@ -15,13 +15,14 @@ import torch
 
 from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
 
-SMALL = {"lookback": 64, "horizon": 16, "patch_length": 8, "chunk_length": 4, "dim": 16, "num_heads": 2, "mlp_dim": 24}
+SMALL = {"lookback": 64, "patch_length": 16, "chunk_length": 8, "dim": 16, "num_heads": 2, "mlp_dim": 24, "blocks": "p"}
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A small network that is not validated; what the script sets for its process is set back."""
-    monkeypatch.setattr(pretrain_forecaster, "SIZES", mvpa_forecaster_base(**SMALL, num_layers=1))
+    monkeypatch.setattr(pretrain_forecaster, "SIZES", {"base": lambda: mvpa_forecaster_base(**SMALL)})
+    monkeypatch.setattr(pretrain_forecaster, "HORIZONS", (16,))
     monkeypatch.setattr(pretrain_forecaster, "validate", lambda *_, **__: {})
     threads = torch.get_num_threads()
     yield

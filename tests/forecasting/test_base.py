@@ -1,21 +1,21 @@
 """The base forecaster: units, gaps, order of series, quantiles, long horizons, files."""
 
 import warnings
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import base, finetuned, forecast_quantiles, load_base, save_base
-from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseConfig, BaseForecaster, widening
+from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseConfig, BaseForecaster, spikes
 from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
+from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
 
 SMALL = BaseConfig(
-    lookback=64, horizon=16, patch_length=8, chunk_length=4, dim=16, num_heads=2, mlp_dim=24, num_layers=2
+    lookback=64, patch_length=8, chunk_length=4, most_patches=4, dim=16, num_heads=2, mlp_dim=24, blocks="tp"
 )
+LINE = torch.arange(5, dtype=torch.float64)[:, None]
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def test_no_unit_is_too_small_or_too_large(network, unit):
 
 def test_many_series_are_forecast_in_groups_of_neighbours(network, monkeypatch):
     x = panel(channels=7)
-    monkeypatch.setattr(base, "MOST_SERIES", 3)  # groups of 2, 2 and 3
-    grouped = network(x)
-    monkeypatch.setattr(base, "MOST_SERIES", 7)
-    reading = network.read(x, torch.ones_like(x, dtype=torch.bool))
-    alone = torch.cat([network.forecast(reading.series(*span)) for span in ((0, 2), (2, 4), (4, 7))], dim=2)
-    flipped = reading.upside_down()
-    mirrored = torch.cat([network.forecast(flipped.series(*span)) for span in ((0, 2), (2, 4), (4, 7))], dim=2)
-    torch.testing.assert_close(grouped[..., 4], 0.5 * (alone - mirrored.flip(3))[..., 4])
-    assert not torch.allclose(grouped, network(x))  # they do attend to one another
+    whole = network(x)
+    monkeypatch.setattr(base, "MOST_SERIES", 3)  # groups of 3, 2 and 2
+    alone = torch.cat([network(part) for part in x.split([3, 2, 2], dim=2)], dim=2)
+    torch.testing.assert_close(network(x), alone)
+    assert not torch.allclose(network(x), whole)  # they do attend to one another
+    # Along a line, neighbours by place are together.
+    order = torch.tensor([6, 2, 0, 1, 5, 3, 4])
+    place = torch.arange(7, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(network(x[..., order], positions=place[order]), network(x, positions=place)[:, :, order])
 
 
 def test_training_further_on_many_series_draws_some(network, monkeypatch):
@@ -77,10 +77,33 @@ def test_quantiles_are_in_order(network):
     assert bool((network(panel()).diff(dim=3) >= 0).all())
 
 
-def test_series_may_come_in_any_order_unless_the_order_means_something(network):
+def test_series_may_come_in_any_order_and_places_follow_them(network):
     x, order = panel(channels=5), torch.tensor([3, 0, 4, 1, 2])
     torch.testing.assert_close(network(x[:, :, order]), network(x)[:, :, order])
-    assert not torch.allclose(network(x[:, :, order], ordered=True), network(x, ordered=True)[:, :, order])
+    placed = network(x, positions=LINE)
+    torch.testing.assert_close(network(x[:, :, order], positions=LINE[order]), placed[:, :, order])
+    assert not torch.allclose(network(x[:, :, order], positions=LINE), placed[:, :, order])
+
+
+def test_places_count_in_units_of_the_usual_gap(network):
+    x, plane = panel(channels=5), torch.rand(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(network(x, positions=1e4 * LINE - 7.0), network(x, positions=LINE))
+    turned = plane @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(network(x, positions=turned), network(x, positions=plane))
+    with pytest.raises(ValueError, match="the same place for all series"):
+        network(x, positions=torch.zeros(5, 1))
+    with pytest.raises(ValueError, match="positions must be finite"):
+        network(x, positions=torch.full((5, 1), torch.nan))
+    with pytest.raises(ValueError, match=r"positions must be \[C, k\] = \[5, k\]"):
+        network(x, positions=torch.zeros(4, 1))
+
+
+def test_one_far_value_is_not_read_and_a_new_level_is():
+    x = torch.randn(1, 200, 2, generator=torch.Generator().manual_seed(4))
+    x[0, -1, 0] = 100.0
+    x[0, 180:, 1] += 100.0
+    hit = spikes(x, torch.ones_like(x, dtype=torch.bool))
+    assert hit.nonzero().tolist() == [[0, 199, 0]]
 
 
 def test_a_short_history_is_one_whose_beginning_is_missing(network):
@@ -110,13 +133,13 @@ def test_gradients_are_finite_with_gaps(network):
 
 
 @torch.no_grad()
-def test_long_horizons_begin_with_the_short_one(network):
+def test_horizons_of_any_length(network):
     x = panel()
-    forecast = forecast_quantiles(network, x, horizon=40, paths=8)
-    assert forecast.shape == (2, 40, 3, len(LEVELS))
-    torch.testing.assert_close(forecast[:, :16], network(x))
-    torch.testing.assert_close(forecast, forecast_quantiles(network, x, horizon=40, paths=8))
-    assert bool((forecast.diff(dim=3) >= 0).all())
+    for horizon in (1, 16, 40, 100):
+        forecast = forecast_quantiles(network, x, horizon=horizon)
+        assert forecast.shape == (2, horizon, 3, len(LEVELS))
+        assert bool(forecast.isfinite().all())
+        assert bool((forecast.diff(dim=3) >= 0).all())
 
 
 @torch.no_grad()
@@ -129,7 +152,7 @@ def test_what_the_sign_is_does_not_matter(network):
 def test_what_is_missing_before_all_series_does_not_matter():
     """Long enough that it is cut off before it is read."""
     torch.manual_seed(0)
-    network = BaseForecaster(BaseConfig(dim=16, num_heads=2, mlp_dim=24, num_layers=1)).double().eval()
+    network = BaseForecaster(BaseConfig(dim=16, num_heads=2, mlp_dim=24, blocks="p")).double().eval()
     x = panel(length=60)
     longer, mask = torch.zeros(2, 512, 3, dtype=torch.float64), torch.zeros(2, 512, 3, dtype=torch.bool)
     longer[:, -60:], mask[:, -60:] = x, True
@@ -141,15 +164,13 @@ def test_what_is_missing_before_all_series_does_not_matter():
 
 @torch.no_grad()
 def test_one_compiled_graph_gives_the_same():
-    """Of a short history, too, whose beginning is cut off only where nothing is compiled."""
+    """Of panels with gaps; a missing beginning is cut off only where nothing is compiled."""
     torch.manual_seed(0)
-    network = BaseForecaster(replace(SMALL, horizon=4, patch_length=4, num_layers=1)).double().eval()
+    network = BaseForecaster(SMALL).double().eval()
     x, mask = panel(), torch.ones(2, 64, 3, dtype=torch.bool)
-    mask[:, :20], mask[0, 30:33, 1] = False, False
+    mask[0, 30:33, 1] = False
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, mask, season=12), network(x, mask, season=12))
-    longer, whole = panel(length=200), torch.ones(2, 200, 3, dtype=torch.bool)
-    torch.testing.assert_close(compiled(longer, whole, season=45), network(longer, whole, season=45))
+    torch.testing.assert_close(compiled(x, mask, horizon=8, season=12), network(x, mask, horizon=8, season=12))
 
 
 def test_short_series_are_named(network):
@@ -162,28 +183,11 @@ def test_short_series_are_named(network):
         forecast_quantiles(network, x[:, -16:, :1], horizon=4)
 
 
-class LastValueAndNoise:
-    """Every step of a block is the last value and normal noise of unit variance."""
-
-    config = SMALL
-
-    def __call__(self, x, mask=None, *, ordered=False, season=None):
-        return x[:, -1:, :, None].expand(-1, SMALL.horizon, -1, -1) + torch.special.ndtri(torch.tensor(LEVELS)).to(x)
-
-
-def test_paths_add_the_variances_of_blocks():
-    x = torch.zeros(1, 8, 1, dtype=torch.float64)
-    forecast = forecast_quantiles(LastValueAndNoise(), x, horizon=3 * SMALL.horizon, paths=64)
-    width = (forecast[0, :, 0, -1] - forecast[0, :, 0, 0]) / 2 / 1.2816
-    for block in range(3):
-        torch.testing.assert_close(float(width[block * SMALL.horizon]), (block + 1) ** 0.5, rtol=0.12, atol=0)
-
-
 @torch.no_grad()
 def test_other_levels_lie_between(network):
     x = panel()
     forecast = forecast_quantiles(network, x, horizon=10, levels=(0.05, 0.5, 0.95))
-    own = network(x)[:, :10]
+    own = network(x, horizon=10)
     torch.testing.assert_close(forecast[..., 1], own[..., 4])
     assert bool((forecast[..., 0] <= own[..., 0]).all())
     assert bool((forecast[..., 2] >= own[..., -1]).all())
@@ -209,8 +213,7 @@ def test_files(network, tmp_path):
 def test_the_shipped_network_has_the_sizes_of_its_name():
     network = load_base("base")
     assert network.config == mvpa_forecaster_base()
-    assert sum(parameter.numel() for parameter in network.parameters()) == 1_119_057
-    assert mvpa_forecaster_base(num_layers=1) == replace(network.config, num_layers=1)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 3_293_477
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_training_further_lowers_the_error_on_the_panel(network):
     def error(model):
         windows = torch.stack([values[i : i + 68] for i in range(100, 500, 20)])
         with torch.no_grad():
-            return (model(windows[:, :64])[:, :4, :, 4] - windows[:, 64:]).abs().mean()
+            return (model(windows[:, :64], horizon=4)[..., 4] - windows[:, 64:]).abs().mean()
 
     assert error(trained) < 0.9 * error(base)
     with pytest.raises(ValueError, match=r"at least 8 rows, horizon \+ 4, got 6"):
@@ -260,23 +263,6 @@ def test_nan_without_a_mask_is_missing_and_infinity_is_named(network):
         forecast_quantiles(network, x.masked_fill(~mask, torch.inf), horizon=10)
 
 
-def test_intervals_are_wider_next_and_for_short_histories():
-    factors = widening(64, torch.tensor([[16, 512]]))[0, :, :, 0]
-    np.testing.assert_allclose(factors[[0, -1]], [[1.5, 1.2 + 0.15 / 16], [1.3, 1 + 0.15 / 16]], rtol=1e-6)
-    assert bool((factors.diff(dim=0) <= 0).all())
-
-
-@torch.no_grad()
-def test_the_middle_stays_where_it_is(network):
-    x = panel()
-    both = network.forecast(reading := network.read(x, torch.ones_like(x, dtype=torch.bool)))
-    both = 0.5 * (both - network.forecast(reading.upside_down()).flip(3))
-    wide = network(x)
-    torch.testing.assert_close(wide[..., 4], both[..., 4])
-    factors = widening(SMALL.horizon, torch.full((2, 3), 64))
-    torch.testing.assert_close(wide - wide[..., 4:5], factors * (both - both[..., 4:5]))
-
-
 @torch.no_grad()
 def test_a_season_that_is_told_may_be_seen_once(network):
     """A cycle and a quarter: nothing in the history says that it comes again."""
@@ -290,7 +276,7 @@ def test_a_season_that_is_told_may_be_seen_once(network):
     for useless in (0, 1, 61):  # none, or longer than the history
         told = seasons_of_panel(x, first, 1, torch.tensor([useless]))
         torch.testing.assert_close(told[0], seasons_of_panel(x, first, 1)[0])
-    reading = network.read(x[..., None], torch.ones(1, 60, 1, dtype=torch.bool), 48)
+    reading = network.read(x[..., None], torch.ones(1, 60, 1, dtype=torch.bool), 16, layout(None, 1, 1), 48)
     repeated = reading.simple[0, 0] * reading.scale[0, 0] + reading.location[0, 0]
     assert float((repeated - once[12:28]).abs().sum(1).min()) < 1e-6
     both = network(torch.stack([x[0], x[0].flip(0)])[..., None], season=torch.tensor([48, 0]))
@@ -331,7 +317,7 @@ def test_a_network_that_looks_back_farther_reads_all_of_it(monkeypatch, network)
 def test_a_season_longer_than_the_networks_look_back(network):
     once = torch.randn(700, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
     x = torch.cat([once, once[:12]])[None, :, None]
-    reading = network.read(x, torch.ones_like(x, dtype=torch.bool), 700)
+    reading = network.read(x, torch.ones_like(x, dtype=torch.bool), 16, layout(None, 1, 1), 700)
     repeated = reading.simple[0, 0] * reading.scale[0, 0] + reading.location[0, 0]
     assert float((repeated - once[12:28]).abs().sum(1).min()) < 1e-6
 

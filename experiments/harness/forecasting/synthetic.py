@@ -1,4 +1,4 @@
-"""Made-up panels for pretraining a forecaster: seasons, trends, walks, noise, counts, regimes, waves, gaps.
+"""Made-up series for pretraining a forecaster: seasons, trends, walks, noise, counts, regimes, gaps.
 
 Nothing of any real data set is in here but the lengths of usual seasons (7 days, 12 months, 24 hours, …).
 """
@@ -11,51 +11,6 @@ import torch
 from torch import Tensor
 
 USUAL_SEASONS = (4, 5, 7, 12, 24, 30, 48, 52, 60, 96, 144, 168, 288)
-
-
-def made_up_panels(
-    number: int,
-    channels: int,
-    length: int,
-    generator: torch.Generator,
-    visible: Tensor | None = None,
-    calendar: Tensor | None = None,
-) -> tuple[Tensor, Tensor, bool]:
-    """A batch of panels.
-
-    Parameters
-    ----------
-    number, channels, length : int
-    generator : torch.Generator
-    visible : Tensor, shape (number,), optional
-        Steps at the end of each panel that will be seen or forecast: trends and regimes take place within them.
-    calendar : Tensor, shape (number,), optional
-        A season that most series of a panel share, in steps; 0 for none.
-
-    Returns
-    -------
-    values : Tensor, shape (number, length, channels)
-    mask : bool Tensor, shape (number, length, channels)
-        True = observed.
-    ordered : bool
-        Whether neighbouring series of these panels belong together.
-    """
-    ordered = channels > 2 and _chance(0.25, generator)
-    shared = channels > 1 and (ordered or _chance(0.6, generator))
-    seen = torch.full((number,), float(length)) if visible is None else visible
-    common = None if calendar is None else calendar.repeat_interleave(channels)
-    own = _series(seen.repeat_interleave(channels)[:, None], length, generator, common)
-    own = own.view(number, channels, length)
-    if shared:
-        own = _wave(own, generator) if ordered else _mixture(own, generator)
-    x = own.flatten(0, 1)
-    x = _counts(x, generator)
-    x = _limits(x, generator)
-    x = _outliers(x, generator)
-    x = x * torch.exp(2.0 * _normal((len(x), 1), generator)) + 3.0 * _normal((len(x), 1), generator)
-    mask = _gaps(x, generator)
-    shape = (number, channels, length)
-    return x.view(shape).mT.contiguous(), mask.view(shape).mT.contiguous(), ordered
 
 
 def _series(visible: Tensor, L: int, generator: torch.Generator, calendar: Tensor | None = None) -> Tensor:
@@ -103,6 +58,8 @@ def _series(visible: Tensor, L: int, generator: torch.Generator, calendar: Tenso
     level = torch.exp(_uniform((N, 1), generator) * 4.5 - 3.5)
     only = _uniform((N, 1), generator) < 0.14  # nothing but noise or a walk: the last value, or the mean
     x = torch.where(only, noise, x + level * volatility * noise)
+    gaussian = _uniform((N, 1), generator) < 0.25
+    x = torch.where(gaussian, _gaussian_process(visible[:, 0], L, generator, calendar) + steep * share, x)
     # Regimes: a step of the level.
     at = _uniform((N, 1), generator)
     x = x + (_uniform((N, 1), generator) < 0.12).float() * (share >= at) * 2.0 * _normal((N, 1), generator)
@@ -115,6 +72,37 @@ def _series(visible: Tensor, L: int, generator: torch.Generator, calendar: Tenso
     daily = 0.05 if calendar is None else torch.where(calendar > 1, 0.15, 0.05)[:, None]
     x = torch.where(kind < daily, _days_with_nights(period, L, generator), x)
     return torch.where(kind > 1.0 - daily, _rush_hours(period, L, generator), x)
+
+
+def _gaussian_process(visible: Tensor, L: int, generator: torch.Generator, calendar: Tensor | None) -> Tensor:
+    """Stationary Gaussian processes whose covariance is a sum or product of three kernels, [N, L]."""
+    N = len(visible)
+    lag = torch.arange(L + 1, dtype=torch.float32)
+    total = torch.zeros(N, L + 1)
+    for index in range(3):
+        length = torch.exp(math.log(2.0) + _uniform((N, 1), generator) * math.log(150.0))
+        period = _season_lengths(visible, generator, calendar)[:, None]
+        width = torch.exp(1.5 * _normal((N, 1), generator))
+        kinds = torch.stack(
+            [
+                torch.exp(-0.5 * (lag / length).square()),
+                torch.exp(-lag / length),
+                (1.0 + (lag / length).square() / (2.0 * width)) ** -width,
+                torch.exp(-2.0 * torch.sin(math.pi * lag / period).square() / width.clamp(0.3, 3.0)),
+                torch.exp(-2.0 * torch.sin(math.pi * lag / period).square() / width.clamp(0.3, 3.0))
+                * torch.exp(-0.5 * (lag / (4.0 * period)).square()),
+                (lag == 0).float().expand(N, -1),
+            ]
+        )
+        kernel = kinds[_integers(6, (N,), generator), torch.arange(N)]
+        size = torch.exp(_normal((N, 1), generator))
+        multiply = (_uniform((N, 1), generator) < 0.3) & (index > 0)
+        total = torch.where(multiply, total * kernel, total + size * kernel)
+    # A circle of twice the length has these covariances; what is not a covariance there is cut off.
+    spectrum = torch.fft.rfft(torch.cat([total, total[:, 1:-1].flip(1)], 1)).real.clamp(min=0.0)
+    white = torch.fft.rfft(_normal((N, 2 * L), generator))
+    x = torch.fft.irfft(white * spectrum.sqrt(), n=2 * L)[:, :L]
+    return x / total[:, :1].sqrt().clamp(min=1e-3)
 
 
 def _season_lengths(visible: Tensor, generator: torch.Generator, calendar: Tensor | None = None) -> Tensor:
@@ -204,17 +192,6 @@ def _mixture(x: Tensor, generator: torch.Generator) -> Tensor:
     return share * x + (1 - share) * torch.where((delay > 0)[..., None], follower, mixed)
 
 
-def _wave(x: Tensor, generator: torch.Generator) -> Tensor:
-    """What passes series after series with a delay, and some of each series' own."""
-    B, C, L = x.shape
-    delay = _integers(17, (B, 1), generator) * torch.arange(C)
-    if _chance(0.5, generator):
-        delay = delay.flip(1)
-    place = (torch.arange(L) - delay[..., None]) % L
-    share = 0.6 * _uniform((B, C, 1), generator)
-    return (1 - share) * x[:, :1].expand_as(x).gather(2, place) + share * x
-
-
 def _counts(x: Tensor, generator: torch.Generator) -> Tensor:
     """Some series as counts, many of them zero."""
     N = len(x)
@@ -270,16 +247,16 @@ def _remembered(white: Tensor, memory: Tensor) -> Tensor:
 
 
 def _uniform(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator)
+    return torch.rand(shape, generator=generator, device=generator.device)
 
 
 def _normal(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator)
+    return torch.randn(shape, generator=generator, device=generator.device)
 
 
 def _integers(high: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randint(high, shape, generator=generator)
+    return torch.randint(high, shape, generator=generator, device=generator.device)
 
 
 def _chance(share: float, generator: torch.Generator) -> bool:
-    return float(torch.rand((), generator=generator)) < share
+    return float(_uniform((), generator)) < share

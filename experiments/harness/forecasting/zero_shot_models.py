@@ -20,7 +20,7 @@ from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
-FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third"))
+FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third", "fourth"))
 """Rows of weights shipped before, each a look at the sets; not run any more.
 
 So are the four rows of "six cycles of every season": today's weights with simple forecasts that look back at up to 2048

@@ -1,7 +1,7 @@
 """The forecaster that is trained once and forecasts any panel, with the weights that the package ships."""
 
 from mvpa_ts.forecasting.pretrained.base import BaseForecaster
-from mvpa_ts.forecasting.pretrained.configuration import BaseConfig, mvpa_forecaster_base
+from mvpa_ts.forecasting.pretrained.configuration import BaseConfig, mvpa_forecaster_base, mvpa_forecaster_small
 from mvpa_ts.forecasting.pretrained.pretrained import finetuned, forecast_quantiles, load_base, save_base
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "forecast_quantiles",
     "load_base",
     "mvpa_forecaster_base",
+    "mvpa_forecaster_small",
     "save_base",
 ]

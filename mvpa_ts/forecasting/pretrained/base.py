@@ -1,15 +1,14 @@
-"""The forecaster that is trained once, on made-up series, and forecasts any panel.
+"""The forecaster that is trained once and forecasts any panel.
 
-Every series is standardised by its own history. Simple forecasts (last value, means, trends, repeated seasons) are made
-for the horizon, with the errors that they would have made so far. Tokens of history and horizon attend over time and
-over the panel's series. Each step of the forecast is a mixture of the simple ones, plus a correction, with quantiles
-around it.
+Every series is standardised by its own history. Simple forecasts (last value, means, trends, repeated seasons) and
+regressions on neighbours and leaders are made for the horizon, with the errors that they would have made so far. Tokens
+of history and horizon attend over time and over the panel's series. Each step of the forecast is a mixture of the
+simple ones, plus a correction, with quantiles around it.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,17 +17,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.attention.functional import check_floats
-from mvpa_ts.attention.module import MVPAttention
-from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.blocks import SwiGLU
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
-from mvpa_ts.forecasting.pretrained import trend_forecasts
+from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
+from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
+from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
     NAMES,
     PERIODS,
     SEEN,
     filled,
+    season_shape,
     seasons_of_panel,
     simple_forecasts,
 )
@@ -41,13 +42,15 @@ FARTHEST = 2048
 """Steps that simple forecasts look back at, at the most, where the told season is long."""
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
-MOST_SERIES = 256
+MOST_SERIES = 128
 """Series that attend to one another. Of more, groups of neighbours do, so that time grows with their number only."""
-
-QUICK = ("weights.bias", "error_weight")
+QUICK = ("weights.bias", "error_weight", "advantage_weight")
 """Parameters that choose among the simple forecasts for all series alike."""
 QUICK_RATE = 100.0
 """Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
+STRONG_SEASON = 0.3
+"""Height of a peak of the autocorrelation from which a season is taken away before regressions on other series."""
+_BOUND = 20.0  # in standard deviations
 
 
 class Reading(NamedTuple):
@@ -68,6 +71,8 @@ class Reading(NamedTuple):
         A usual error.
     location, scale : Tensor, shape (B, C)
         Of the history.
+    rows : long Tensor, shape (B, C, C)
+        Distances of the series, as rows of a table.
     """
 
     values: Tensor
@@ -78,14 +83,11 @@ class Reading(NamedTuple):
     unit: Tensor
     location: Tensor
     scale: Tensor
+    rows: Tensor
 
     def of(self, windows: Tensor) -> Reading:
         """Some of the windows, by their number."""
-        return Reading(*(part[windows] for part in self))
-
-    def series(self, start: int, stop: int) -> Reading:
-        """Some of the series."""
-        return Reading(*(part[:, :, start:stop] for part in self[:2]), *(part[:, start:stop] for part in self[2:]))
+        return Reading(*(tensor[windows] for tensor in self))
 
     def upside_down(self) -> Reading:
         """What would have been read had all values the other sign."""
@@ -93,25 +95,28 @@ class Reading(NamedTuple):
         return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
 
 
-def widening(horizon: int, observed: Tensor) -> Tensor:
-    """How far quantiles are moved from the median, a factor for each step and series.
+def spikes(x: Tensor, mask: Tensor) -> Tensor:
+    """Observed values far from those around them, which no forecast should start from, [B, L, C].
 
-    On series of other kinds than those of the training the next steps, and those of short histories, lie outside more
-    often than they should. The factors were chosen there (docs/development/forecasting.md).
-
-    Parameters
-    ----------
-    horizon : int
-    observed : Tensor, shape (B, C)
-        Observed steps of the histories.
-
-    Returns
-    -------
-    Tensor, shape (B, horizon, C, 1)
+    A value counts as a spike if it lies further from the median of its five nearest earlier values and of its later
+    ones than 15 times what 98 in 100 values do. A new level is no spike, from its third value on.
     """
-    ahead = torch.arange(horizon, device=observed.device, dtype=torch.float32)
-    near, short = 0.2 * torch.exp(-ahead / 3.0), 0.15 * 32.0 / observed.clamp(min=8)
-    return 1.0 + near[None, :, None, None] + short[:, None, :, None]
+    L = x.shape[1]
+    if L < 12:
+        return torch.zeros_like(mask)
+    filled_up = x.masked_fill(~mask, torch.nan)
+    before = F.pad(filled_up, (0, 0, 5, 0), value=torch.nan).unfold(1, 5, 1)[:, :L]
+    after = F.pad(filled_up, (0, 0, 0, 5), value=torch.nan).unfold(1, 5, 1)[:, 1:]
+    past = (filled_up - before.nanmedian(3).values).abs()
+    ahead = (filled_up - after.nanmedian(3).values).abs()
+    seen_after = (~after.isnan()).sum(3)
+    far = torch.where(seen_after >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
+    far = far.masked_fill(~mask, torch.nan)
+    usual, spread = torch.nanquantile(far, torch.tensor([0.98, 0.5], device=x.device, dtype=x.dtype), 1, keepdim=True)
+    # Of few values the farthest is itself among the 98 in 100.
+    second = far.nan_to_num(0.0).sort(1).values[:, -2:-1]
+    usual = torch.where(mask.sum(1, keepdim=True) < 100, torch.minimum(usual, second), usual)
+    return mask & (far > 15.0 * usual) & (far > 30.0 * spread) & (usual > 0)
 
 
 class BaseForecaster(nn.Module):
@@ -125,9 +130,9 @@ class BaseForecaster(nn.Module):
     --------
     >>> import torch
     >>> from mvpa_ts.forecasting.pretrained.base import BaseConfig, BaseForecaster
-    >>> network = BaseForecaster(BaseConfig(dim=24, num_heads=2, mlp_dim=32, num_layers=1))
-    >>> network(torch.randn(2, 100, 5)).shape  # two windows of 100 steps, five series
-    torch.Size([2, 64, 5, 9])
+    >>> network = BaseForecaster(BaseConfig(dim=24, num_heads=2, mlp_dim=32))
+    >>> network(torch.randn(2, 100, 5), horizon=40).shape  # two windows of 100 steps, five series
+    torch.Size([2, 40, 5, 9])
     """
 
     def __init__(self, config: BaseConfig) -> None:
@@ -135,31 +140,30 @@ class BaseForecaster(nn.Module):
         self.config = config
         D, P, K = config.dim, config.patch_length, self.num_simple
         self.history_tokens = config.lookback // P
-        self.horizon_tokens = config.horizon // P
         features = len(self.origins) * (K + 1) + 3 * K + 2 * PERIODS + 3
         self.embed_history = nn.Linear(2 * P, D)
         self.embed_simple = nn.Linear(K * P, D, bias=False)
         self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
-        self.place = nn.Parameter(torch.randn(self.horizon_tokens, D) * 0.1)
-        blocks = [
-            ParallelBlock(
-                MVPAttention(D, config.num_heads, causal=False, channel_distance="signed", beyond="clamp"),
-                SwiGLU(D, config.mlp_dim, config.dropout),
+        self.place = nn.Parameter(torch.randn(config.most_patches, D) * 0.1)
+        time_rows = 2 * (self.history_tokens + config.most_patches) - 1
+        self.blocks = nn.ModuleList(
+            PanelBlock(
+                PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0),
+                SwiGLU(D, config.mlp_dim),
                 D,
-                config.dropout,
             )
-            for _ in range(config.num_layers)
-        ]
-        segments = self.history_tokens + self.horizon_tokens
-        self.stack = MVPAStack(blocks, D, time_rows=2 * segments - 1, channel_rows=2 * config.max_channels - 1)
+            for kind in config.blocks
+        )
+        self.norm = nn.RMSNorm(D, eps=1e-5)
         self.weights = nn.Linear(D, (P // config.chunk_length) * K)
         self.correction = nn.Linear(D, P)
         self.spread = nn.Linear(D, P * (len(LEVELS) - 1))
-        self.error_weight = nn.Parameter(torch.tensor(2.0))
-        nn.init.zeros_(self.weights.weight)
-        nn.init.zeros_(self.weights.bias)
-        nn.init.zeros_(self.correction.weight)
-        nn.init.zeros_(self.correction.bias)
+        self.error_weight = nn.Parameter(torch.tensor(4.0))
+        # A regression on other series counts by how far it was ahead of the best forecast without them.
+        self.advantage_weight = nn.Parameter(torch.full((len(relations.NAMES),), 8.0))
+        for layer in (self.weights, self.correction):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
         nn.init.normal_(self.spread.weight, std=1e-3)
         scores = torch.special.ndtri(torch.tensor(LEVELS))
         steps = torch.diff(scores).expm1().log()  # softplus gives the distances of a normal distribution
@@ -169,7 +173,7 @@ class BaseForecaster(nn.Module):
     @property
     def num_simple(self) -> int:
         """Number of simple forecasts that are weighed."""
-        return len(NAMES) + len(trend_forecasts.NAMES)
+        return len(NAMES) + len(trend_forecasts.NAMES) + len(relations.NAMES)
 
     @property
     def origins(self) -> tuple[int, ...]:
@@ -186,7 +190,8 @@ class BaseForecaster(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
         *,
-        ordered: bool = False,
+        horizon: int = 64,
+        positions: Tensor | None = None,
         season: int | Tensor | None = None,
     ) -> Tensor:
         """Forecast `horizon` steps.
@@ -198,9 +203,9 @@ class BaseForecaster(nn.Module):
             for them, simple forecasts read six of it, at most `FARTHEST` steps.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter.
-        ordered : bool, default False
-            Whether neighbouring series belong together, as sensors along a line do: then the channel term of the
-            attention counts as well.
+        horizon : int
+        positions : Tensor, shape (C, k), optional
+            Coordinates of the series: one for places on a line, two or three for places in space.
         season : int, or Tensor of shape (B,), optional
             Steps of the season that the calendar gives, such as 288 of every 5 minutes: it is tried among others. The
             history must hold it once; one that is found in the history must be there nearly twice. 0 is none.
@@ -219,139 +224,199 @@ class BaseForecaster(nn.Module):
             raise ValueError(
                 f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
             )
-        reading = self.read(x, mask, season)
-        forecast = self.forecast(reading, ordered=ordered)
-        if self.training:
-            return forecast
-        # Series upside down are forecast upside down: the mean of both is a little better.
-        forecast = 0.5 * (forecast - self.forecast(reading.upside_down(), ordered=ordered).flip(3))
-        middle = forecast[..., len(LEVELS) // 2, None]
-        return middle + widening(self.config.horizon, mask[:, -self.config.lookback :].sum(1)) * (forecast - middle)
+        C = x.shape[2]
+        if positions is not None and (positions.ndim != 2 or len(positions) != C):
+            raise ValueError(f"positions must be [C, k] = [{C}, k], got shape {tuple(positions.shape)}")
+        # Neighbours of a line stay together where the panel is read in groups.
+        along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
+        groups = along.tensor_split(math.ceil(C / MOST_SERIES))
+        forecasts = []
+        for group in groups:
+            placed = None if positions is None else positions[group].to(x.device).expand(len(x), len(group), -1)
+            place = layout(placed, len(x), len(group), x.device)
+            reading = self.read(x[..., group], mask[..., group], horizon, place, season)
+            forecast = self.forecast(reading)
+            if not self.training:
+                # Series upside down are forecast upside down: the mean of both is a little better.
+                forecast = 0.5 * (forecast - self.forecast(reading.upside_down()).flip(3))
+            forecasts.append(forecast)
+        return torch.cat(forecasts, dim=2)[:, :horizon, along.argsort()]
 
     @torch.no_grad()
-    def read(self, x: Tensor, mask: Tensor, season: int | Tensor | None = None) -> Reading:
+    def read(self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None = None) -> Reading:
         """All that the forecast takes from the histories and that no weight changes; arguments as of `forward`."""
         config = self.config
         C, P = x.shape[2], config.patch_length
-        told = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
-        reach = self._reach(told)
-        farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())
+        hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
+        reach = torch.where(SEEN * hint > config.lookback, (CYCLES * hint).clamp(max=self.farthest), config.lookback)
+        farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
+        mask = mask & ~spikes(x, mask)
         padding = max(0, config.lookback - x.shape[1])
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))
         location, scale = location_scale(x, mask, unit_of_windows(x, mask))
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
-        rows, observed = (rearrange(part, "b l c -> (b c) l") for part in (x, mask))
-        hint = told.repeat_interleave(C)
-        read = self._simple(rows, observed, C, hint.long())
-        simple, relative, features, unit = (rearrange(part, "(b c) ... -> b c ...", c=C) for part in read)
+        rows, observed = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask))
+        steps = math.ceil(horizon / P) * P
+        simple, relative, features, unit = (
+            rearrange(tensor, "(b c) ... -> b c ...", c=C)
+            for tensor in self._simple(rows, observed, C, hint.repeat_interleave(C), steps, place)
+        )
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
-            [rearrange(part, "b (t p) c -> b t c p", p=P) for part in (x.asinh(), mask.to(x.dtype))], dim=3
+            [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))], dim=3
         )
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
-        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0])
+        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0], place.rows)
 
-    def _reach(self, season: Tensor) -> Tensor:
-        """Steps that simple forecasts look back at, [B]: six cycles of a season that the look-back cannot show.
-
-        There a longer history helps most (docs/development/forecasting.md). Of shorter seasons it changes little, and
-        days of traffic were forecast worse with the days of another part of the week in the mean.
-        """
-        lookback = torch.full_like(season, self.config.lookback)
-        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
-
-    def forecast(self, reading: Reading, *, ordered: bool = False) -> Tensor:
-        """Quantiles [B, h, C, Q] from what `read` gave; of many series in groups of neighbours, see `MOST_SERIES`."""
-        C = reading.simple.shape[1]
-        if C <= MOST_SERIES:
-            return self._forecast(reading, ordered)
-        groups = math.ceil(C / MOST_SERIES)
-        ends = [C * group // groups for group in range(groups + 1)]
-        return torch.cat([self._forecast(reading.series(*span), ordered) for span in pairwise(ends)], dim=2)
-
-    def _forecast(self, reading: Reading, ordered: bool) -> Tensor:
+    def forecast(self, reading: Reading) -> Tensor:
+        """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
         config = self.config
         P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
-        simple, unit, real = reading.simple, reading.unit, reading.real
+        simple, unit = reading.simple, reading.unit
+        T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]
         history = self.embed_history(reading.values) + about
-        horizon = self.embed_simple(patches) + about + self.place[:, None]
-        real = torch.cat([real, real.new_ones(len(real), self.horizon_tokens, real.shape[2])], dim=1)
-        for module in self.stack.modules():
-            if isinstance(module, MVPAttention):
-                module.components = ("content", "time", "channel") if ordered else ("content", "time")
-        out = self.stack(torch.cat([history, horizon], dim=1), token_mask=real)[:, -self.horizon_tokens :]
+        later = torch.arange(T, device=simple.device).clamp(max=config.most_patches - 1)
+        x = torch.cat([history, self.embed_simple(patches) + about + self.place[later][:, None]], dim=1)
+        real = F.pad(reading.real, (0, 0, 0, T), value=True)
+        for block in self.blocks:
+            x = block(x, real, reading.rows)
+        out = self.norm(x[:, -T:]).to(simple.dtype)
+        with torch.autocast(simple.device.type, enabled=False):
+            logits = rearrange(self.weights(out), "b t c (s k) -> b c k (t s)", k=K)
+            logits = logits - self.error_weight * reading.relative
+            simple_best, related = reading.relative.split((K - len(relations.NAMES), len(relations.NAMES)), 2)
+            advantage = (simple_best.amin(2, keepdim=True) - related).clamp(-0.5, 1.5)
+            logits = torch.cat(
+                [logits[:, :, : -len(relations.NAMES)],
+                 logits[:, :, -len(relations.NAMES) :] + self.advantage_weight[:, None] * advantage], 2
+            )  # fmt: skip
+            share = logits.softmax(2)
+            middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
+            middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
+            steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
+            half = Q // 2
+            above = steps[..., half:].cumsum(3)
+            below = -steps[..., :half].flip(3).cumsum(3).flip(3)
+            quantiles = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=3)
+            return (
+                rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None]
+                + reading.location[:, None, :, None]
+            )
 
-        logits = rearrange(self.weights(out), "b t c (s k) -> b c k (t s)", k=K)
-        share = (logits - self.error_weight * reading.relative).softmax(2)
-        middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
-        middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
-        steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
-        half = Q // 2
-        above = steps[..., half:].cumsum(3)
-        below = -steps[..., :half].flip(3).cumsum(3).flip(3)
-        quantiles = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=3)
-        return (
-            rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None]
-            + reading.location[:, None, :, None]
-        )
-
-    def _simple(self, x: Tensor, mask: Tensor, channels: int, hint: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Simple forecasts [N, K, h], log errors beside the best [N, K, chunks], features [N, F], a usual error [N, 1].
-
-        The chunks are those of the horizon.
-        """
-        config, origins = self.config, self.origins
+    def _simple(
+        self, x: Tensor, mask: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], a usual error [N, 1]."""
+        config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
-        if not torch.compiler.is_compiling():  # a compiled graph has fixed sizes
-            # Short histories: what lies before all of them costs time and says nothing.
-            begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(origins)))
+        # Short histories: what lies before all of them costs time and says nothing.
+        if not torch.compiler.is_compiling():
+            begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(self.origins)))
             x, mask = x[:, begin:], mask[:, begin:]
-        L, h = x.shape[1], config.horizon
+        L = x.shape[1]
         values, first = filled(x, mask)
         periods, strength = seasons_of_panel(values, first, channels, hint)
-        # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
-        backs = torch.tensor((0, *origins), device=x.device)
-        earlier = torch.stack([F.pad(values, (back, 0), value=0.0)[:, :L] for back in (0, *origins)])
-        starts = (first + backs[:, None]).clamp(max=L - 1)
-        room = (L - starts)[..., None]
-        # A season that was found must be there nearly twice then, too; one that was told, once.
-        needed = torch.where(periods == hint[:, None], 1.0, SEEN) * periods
-        within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1))
-        every = self._forecasts(earlier.flatten(0, 1), starts.flatten(), within.flatten(0, 1)).unflatten(
-            0, (len(backs), -1)
-        )
+        near = min(horizon, max(self.origins))
         truth = torch.stack(
-            [F.pad(values[:, L - back :][:, :h], (0, max(0, h - back)), value=torch.nan) for back in origins]
+            [F.pad(values[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan) for back in self.origins]
         )
-        errors = (every[1:] - truth[:, :, None]).abs()  # [O, N, K, h]
-        enough = L - first >= 2 * backs[1:, None] + 4
+        related = self._related(values, mask, first, periods, strength, channels, horizon, place)
+        # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
+        if near == horizon:
+            every = self._tried(values, first, periods, hint, (0, *self.origins), horizon)
+            ahead, past = every[0], every[1:]
+        else:
+            ahead = self._tried(values, first, periods, hint, (0,), horizon)[0]
+            past = self._tried(values, first, periods, hint, self.origins, near)
+        ahead = torch.cat([ahead, related[0]], 1)
+        past = torch.cat([past, related[1:, ..., :near]], 2)
+        errors = (past - truth[:, :, None]).abs()  # [O, N, K, near]
+        enough = L - first >= 2 * torch.tensor(self.origins, device=x.device)[:, None] + 4
         errors = errors.masked_fill(~enough[..., None, None], torch.nan)
-        of_chunk = rearrange(errors, "o n k (s p) -> o n k s p", p=config.chunk_length).nanmean(4)
-        pooled = of_chunk.nanmean(0)  # [N, K, s]
+        pooled = rearrange(errors, "o n k (s p) -> o n k s p", p=config.chunk_length).nanmean(4).nanmean(0)
         overall = errors.nanmean(3)  # [O, N, K]
         total = overall.nanmean(0)[..., None]
-        pooled = 0.5 * (total + torch.where(pooled.isnan(), total, pooled))
+        pooled = 0.5 * (total + torch.where(pooled.isnan(), total, pooled))  # [N, K, chunks]
         best = pooled.amin(1, keepdim=True)
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
         unit = best.mean(2).nan_to_num(0.5).clamp(0.02, 2.0)
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),
-            *(relative[..., place] for place in (0, relative.shape[2] // 2, -1)),
+            *(relative[..., chunk] for chunk in (0, relative.shape[2] // 2, -1)),
             strength,
             (periods + 1.0).log() / 3.0,
             unit.log(),
             observed,
             (observed + 1e-3).log(),
         ]
-        return every[0], relative, torch.cat(features, dim=1).nan_to_num(0.0), unit
+        chunks = horizon // config.chunk_length
+        relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit
 
-    def _forecasts(self, values: Tensor, first: Tensor, periods: Tensor) -> Tensor:
+    @staticmethod
+    def _tried(
+        values: Tensor, first: Tensor, periods: Tensor, hint: Tensor, backs: tuple[int, ...], horizon: int
+    ) -> Tensor:
+        """Simple forecasts from some steps before the end, [len(backs), N, K, h]."""
+        L = values.shape[1]
+        offsets = torch.tensor(backs, device=values.device)
+        earlier = torch.stack([F.pad(values, (back, 0), value=0.0)[:, :L] for back in backs]).flatten(0, 1)
+        starts = (first + offsets[:, None]).clamp(max=L - 1)
+        room = (L - starts)[..., None]
+        # A season that was found must be there nearly twice then, too; one that was told, once.
+        needed = torch.where(periods == hint[:, None], 1.0, SEEN) * periods
+        within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1)).flatten(0, 1)
         families = (simple_forecasts, trend_forecasts.trend_forecasts)
-        h = self.config.horizon
-        return torch.cat([family(values, first, periods, h) for family in families], 1).clamp(-20.0, 20.0)
+        forecasts = torch.cat([family(earlier, starts.flatten(), within, horizon) for family in families], 1)
+        return forecasts.clamp(-_BOUND, _BOUND).unflatten(0, (len(backs), -1))
+
+    def _related(
+        self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
+        horizon: int, place: Layout,
+    ) -> Tensor:  # fmt: skip
+        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h].
+
+        They read the last `lookback` steps. Panels that begin at different steps are read apart, so that none depends
+        on those beside it. In training, where panels of a batch are about as long, that would cost time.
+        """
+        surplus = max(0, values.shape[1] - self.config.lookback)
+        values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
+        begin = first.view(-1, channels).amin(1).clamp(max=max(0, values.shape[1] - LEAST_STEPS))
+        starts = [0] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
+        if starts == [0]:
+            return self._regressions(values, mask, first, periods, strength, channels, horizon, place.order)
+        forecasts = values.new_empty(1 + len(self.origins), len(values), len(relations.NAMES), horizon)
+        for start in starts:
+            panels = begin == start
+            rows = panels.repeat_interleave(channels)
+            forecasts[:, rows] = self._regressions(
+                values[rows, start:], mask[rows, start:], first[rows] - start, periods[rows], strength[rows], channels,
+                horizon, place.order[panels],
+            )  # fmt: skip
+        return forecasts
+
+    def _regressions(
+        self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
+        horizon: int, order: Tensor,
+    ) -> Tensor:  # fmt: skip
+        L = values.shape[1]
+        tried = max([0, *[back for back in self.origins if 2 * back + 4 <= L]])
+        # The season's shape is that before the origins, so that a trial there is fair.
+        period = periods[:, :1]
+        strong = (strength[:, :1] > STRONG_SEASON) & (2 * period <= (L - tried - first)[:, None])
+        usable = torch.where(strong, period, 1)
+        shape = season_shape(values[:, : L - tried], first.clamp(max=L - tried - 1), usable, tried + horizon)
+        shape = torch.where(strong, shape, 0.0)
+        apart = rearrange(values - shape[:, :L], "(b c) l -> b c l", c=channels)
+        observed = rearrange(mask, "(b c) l -> b c l", c=channels)
+        forecasts = relations.relation_forecasts(apart, observed, self.origins, horizon, order)
+        forecasts = rearrange(forecasts, "o b c k h -> o (b c) k h")
+        # From origins before the beginning nothing is asked.
+        steps = [shape[:, max(0, L - back) :][:, :horizon] for back in (0, *self.origins)]
+        return (forecasts + torch.stack(steps)[:, :, None]).clamp(-_BOUND, _BOUND)

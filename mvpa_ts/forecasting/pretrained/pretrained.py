@@ -27,6 +27,7 @@ from mvpa_ts.forecasting.pretrained.base import (
     BaseForecaster,
     Reading,
 )
+from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.training import TrainingRun
@@ -34,10 +35,9 @@ from mvpa_ts.weights import load_strictly, read_weights
 
 NAMES = ("base",)
 """Names of the forecasters that the package holds."""
-PATHS = 16
-"""Paths drawn where the horizon is longer than the network's own."""
 _MOST_READ = 2048  # windows times series that finetuning keeps in memory: 20 kB each
 _MOST_TRAINED = 512  # windows times series of a finetuning step
+_LONGEST_TRAINED = 64  # steps of a forecast that finetuning looks at
 _CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
 
 
@@ -111,26 +111,19 @@ def forecast_quantiles(
     *,
     horizon: int,
     levels: Sequence[float] = LEVELS,
-    ordered: bool = False,
+    positions: Tensor | None = None,
     season: int | None = None,
-    paths: int = PATHS,
 ) -> Tensor:
-    """Quantiles of a horizon of any length.
-
-    Past the network's own horizon, paths are drawn: each takes one level of the distribution of every series for a
-    whole block, is read as history, and is forecast in turn. The quantiles are those of all paths together; feeding a
-    quantile back would make the next one far too narrow or too wide. The levels are spread evenly over (0, 1) and dealt
-    to the series from a fixed seed, so that equal input gives equal output.
+    """Quantiles of a horizon of any length, at any levels.
 
     Parameters
     ----------
     network : BaseForecaster
-    x, mask, ordered, season
+    x, mask, positions, season
         As in `BaseForecaster.forward`. Without a mask, NaN are missing values.
     horizon : int
     levels : sequence of float
         Increasing, within (0, 1).
-    paths : int
 
     Returns
     -------
@@ -153,21 +146,7 @@ def forecast_quantiles(
             raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
     if not getattr(network, "training", False):
         _warn_of_short_series(mask)
-    blocks = [network(x, mask, ordered=ordered, season=season)]
-    B, _, C = x.shape
-    if horizon > network.config.horizon:
-        x, mask = (tensor.repeat_interleave(paths, 0) for tensor in (x, mask))
-        drawn = blocks[0].repeat_interleave(paths, 0)  # [B·S, h, C, Q]
-        generator = torch.Generator().manual_seed(0)
-        while sum(block.shape[1] for block in blocks) < horizon:
-            order = torch.rand(B, C, paths, generator=generator).argsort(2).movedim(2, 1).reshape(B * paths, 1, C)
-            path = _at_level(drawn, ((order + 0.5) / paths).to(x))
-            x = torch.cat([x, path], dim=1)
-            mask = torch.cat([mask, torch.ones_like(path, dtype=torch.bool)], dim=1)
-            drawn = network(x, mask, ordered=ordered, season=season)
-            pooled = drawn.unflatten(0, (B, paths)).movedim(1, 3).flatten(3)  # [B, h, C, S·Q]
-            blocks.append(torch.quantile(pooled, torch.tensor(LEVELS).to(pooled), dim=3).movedim(0, 3))
-    forecast = torch.cat(blocks, dim=1)[:, :horizon]
+    forecast = network(x, mask, horizon=horizon, positions=positions, season=season)
     return forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
 
 
@@ -180,6 +159,7 @@ def finetuned(
     learning_rate: float = 3e-4,
     batch_size: int = 16,
     seed: int = 0,
+    positions: Tensor | None = None,
     season: int | None = None,
 ) -> BaseForecaster:
     """A copy of a forecaster, trained further on one panel.
@@ -193,14 +173,14 @@ def finetuned(
     values : Tensor, shape (L, C)
         NaN is missing.
     horizon : int
-        Steps that shall be forecast well; of more than the network's own, the network's own.
+        Steps that shall be forecast well; of more than 64, the first 64 are trained on.
     steps : int
     learning_rate : float
         Small: the weights are good already. The choice among simple forecasts learns 100 times faster.
     batch_size : int
         Windows of a step; fewer for panels of more than 32 series. Of more than 256 series, a step draws that many.
     seed : int
-    season : int, optional
+    positions, season
         As in `BaseForecaster.forward`.
 
     Raises
@@ -211,8 +191,7 @@ def finetuned(
         Training diverged.
     """
     network = copy.deepcopy(network)
-    config = network.config
-    horizon = min(horizon, config.horizon)
+    horizon = min(horizon, _LONGEST_TRAINED)
     earliest, latest = min(LEAST_STEPS, len(values) - horizon), len(values) - horizon
     if earliest < 4:
         raise ValueError(f"a panel to train on must have at least {horizon + 4} rows, horizon + 4, got {len(values)}")
@@ -236,7 +215,10 @@ def finetuned(
 
     def read(ends: Tensor, series: Tensor | slice) -> Reading:
         past = ends[:, None] + torch.arange(network.farthest)
-        return network.read(padded[past][..., series], mask[past][..., series], season)
+        x, seen = padded[past][..., series], mask[past][..., series]
+        placed = None if positions is None else positions[series].expand(len(x), -1, -1)
+        place = layout(placed, len(x), x.shape[2])
+        return network.read(x, seen, horizon, place, season)
 
     readings = read(windows, slice(None)) if once and len(windows) else None
 
@@ -267,12 +249,3 @@ def _warn_of_short_series(mask: Tensor) -> None:
             "more than the last values",
             stacklevel=3,
         )
-
-
-def _at_level(quantiles: Tensor, level: Tensor) -> Tensor:
-    """The value of [N, h, C, Q] at a level [N, 1, C], linear in the level's normal score; [N, h, C]."""
-    given = torch.special.ndtri(torch.tensor(LEVELS, dtype=level.dtype))
-    score = torch.special.ndtri(level).expand(quantiles.shape[:3])
-    left = (torch.searchsorted(given, score.contiguous(), right=True) - 1).clamp(0, len(given) - 2)
-    low, high = (quantiles.gather(3, place[..., None])[..., 0] for place in (left, left + 1))
-    return low + (score - given[left]) / (given[left + 1] - given[left]) * (high - low)

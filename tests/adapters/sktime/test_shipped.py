@@ -100,7 +100,7 @@ def test_what_it_does_not_use_is_refused():
     for changes, message in (
         ({"dim": 8}, r"dim must be left out with pretrained='base'.*got 8; to train a network with dim"),
         ({"quantiles": (0.5,)}, "quantiles must be left out"),
-        ({"device": "cuda"}, r"device must be 'cpu' with pretrained, .* \(2\.2 megabytes as shipped\), got 'cuda'"),
+        ({"device": "cuda"}, r"device must be 'cpu' with pretrained, .* \(7 megabytes as shipped\), got 'cuda'"),
     ):
         with pytest.raises(ValueError, match=message):
             base(**changes).fit(y, fh=[1])
@@ -110,12 +110,14 @@ def test_what_it_does_not_use_is_refused():
         base(pretrained="bases").fit(y, fh=[1])
 
 
-def test_positions_are_refused_in_every_form():
+def test_places_are_read_without_training():
     y = waves(columns=3)
-    table = pd.DataFrame({"depth": [1.0, 2.0, 3.0]}, index=list(y))
-    for positions in (table, table["depth"], table["depth"].to_dict(), np.zeros((3, 1))):
-        with pytest.raises(ValueError, match=r"channel_positions must be left out .* an order .* channel_order gives"):
-            base(channel_positions=positions).fit(y, fh=[1])
+    table = pd.DataFrame({"depth": [1.0, 2.0, 4.0]}, index=list(y))
+    placed = base(channel_positions=table).fit(y, fh=[1, 2]).predict()
+    assert not np.allclose(placed, base().fit(y, fh=[1, 2]).predict(), rtol=1e-6)
+    pd.testing.assert_frame_equal(base(channel_positions=table["depth"].to_dict()).fit(y, fh=[1, 2]).predict(), placed)
+    with pytest.raises(ValueError, match="channel_positions must hold every column of y"):
+        base(channel_positions=table[:2]).fit(y, fh=[1])
 
 
 def test_the_horizon_may_be_told_in_predict():

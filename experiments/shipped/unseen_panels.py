@@ -1,0 +1,335 @@
+"""The pretrained forecaster on panels that it never saw, beside what a ridge regression finds in the same history.
+
+Made-up panels are drawn from seeds of their own; of the real ones, rows and latitudes that the training left out. The
+median forecast is scored, mean square error. Arms switch parts of the same network off; nothing is trained again.
+
+    python experiments/shipped/unseen_panels.py            # results/shipped/unseen_panels.csv and .md
+    python experiments/shipped/unseen_panels.py --quick    # two tasks, few windows, printed only
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
+import numpy as np
+import torch
+from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders
+from torch import Tensor
+
+from mvpa_ts.forecasting.pretrained import load_base
+from mvpa_ts.forecasting.pretrained.base import BaseForecaster, Reading
+from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN, layout
+from mvpa_ts.forecasting.pretrained.relations import NAMES
+
+CONTEXT = 512
+ROOT = Path(__file__).parents[1] / "results" / "shipped"
+
+
+class Windows(NamedTuple):
+    """Windows of one task.
+
+    Parameters
+    ----------
+    past, future : Tensor, shape (B, L, C) and (B, h, C)
+        NaN is missing.
+    positions : Tensor, shape (C, k), optional
+    steps : int
+        Steps that are averaged for the score: the whole horizon, or its last alone where `last`.
+    floor : float, optional
+    """
+
+    past: Tensor
+    future: Tensor
+    positions: Tensor | None = None
+    last: bool = False
+    floor: float | None = None
+
+
+def cut(
+    values: np.ndarray, horizon: int, number: int, positions: np.ndarray | None = None, context: int = CONTEXT
+) -> Windows:
+    """So many windows, evenly spread over the rows."""
+    starts = np.linspace(0, len(values) - context - horizon, number).astype(int)
+    rows = torch.tensor(np.stack([values[start : start + context + horizon] for start in starts]), dtype=torch.float32)
+    place = None if positions is None else torch.tensor(positions, dtype=torch.float32)
+    return Windows(rows[:, :context], rows[:, context:], place)
+
+
+def line(channels: int) -> np.ndarray:
+    """Places one apart."""
+    return np.arange(channels, dtype=float)[:, None]
+
+
+def wave(seed: int, channels: int, *, shuffled: bool = False) -> Windows:
+    """The wave of the board: delay 8 steps a channel, AR(1) source, noise .3."""
+    draws = np.random.default_rng([1, seed, channels])
+    values = _wave(6000, channels, draws)
+    found = cut(values, 48, 24, None if shuffled else line(channels))
+    floor = wave_floor(found, channels)
+    if shuffled:
+        order = torch.tensor(draws.permutation(channels))
+        found = found._replace(past=found.past[..., order], future=found.future[..., order])
+    return found._replace(floor=floor)
+
+
+def wave_floor(windows: Windows, channels: int) -> float:
+    """Error of the Gaussian posterior mean given all channels' last 192 steps."""
+    L, h = 192, windows.future.shape[1]
+    time_ = np.arange(L + h)[:, None] - DELAY * np.arange(channels)
+    seen, ahead = time_[:L].ravel(), time_[L:].ravel()
+    covariance = MEMORY ** np.abs(seen[:, None] - seen) + NOISE**2 * np.eye(len(seen))
+    weights = np.linalg.solve(covariance, MEMORY ** np.abs(seen[:, None] - ahead))
+    past = windows.past[:, -L:].flatten(1).double().numpy()
+    return float(np.mean((past @ weights - windows.future.flatten(1).double().numpy()) ** 2))
+
+
+def irregular(seed: int) -> Windows:
+    """A wave along 16 places at irregular distances, 5 steps a unit."""
+    draws = np.random.default_rng([11, seed])
+    place = np.cumsum(draws.uniform(0.3, 1.7, 16))
+    return _moving(draws, np.round(5 * place).astype(int), place[:, None])
+
+
+def plane(seed: int) -> Windows:
+    """A plane wave over 20 places in a square, 6 steps a unit."""
+    draws = np.random.default_rng([12, seed])
+    place = draws.uniform(0.0, 4.5, (20, 2))
+    angle = draws.uniform(0.0, 2 * np.pi)
+    delay = np.round(6 * (place @ [np.cos(angle), np.sin(angle)])).astype(int)
+    return _moving(draws, delay - delay.min(), place)
+
+
+def _moving(draws: np.random.Generator, delay: np.ndarray, place: np.ndarray) -> Windows:
+    source = _source(6000 + int(delay.max()), draws)
+    clean = source[int(delay.max()) + np.arange(6000)[:, None] - delay]
+    values = (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
+    return cut(values, 48, 24, place)
+
+
+def changing(seed: int) -> Windows:
+    """A wave of 12 channels whose direction and speed are drawn anew every 250 to 400 steps."""
+    draws = np.random.default_rng([13, seed])
+    rows, begin, delays = 8000, 0, np.zeros((8000, 12), dtype=int)
+    while begin < rows:
+        stop = min(rows, begin + int(draws.integers(250, 401)))
+        speed = int(draws.integers(3, 11)) * (1 if draws.random() < 0.5 else -1)
+        delays[begin:stop] = speed * np.arange(12)
+        begin = stop
+    source = _source(rows + 400, draws)
+    clean = source[200 + np.arange(rows)[:, None] - delays]
+    values = (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
+    return cut(values, 24, 40, line(12))
+
+
+def decoys(seed: int, *, season: bool) -> Windows:
+    """Twelve series that have nothing to do with each other, perhaps but for equal seasons."""
+    draws = np.random.default_rng([14, seed])
+    values = np.stack([_source(6000, draws) for _ in range(12)], 1)
+    if season:
+        phase = draws.uniform(0, 2 * np.pi, 12)
+        values += 2 * np.sin(2 * np.pi * np.arange(6000)[:, None] / 24 + phase)
+    return cut(values + NOISE * draws.standard_normal(values.shape), 48, 24, line(12))
+
+
+def failing(seed: int) -> Windows:
+    """The wave of 12 channels, five of which are lost 64 steps before the end; these alone are scored."""
+    found = wave(seed, 12)
+    lost = np.random.default_rng([15, seed]).permutation(12)[:5]
+    past, future = found.past.clone(), torch.full_like(found.future, torch.nan)
+    past[:, -64:, lost] = torch.nan
+    future[..., lost] = found.future[..., lost]
+    return found._replace(past=past, future=future, floor=None)
+
+
+def random_leaders(seed: int) -> Windows:
+    """Four of eight channels follow random ones by 12 to 32 steps, in any order."""
+    values = leaders(seed, False, fixed=False).windows["test"].values.numpy()
+    return cut(values, 24, 30)
+
+
+def sea_level(latitude: float, months: int) -> Windows:
+    """Sea level along a latitude, its season and trend removed, from 240 months: the error of one month ahead."""
+    stored = np.load(Path(os.environ["MVPA_TS_DATA"]) / "sea_level" / "sea_level_1deg.npz")
+    row = int(np.abs(stored["lat"] - latitude).argmin())
+    level = stored["sla_mm"][:, row].astype(float)
+    level[level == stored["missing"]] = np.nan
+    level = level[:, ~np.isnan(level).any(0)]
+    month = np.arange(len(level))
+    waves = [f(2 * np.pi * k * month / 12) for k in (1, 2) for f in (np.sin, np.cos)]
+    design = np.column_stack([np.ones(len(level)), month / len(level), *waves])
+    level -= design @ np.linalg.lstsq(design[:240], level[:240], rcond=None)[0]
+    level /= level[:240].std(0)
+    # The last five years, which no training saw.
+    found = cut(level[len(level) - 60 - 240 :], months, 12, line(level.shape[1]), context=240)
+    return found._replace(last=True)
+
+
+TASKS: dict[str, Callable[[int], Windows]] = {
+    "wave, 12 channels": lambda seed: wave(seed, 12),
+    "wave, 24 channels": lambda seed: wave(seed, 24),
+    "wave, 12 channels, shuffled": lambda seed: wave(seed, 12, shuffled=True),
+    "wave, 24 channels, shuffled": lambda seed: wave(seed, 24, shuffled=True),
+    "wave, irregular places": irregular,
+    "wave over a plane": plane,
+    "changing wave": changing,
+    "leaders, random": random_leaders,
+    "failing sensors": failing,
+    "decoys": lambda seed: decoys(seed, season=False),
+    "decoys, equal seasons": lambda seed: decoys(seed, season=True),
+}
+for _latitude in (-15.375, 15.625, 32.625):
+    for _months in (1, 2, 3):
+        TASKS[f"sea level at {_latitude:.1f}°, {_months} months"] = lambda seed, latitude=_latitude, months=_months: (
+            sea_level(latitude, months)
+        )
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of the table: what is switched off."""
+
+    attention: bool = True
+    distances: bool = True
+    regressions: bool = True
+    panel: bool = True
+    places: bool = True
+
+
+ARMS = {
+    "whole network": Arm(),
+    "without attention between channels": Arm(attention=False),
+    "without distances in attention": Arm(distances=False),
+    "without regressions in the history": Arm(regressions=False),
+    "places not told": Arm(places=False),
+    "series by series": Arm(panel=False),
+}
+
+
+def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tensor, dict[str, Tensor]]:
+    """Medians [B, h, C] of the arm, and those of each regression alone."""
+    x, positions = windows.past, windows.positions if arm.places else None
+    B, _, C = x.shape
+    h = windows.future.shape[1]
+    if not arm.panel:
+        x, positions = x.movedim(2, 1).reshape(B * C, -1, 1), None
+    parts = [_parts(network, rows, positions, h, arm) for rows in x.split(8 if arm.panel else 128)]
+    medians, single = torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
+    if not arm.panel:
+        medians = medians.view(B, C, h).mT
+        single = single.view(B, C, len(NAMES), h).movedim(3, 1)
+    else:
+        single = single.movedim(3, 1)
+    return medians, {name: single[..., index] for index, name in enumerate(NAMES)}
+
+
+def _parts(
+    network: BaseForecaster, x: Tensor, positions: Tensor | None, horizon: int, arm: Arm
+) -> tuple[Tensor, Tensor]:
+    """Medians [B, h, C or 1] and the regressions' forecasts [B, C, K, h] of panels of up to 400 series."""
+    C = x.shape[2]
+    medians, single = [], []
+    for group in torch.arange(C).tensor_split(-(-C // 128)):
+        placed = None if positions is None else positions[group].expand(len(x), -1, -1)
+        place = layout(placed, len(x), len(group))
+        rows = x[..., group]
+        reading = network.read(rows.nan_to_num(0.0), ~rows.isnan(), horizon, place)
+        single.append(
+            reading.simple[:, :, -len(NAMES) :, :horizon] * reading.scale[..., None, None]
+            + reading.location[..., None, None]
+        )
+        medians.append(network.forecast(_switched(reading, arm))[:, :horizon, :, 4])
+    found = torch.cat(medians, 2)
+    return (found[..., 0] if not arm.panel else found), torch.cat(single, 1)
+
+
+def _switched(reading: Reading, arm: Arm) -> Reading:
+    """What the network reads with parts of it switched off."""
+    K = len(NAMES)
+    if not arm.regressions:
+        simple, relative = reading.simple.clone(), reading.relative.clone()
+        simple[:, :, -K:] = simple[:, :, :1]
+        relative[:, :, -K:] = 50.0
+        reading = reading._replace(simple=simple, relative=relative)
+    if not arm.distances:
+        reading = reading._replace(rows=torch.where(reading.rows == SAME, SAME, UNKNOWN))
+    if not arm.attention:  # each series as a panel of its own, with what was read from all
+        B, C = reading.location.shape
+        values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
+        rest = [part.flatten(0, 1)[:, None] for part in reading[2:8]]
+        reading = Reading(values, real, *rest, torch.zeros(B * C, 1, 1, dtype=torch.long))
+    return reading
+
+
+def error(windows: Windows, medians: Tensor) -> float:
+    """Mean square error of all steps, or of the last alone."""
+    if medians.shape != windows.future.shape:  # series that were read alone
+        B, h, C = windows.future.shape
+        medians = medians.reshape(B, C, h).mT
+    square = (medians - windows.future).square()
+    return float((square[:, -1] if windows.last else square).nanmean())
+
+
+def rows(network: BaseForecaster, names: list[str], seeds: int) -> Iterator[dict[str, object]]:
+    """One row for each task, seed and forecaster."""
+    for task in names:
+        for seed in range(1, (1 if task.startswith("sea") else seeds) + 1):
+            windows = TASKS[task](seed)
+            if windows.floor is not None:
+                yield {"task": task, "seed": seed, "forecaster": "floor", "mse": windows.floor, "seconds": 0.0}
+            last = windows.past.nan_to_num(0.0)[:, -1:].expand_as(windows.future)
+            zero = error(windows, torch.zeros_like(last))
+            yield {"task": task, "seed": seed, "forecaster": "zero", "mse": zero, "seconds": 0.0}
+            for name, arm in ARMS.items():
+                begun = time.perf_counter()
+                with torch.no_grad():
+                    medians, single = forecast(network, windows, arm)
+                seconds = (time.perf_counter() - begun) / len(windows.past)
+                yield {"task": task, "seed": seed, "forecaster": name, "mse": error(windows, medians),
+                       "seconds": seconds}  # fmt: skip
+                if name == "whole network":
+                    for regression, forecasts in single.items():
+                        yield {"task": task, "seed": seed, "forecaster": f"ridge: {regression}",
+                               "mse": error(windows, forecasts), "seconds": 0.0}  # fmt: skip
+
+
+def main() -> None:
+    """Score all tasks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two tasks, one seed; write nothing")
+    parser.add_argument("--model", default="base")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="+", help="beginnings of their names; all without it")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    names = [name for name in TASKS if not arguments.tasks or name.startswith(tuple(arguments.tasks))]
+    if not (Path(os.environ.get("MVPA_TS_DATA", "")) / "sea_level").is_dir():
+        names = [name for name in names if not name.startswith("sea")]
+    if arguments.quick:
+        names = [name for name in names if name in ("changing wave", "decoys")]
+    network = load_base(arguments.model)
+    found = []
+    for row in rows(network, names, 1 if arguments.quick else arguments.seeds):
+        found.append(row)
+        print(f"{row['task']:32} {row['seed']} {row['forecaster']:38} {row['mse']:.3f} {row['seconds']:.2f} s",
+              flush=True)  # fmt: skip
+    if arguments.quick or arguments.tasks:
+        return
+    ROOT.mkdir(exist_ok=True)
+    with (ROOT / "unseen_panels.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Ridge regressions that are fitted inside the history: on a series' own lags, its neighbours, and its leaders.
+
+Relations between the series of a panel are found here in closed form, without a weight of the network. Each regression
+is fitted twice: on the early part of the history, to be tried at the origins that lie after it, and on all of it. The
+penalty is the one that did best there.
+
+Legend: B panels, C series, N = B·C, L steps of history, h steps ahead, O origins, R rows, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders")
+"""What each forecast is, in their order."""
+OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 16, 6
+LEADERS, LEADER_LAGS, LEADER_OWN_LAGS = 4, 32, 16
+LATELY = 128
+"""Rows of the regression on what happened lately, before the origins."""
+PENALTIES = (3.0, 30.0, 300.0, 3000.0)
+BLOCK = 64
+"""Steps that are forecast at once; longer horizons go on from there."""
+MOST_ROWS = 12_000
+"""Rows of a pooled regression; of more, every second or third is read."""
+_TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
+_BOUND = 20.0
+
+
+def relation_forecasts(
+    x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None
+) -> Tensor:
+    """Forecasts from the end of the history and from earlier origins.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, C, L)
+        Standardised histories without gaps, their season taken away.
+    observed : bool Tensor, shape (B, C, L)
+        Steps that count as targets.
+    origins : sequence of int
+        Steps before the end, increasing.
+    horizon : int
+    order : Tensor, shape (B, C), optional
+        Series by place, for each panel; −1 in the first column where a panel has none.
+
+    Returns
+    -------
+    Tensor, shape (1 + O, B, C, K, h)
+        In the order of `NAMES`; the first is that from the end.
+    """
+    _, C, L = x.shape
+    block = max(1, min(horizon, BLOCK, L // 4))
+    tested = [back for back in origins if 2 * back + 4 <= L]
+    tried = max(tested) if tested else max(1, L // 3)
+    alone = _Pooled(x, observed, block, tried, None)
+    forecasts = [alone.forecast(origins, horizon)]
+    if C > 1:
+        near = _Pooled(x, observed, block, tried, _neighbours(x, order))
+        forecasts += [near.forecast(origins, horizon), near.forecast(origins, horizon, lately=True)]
+        forecasts.append(_Led(x, observed, block, tried).forecast(origins, horizon))
+    else:
+        forecasts += [forecasts[0], alone.forecast(origins, horizon, lately=True), forecasts[0]]
+    return torch.stack(forecasts, dim=3)
+
+
+def _neighbours(x: Tensor, order: Tensor | None) -> Tensor:
+    """Series at each relative place, [B, C, S], −1 where there is none.
+
+    Without an order these are the series that correlate most, the strongest first.
+    """
+    _, C, _ = x.shape
+    S = min(NEIGHBOURS, C - 1)
+    alike = _strongest(x, min(2 * S, C - 1))
+    alike = F.pad(alike, (0, 2 * S - alike.shape[2]), value=-1)
+    if order is None:
+        return alike
+    placed = order[:, :1, None] >= 0
+    order = order.clamp(min=0)
+    rank = order.argsort(1)
+    offsets = torch.tensor([*range(-S, 0), *range(1, S + 1)], device=x.device)
+    place = rank[..., None] + offsets  # [B, C, 2 S]
+    inside = (place >= 0) & (place < C)
+    neighbour = order.gather(1, place.clamp(0, C - 1).flatten(1)).view_as(place)
+    return torch.where(placed, torch.where(inside, neighbour, -1), alike)
+
+
+def _lagged_correlation(x: Tensor) -> Tensor:
+    """Largest correlation of each series with an earlier value of another, over some lags, [B, C, C]; own are −1."""
+    L = x.shape[2]
+    z = x - x.mean(2, keepdim=True)
+    z = z / z.square().sum(2, keepdim=True).sqrt().clamp(min=1e-6)
+    lags = [lag for lag in _TRIED_LAGS if 2 * lag < L]
+    best = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs().amax(0)
+    return best - 2.0 * torch.eye(x.shape[1], device=x.device)
+
+
+def _strongest(x: Tensor, number: int) -> Tensor:
+    return _lagged_correlation(x).topk(number, dim=2).indices
+
+
+class _Regression:
+    """What both kinds share: choosing the penalty at the origins, and going on past a block."""
+
+    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int) -> None:
+        self.x, self.observed, self.block, self.tried = x, observed, block, tried
+        self.reach = max(OWN_LAGS, LEADER_LAGS)
+
+    def features(self, x: Tensor, ends: Tensor) -> Tensor:
+        """Features at some steps, [B, C, R, F]; `x` is padded by `reach` in front."""
+        raise NotImplementedError
+
+    def _lags(self, x: Tensor, ends: Tensor, number: int) -> Tensor:
+        """Values at each end and before it, the latest first, [B, C, R, number]."""
+        steps = self.reach + ends[:, None] - torch.arange(number, device=x.device)
+        return x[:, :, steps]
+
+    def _own(self, x: Tensor, ends: Tensor, number: int) -> Tensor:
+        """A constant, the last value, and how earlier ones differ from it: shrunk, the last value is what stays."""
+        lags = self._lags(x, ends, number)
+        return torch.cat([torch.ones_like(lags[..., :1]), lags[..., :1], lags[..., 1:] - lags[..., :1]], 3)
+
+    def products(self, first: int, last: int, every: int = 1) -> tuple[Tensor, Tensor]:
+        """Sums over rows of features times features, and times targets; rows end at first … last − 1."""
+        ends = torch.arange(first, last, every, device=self.x.device)
+        padded = F.pad(self.x, (self.reach, 0))
+        rows = self.features(padded, ends)
+        ahead = ends[:, None] + torch.arange(1, self.block + 1, device=self.x.device)
+        target = self.x[:, :, ahead]
+        counts = self.observed[:, :, ends].to(rows.dtype)[..., None]
+        rows = rows * counts
+        if self.pooled:
+            rows, target = rows.flatten(1, 2), target.flatten(1, 2)
+        return rows.mT @ rows, rows.mT @ target
+
+    pooled = False
+
+    def solve(self, gram: Tensor, cross: Tensor, penalty: Tensor) -> Tensor:
+        """Weights [.., F, block] with a penalty [..]; the constant and the last value are hardly shrunk."""
+        size = penalty[..., None].double().repeat_interleave(gram.shape[-1], dim=-1)
+        size[..., :2] = 0.1
+        factor = torch.linalg.cholesky_ex(gram.double() + torch.diag_embed(size + 1e-3))[0]
+        return torch.cholesky_solve(cross.double(), factor).to(gram.dtype)
+
+    def apply(self, weights: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
+        """Forecasts from `backs` steps before the end, [O, B, C, h]."""
+        B, _, L = self.x.shape
+        earlier = torch.stack([F.pad(self.x, (self.reach + back, 0))[:, :, : self.reach + L] for back in backs])
+        blocks: list[Tensor] = []
+        flat = earlier.flatten(0, 1)  # [O·B, C, reach + L]
+        repeated = self.repeat(len(backs))
+        while sum(step.shape[2] for step in blocks) < horizon:
+            end = torch.tensor([flat.shape[2] - self.reach - 1], device=flat.device)
+            rows = repeated.features(flat, end)[:, :, 0]  # [O·B, C, F]
+            if self.pooled:
+                step = (rows.unflatten(0, (len(backs), B)) @ weights).flatten(0, 1)
+            else:
+                step = torch.einsum("obcf,bcfh->obch", rows.unflatten(0, (len(backs), B)), weights).flatten(0, 1)
+            step = step.clamp(-_BOUND, _BOUND)
+            blocks.append(step)
+            flat = torch.cat([flat, step], 2)
+        return torch.cat(blocks, 2)[:, :, :horizon].unflatten(0, (len(backs), B))
+
+    def repeat(self, number: int) -> _Regression:
+        """The same for `number` copies of the panels."""
+        return self
+
+    def forecast(self, origins: Sequence[int], horizon: int, *, lately: bool = False) -> Tensor:
+        """Forecasts [1 + O, B, C, h] with the penalty that did best at the origins."""
+        L = self.x.shape[2]
+        stop = max(1, L - self.tried - self.block)  # the last target lies before the first origin
+        begin = max(0, stop - LATELY) if lately else 0
+        every = 1
+        if self.pooled:
+            every = max(1, round(self.x.shape[1] * (stop - begin) / MOST_ROWS))
+        early = self.products(begin, stop, every)
+        late = self.products(stop, max(stop, L - self.block), every)
+        backs = [back for back in origins if back <= self.tried]
+        truth = torch.stack(
+            [F.pad(self.x[:, :, L - back :][..., : self.block], (0, max(0, self.block - back)), value=torch.nan)
+             for back in backs]
+        ) if backs else None  # fmt: skip
+        whole = early[0] + late[0], early[1] + late[1]
+        every_penalty = self.x.new_tensor(PENALTIES)
+        errors, tried = [], []
+        for penalty in every_penalty:
+            past = self.apply(self.solve(*early, penalty.expand(early[0].shape[:-2])), origins, horizon)
+            tried.append(past)
+            if truth is not None:
+                difference = past[: len(backs), ..., : self.block] - truth
+                errors.append(difference.square().nanmean(3).nanmean(0))  # [B, C]
+        if truth is None:  # without a trial, much shrinking
+            best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
+        else:
+            error = torch.stack(errors)  # [penalties, B, C]
+            best = (error.mean(2, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
+        chosen = every_penalty[best[:, 0] if self.pooled else best]
+        final = self.apply(self.solve(*whole, chosen), [0], horizon)
+        index = best[None, None, :, :, None].expand(1, *tried[0].shape)
+        return torch.cat([final, torch.stack(tried).gather(0, index)[0]])
+
+
+class _Pooled(_Regression):
+    """One regression for all series of a panel: own lags, and those of the neighbours at each relative place."""
+
+    pooled = True
+
+    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int, neighbours: Tensor | None) -> None:
+        super().__init__(x, observed, block, tried)
+        self.neighbours = neighbours
+
+    def repeat(self, number: int) -> _Pooled:
+        near = None if self.neighbours is None else self.neighbours.repeat(number, 1, 1)
+        return _Pooled(self.x, self.observed, self.block, self.tried, near)
+
+    def features(self, x: Tensor, ends: Tensor) -> Tensor:
+        lagged = self._own(x, ends, OWN_LAGS)
+        if self.neighbours is None:
+            return lagged
+        lags = self._lags(x, ends, NEIGHBOUR_LAGS)  # [B, C, R, lags]
+        B, C, R, lag = lags.shape
+        S = self.neighbours.shape[2]
+        index = self.neighbours.clamp(min=0).flatten(1)[..., None, None].expand(B, C * S, R, lag)
+        others = lags.gather(1, index).view(B, C, S, R, lag)
+        others = others * (self.neighbours >= 0)[..., None, None]
+        return torch.cat([lagged, others.movedim(2, 3).flatten(3)], 3)
+
+
+class _Led(_Regression):
+    """A regression for each series: own lags, and those of the series that correlate most with it."""
+
+    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int, leaders: Tensor | None = None) -> None:
+        super().__init__(x, observed, block, tried)
+        # Chosen before the origins, so that a trial is fair.
+        early = x[:, :, : max(8, x.shape[2] - tried)]
+        self.leaders = _strongest(early, min(LEADERS, x.shape[1] - 1)) if leaders is None else leaders
+
+    def repeat(self, number: int) -> _Led:
+        return _Led(self.x, self.observed, self.block, self.tried, self.leaders.repeat(number, 1, 1))
+
+    def features(self, x: Tensor, ends: Tensor) -> Tensor:
+        lagged = self._own(x, ends, LEADER_OWN_LAGS)
+        lags = self._lags(x, ends, LEADER_LAGS)
+        B, C, R, lag = lags.shape
+        S = self.leaders.shape[2]
+        index = self.leaders.flatten(1)[..., None, None].expand(B, C * S, R, lag)
+        others = lags.gather(1, index).view(B, C, S, R, lag)
+        return torch.cat([lagged, others.movedim(2, 3).flatten(3)], 3)
