@@ -48,7 +48,7 @@ QUICK = ("weights.bias", "error_weight", "advantage_weight")
 """Parameters that choose among the simple forecasts for all series alike."""
 QUICK_RATE = 100.0
 """Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
-STRONG_SEASON = 0.3
+STRONG_SEASON = 0.8
 """Height of a peak of the autocorrelation from which a season is taken away before regressions on other series."""
 _BOUND = 20.0  # in standard deviations
 
