@@ -1,7 +1,7 @@
 """The pretrained forecaster on the part of GIFT-Eval whose data is at hand, beside what was published there.
 
 These files are for scoring alone. Nothing is trained, chosen or stopped by them. Each run with `--look "why"` counts
-as a look: it appends a row to results/shipped/gift_eval_looks.csv with the date, the weights' SHA-256 and the result.
+as a look, and belongs as a row into results/shipped/gift_eval_looks.csv: date, the weights' SHA-256, reason, result.
 Without `--look` only the seasonal naive forecast is scored, which must equal the published one.
 
     python experiments/shipped/gift_eval.py --look "first look at network X"
@@ -133,7 +133,7 @@ def relative(scores: dict[str, tuple[float, float]], naive: dict[str, tuple[floa
 
 
 def main() -> None:
-    """Score, print, and with `--look` append the look."""
+    """Score, and print what a look has to say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seasonal naive on one configuration; write nothing")
     parser.add_argument("--look", help="why this look is taken; without it the network is not run")

@@ -36,4 +36,5 @@ def test_equal_to_the_bit(name):
     at = np.linspace(0, recording.num_samples - 1, 40).astype(int)
     np.testing.assert_allclose(x[:2, at], expected["samples"], rtol=1e-4, atol=4e-3)
     if machine() == FIXTURE["machine"]:
-        assert hashlib.sha256(x.tobytes()).hexdigest() == expected["sha256"]
+        # Products with one channel are rounded in two ways by processors that agree on all that `machine` looks at.
+        assert hashlib.sha256(x.tobytes()).hexdigest() in np.atleast_1d(expected["sha256"])
