@@ -46,7 +46,7 @@ def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) ->
 class Group(NamedTuple):
     """One of the dicts, and the dataclass of the core whose fields it may hold.
 
-    Attributes
+    Parameters
     ----------
     argument : {"network", "training"}
     kind : dataclass

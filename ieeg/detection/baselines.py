@@ -75,7 +75,7 @@ class Baseline(ABC):
 
 @dataclass(frozen=True)
 class LineLength(Baseline):
-    """Mean of |x[i + 1] − x[i]| over samples and channels with a signal, in µV (Esteller 2001).
+    """Mean of ``|x[i + 1] − x[i]|`` over samples and channels with a signal, in µV (Esteller 2001).
 
     The probability is L / (L + L₀), which ranks segments as line length does. L₀ is `USUAL_LINE_LENGTH`, or with
     `quiet` twice the patient's own.

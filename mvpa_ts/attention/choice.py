@@ -88,9 +88,17 @@ def _why_not_passed(problem: Problem, needs_lse: bool) -> str | None:
     return reason
 
 
-# What these functions return does not change within a process, so a compiled graph takes it as a constant. They run
-# while it is traced.
-@torch.compiler.assume_constant_result
+def _constant(function: Callable[..., bool]) -> Callable[..., bool]:
+    """Mark what does not change within a process: a compiled graph takes it as a constant.
+
+    As `torch.compiler.assume_constant_result` does, which also imports the whole compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+# These functions run while a graph is traced.
+@_constant
 def _has_passed(device: torch.device) -> bool:
     import triton
 
@@ -98,7 +106,7 @@ def _has_passed(device: torch.device) -> bool:
     return (torch.cuda.get_device_name(device), *versions) in PASSED
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def log_once(name: str, device_type: str, reason: str) -> bool:
     """Log what 'auto' took, once for each reason."""
     if (name, device_type, reason) not in _logged:
@@ -107,7 +115,7 @@ def log_once(name: str, device_type: str, reason: str) -> bool:
     return True
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def check_once(device: torch.device, dtype: torch.dtype) -> bool:
     """Compare the kernels with the reference, before a process first uses them on this device in this precision."""
     if device.type not in _CHECKED_ON or (device, dtype) in _checked:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("neuralforecast")
 pytest.importorskip("matplotlib")
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "sweep.py"
+SCRIPT = Path(__file__).parents[2] / "experiments" / "forecasting" / "sweep.py"
 
 
 def test_the_sweep_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

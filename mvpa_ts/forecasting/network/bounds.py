@@ -19,15 +19,18 @@ class Bounded(torch.autograd.Function):
 
     @staticmethod
     def forward(forecast: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        """Clamp [..., C] to bounds that broadcast with it."""
         return forecast.clamp(lower, upper)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        """Keep where the forecast lay past a bound."""
         forecast, lower, upper = inputs
         ctx.save_for_backward(forecast < lower, forecast > upper)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Pass the gradient on, but for what pushes further past a bound."""
         below, above = ctx.saved_tensors
         return gradient.masked_fill((below & (gradient > 0)) | (above & (gradient < 0)), 0.0), None, None
 
