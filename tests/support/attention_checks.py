@@ -61,6 +61,7 @@ class Case:
     batch: int = 2
     kv_heads: int = 2
     head_dim: int = 4
+    seed: int = 0
 
     def __str__(self) -> str:
         words = [f"T{self.shape[0]}-C{self.shape[1]}-G{self.groups}-window{self.window}"]
@@ -82,7 +83,7 @@ class Case:
         channel_rows = 2 * reach + 1 if self.channel_distance == "signed" else reach + 1
         shapes = [(B, T, C, H_kv * self.groups, d), *2 * [(B, T, C, H_kv, d)]]
         shapes += [(time_rows, H_kv, d), (channel_rows, H_kv, d), *3 * [(H_kv, d)]]
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(self.seed)
         return [
             torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
         ]

@@ -374,5 +374,3 @@ def test_positions_of_arrays_are_plain():
     table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})
     assert checked_positions(pd.Series({"a": 1, "b": 2})) == checked_positions(table)
     assert checked_positions(table.set_index("unique_id")) == checked_positions(table) == [["a", [1.0]], ["b", [2.0]]]
-    with pytest.raises(ValueError, match="channel_positions must be left out: a pretrained forecaster"):
-        MVPA.from_pretrained(h=6, channel_positions=table)

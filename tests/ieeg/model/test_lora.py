@@ -191,10 +191,10 @@ def test_a_changed_configuration_of_an_adapter_is_refused(base, tmp_path):
     """Loading by "pissa" would change the weights of the base."""
     adapter = lora(base, tmp_path)
     config = adapter / "adapter_config.json"
-    content = json.loads(config.read_text())
+    text = config.read_text()
     assert json.loads((adapter / "base.json").read_text())["adapter_config_sha256"]
-    config.write_text(json.dumps(content | {"init_lora_weights": "pissa"}))
+    config.write_text(json.dumps(json.loads(text) | {"init_lora_weights": "pissa"}))
     with pytest.raises(ValueError, match=r"adapter_config\.json was changed after the adapter was saved"):
         load_finetuned(adapter, base)
-    config.write_text(json.dumps(content))
+    config.write_text(text)
     load_finetuned(adapter, base)
