@@ -80,9 +80,9 @@ class ClassificationConfig:
     def __post_init__(self) -> None:
         keep_whole(
             self, 1, "num_channels", "num_classes", "length", "token_channels", "tokens", "positions", "width",
-            "conv_kernel", "dim", "num_heads", "mlp_dim", "num_layers",
+            "conv_kernel", "dim", "num_heads", "mlp_dim",
         )  # fmt: skip
-        keep_whole(self, 0, "conv_layers", "kernel_features")
+        keep_whole(self, 0, "conv_layers", "num_layers", "kernel_features")
         for taps in (self.conv_kernel, *self.stem_kernels):
             if taps < 1 or not taps % 2:
                 raise ValueError(f"conv_kernel and stem_kernels must be odd, got {taps}")

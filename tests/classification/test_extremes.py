@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -82,3 +84,13 @@ def test_best_weights_of_a_validation_are_kept():
         best = loop.train_network(network, part, part, training, steps=40, seed=0)
     assert best == 8
     assert network.bias.isfinite().all()
+
+
+def test_without_blocks_the_convolutions_are_read_as_they_are() -> None:
+    """No weights of attention are left, and the classifier still trains."""
+    none = replace(SMALL, num_layers=0)
+    fitted = fit_classifier(SERIES, LABELS, config=none, training=ClassificationTraining(steps=3, num_networks=1))
+    np.testing.assert_allclose(fitted.predict_proba(SERIES).sum(1), 1.0, rtol=1e-5)
+    assert all("blocks" not in name for name, _ in fitted.networks[0].named_parameters())
+    with pytest.raises(ValueError, match="num_layers"):
+        replace(SMALL, num_layers=-1)

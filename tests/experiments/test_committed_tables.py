@@ -14,6 +14,7 @@ import few_seizures
 import first_seizure
 import generation
 import many_channels
+import numpy as np
 import pytest
 import real_seizures
 import short_panels
@@ -165,3 +166,11 @@ def test_the_page_says_what_dropped_batches_change() -> None:
     page = RESULTS.parents[1] / "docs" / "development" / "forecasting.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert f"is {means[1]:.3f} over all windows and {means[2048]:.3f} at batches of 2048" in text
+
+
+def test_the_bootstrap_interval_is_that_of_a_mean() -> None:
+    """Of the logarithm's mean: its standard error times 1.96 each way, for many sets."""
+    ratios = np.exp(np.random.default_rng(1).normal(-0.3, 0.4, 400))
+    low, high = zero_shot_report.bootstrap_interval(ratios)
+    error = np.log(ratios).std() / 20
+    assert np.log([low, high]) == pytest.approx(np.log(ratios).mean() + 1.96 * error * np.array([-1, 1]), abs=0.004)

@@ -36,3 +36,10 @@ def test_classification_summary_leaves_the_ablation_out() -> None:
     assert "none" not in summary
     assert "| *MVPFormer, paper* | 21 |" in summary
     assert readme.classification_summary(pd.DataFrame()) == ""
+
+
+def test_configurations_are_counted_and_not_held() -> None:
+    rows = pd.DataFrame({"dataset": ["ETTh1", "ETTh1", "ETTh1"], "model": ["MVPA", "MVPA, made up", "Linear"]})
+    before = readme.tested_summary(rows[:1], ["ETTh1"])
+    after = readme.tested_summary(rows, ["ETTh1"])
+    assert int(after.split(": ")[1].split()[0]) == int(before.split(": ")[1].split()[0]) + 1
