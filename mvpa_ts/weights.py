@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.files import read_config, replaced
+from mvpa_ts.random_state import OwnRandomState
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -145,7 +146,8 @@ def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ValueError(f"{source}: no network of such sizes can be made ({error})") from error
     check_tensors(skeleton.state_dict(), weights, source)
-    module = build()
+    with OwnRandomState(0):  # its start is replaced by the weights
+        module = build()
     load_strictly(module, weights, source)
     return module
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.classification.augmentation import Augmentation, mixed
 from mvpa_ts.classification.kernels import KernelPath
+from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
 from mvpa_ts.weight_averaging import WeightAverage
 
@@ -188,7 +189,7 @@ def train_network(
         Its schedule spans `training.steps` (None: `steps`), so that fewer `steps` repeat the beginning of a longer run.
     steps : int
     seed : int
-        For batches and augmentation; dropout follows torch's global random state.
+        For batches and augmentation. Dropout begins with torch's random state, which stays as it is.
     report : callable, optional
         Told step, steps, loss, validation loss, validation accuracy and the network with averaged weights.
 
@@ -203,7 +204,7 @@ def train_network(
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
     rate = training.learning_rate
-    last_loss = float("nan")
+    last_loss, own = float("nan"), OwnRandomState()
 
     def losses() -> Iterator[Tensor]:
         """The loss of each batch; series are drawn anew, in another order, when all were shown."""
@@ -219,7 +220,9 @@ def train_network(
             target = batch.targets(training.label_smoothing)
             if training.mixup:
                 x, target = mixed(x, mask, target, training.mixup, generator)
-            each = series_losses(network(x.to(device), mask.to(device)), target.to(device))
+            with own:
+                outputs = network(x.to(device), mask.to(device))
+            each = series_losses(outputs, target.to(device))
             loss = (each * batch.weights(class_weights).to(device)).mean()
             last_loss = loss.item()
             yield loss

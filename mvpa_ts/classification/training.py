@@ -23,6 +23,7 @@ from mvpa_ts.classification.loop import (
 )
 from mvpa_ts.classification.network import AttentionPath, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
+from mvpa_ts.random_state import OwnRandomState
 
 _PRIOR = 4.0  # series: a validation part of so few says little of which path is better
 _STRATA, _STRATUM = 5, 4  # parts by size that a validation part of numbers is drawn from, and the fewest series of one
@@ -252,8 +253,7 @@ def _fit(
     device: str,
 ) -> tuple[Scaler, list[ClassificationNetwork]]:
     """The scaler and the networks; validation parts are drawn from each stratum."""
-    # Dropout draws from torch's global state, which the caller gets back as it was.
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+    with OwnRandomState(seed) as random_state:
         splits = [stratified_split(strata, training.validation, seed + index) for index in range(training.num_networks)]
         # One scaler for all networks; it has not seen what the first one is validated on.
         scaler = Scaler.fit([series[row] for row in splits[0][0]])
@@ -265,7 +265,7 @@ def _fit(
             seed_of_network = seed + 1000 * index
             validated = len(held) > 0 and (index == 0 or not training.refit)
             stage: Literal["validation", "final"] = "validation" if validated else "final"
-            torch.manual_seed(seed_of_network)
+            random_state.manual_seed(seed_of_network)
             network = ClassificationNetwork(config, seed_of_network).to(device)
 
             def report(*reported: Any, place: tuple[Any, ...] = (stage, index + 1, training.num_networks)) -> None:

@@ -17,6 +17,7 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, start_in_order
 from mvpa_ts.forecasting.training import ForecasterTraining, train
+from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
 from mvpa_ts.windows import Scaling, Series, last_window, observed_range, series_windows
 
@@ -259,8 +260,7 @@ def fit_forecaster(
                 f"series ({rows} rows) hold no {_PARTS[name]} window with an observed target: give more rows, or "
                 "shorten horizon"
             )
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        torch.manual_seed(seed)
+    with OwnRandomState(seed):
         if start is None:
             network = ForecastingNetwork(config)
             start_in_order(network.linear, torch.tensor(levels))

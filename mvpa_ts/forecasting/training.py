@@ -16,6 +16,7 @@ from mvpa_ts.forecasting.network.closed_form import start_effects, start_in_clos
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.learning_rates import lower_rates, parameter_groups
+from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
 from mvpa_ts.weight_averaging import WeightAverage
 from mvpa_ts.weights import Checkpoint
@@ -182,7 +183,7 @@ def train(
         the linear path are for a `ForecastingNetwork`. One with `bounded_channels` and no bounds yet gets the range of
         the windows to train on.
     seed : int
-        Seed for the order of the windows; dropout follows torch's global random state.
+        Seed for the order of the windows. Dropout begins with torch's random state, which stays as it is.
     levels : sequence of float, optional
         The outputs are quantiles of these levels.
     max_steps : int, optional
@@ -211,7 +212,7 @@ def train(
     device = inputs.values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     started = clock()
-    generator = torch.Generator().manual_seed(seed)
+    generator, own = torch.Generator().manual_seed(seed), OwnRandomState()
     quantiles = None if levels is None else torch.tensor(levels, device=device)
     total = training.steps
     if training.epochs is not None:
@@ -222,8 +223,10 @@ def train(
     def losses() -> Iterator[Tensor]:
         """The loss of each batch of one pass over the windows."""
         for batch, target, counted in inputs.batches(training.batch_size, generator):
+            with own:
+                forecast = model(**batch)
             yield forecast_loss(
-                model(**batch),
+                forecast,
                 target,
                 counted,
                 loss=training.loss,
@@ -258,7 +261,8 @@ def train(
     )
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         run.go_on_from(state)
-        _set_random(generator, device, state["random"])
+        generator.set_state(state["random"][0])
+        own.set_states(state["random"][1:], device)
         started = clock() - run.seconds
     while not run.finished():
         run.over(losses(), progress)
@@ -269,7 +273,7 @@ def train(
             run.look()
         run.seconds = clock() - started
         if checkpoint is not None:
-            checkpoint.write(run.state() | {"random": _random(generator, device)})
+            checkpoint.write(run.state() | {"random": [generator.get_state(), *own.states(device)]})
             started = clock() - run.seconds
     run.keep()
     mse, mae = run.errors
@@ -311,16 +315,3 @@ def _groups(model: nn.Module, windows: Windows, training: ForecasterTraining, st
     if lowers and training.full_rate_steps is not None:
         lower_rates(groups, steps, len(windows), training.full_rate_steps)
     return groups
-
-
-def _random(generator: torch.Generator, device: torch.device) -> list[Tensor]:
-    """Random states that a run depends on: the order of the windows, and dropout on the CPU and the GPU."""
-    states = [generator.get_state(), torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-def _set_random(generator: torch.Generator, device: torch.device, states: Sequence[Tensor]) -> None:
-    generator.set_state(states[0])
-    torch.set_rng_state(states[1])
-    if len(states) > 2:
-        torch.cuda.set_rng_state(states[2], device)

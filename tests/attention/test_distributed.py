@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.multiprocessing as mp
 from support.distributed_gradients import PROCESSES, batch, loss, process, stack
-from torch import distributed
+from torch import Tensor, distributed, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting.network.mixing import ChannelMixing
 
 
 @pytest.mark.skipif(not distributed.is_available(), reason="this torch is built without distributed training")
@@ -27,12 +28,84 @@ def test_gradients_are_those_of_one_process(kind: str, tmp_path: Path) -> None:
         torch.testing.assert_close(gradients[name], parameter.grad, msg=lambda text, name=name: f"{name}: {text}")
 
 
+_SIZES: dict[str, Any] = {
+    "horizon": 6, "lookback": 12, "patch_length": 4, "patch_stride": 4, "dim": 8, "num_heads": 2, "mlp_dim": 8,
+    "mixing_heads": 3, "max_channels": 4,
+}  # fmt: skip
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "time": {"components": ("time",)},
+    "channel": {"components": ("channel",)},
+    "vectors": {"channel_vectors": 3},
+    "vectors and time": {"channel_vectors": 3, "components": ("time",)},
+    "vectors and shuffled": {"channel_vectors": 3, "shuffle_channels": True},
+    "positions": {"position_size": 2},
+    "positions, vectors and time": {"position_size": 1, "channel_vectors": 3, "components": ("time",)},
+    "no layers": {"num_layers": 0},
+    "no heads": {"mixing_heads": 0},
+    "absolute": {"channel_distance": "absolute"},
+    "window": {"channel_window": 1},
+    "cycles": {"cycle_length": 5, "cycle_channels": 3, "phase_weights": True},
+    "individual": {"individual_channels": 3},
+    "all features": {"future_size": 2, "historic_size": 1, "static_size": 2, "channel_vectors": 3},
+    "features without maps": {"future_size": 2, "historic_size": 1, "covariate_maps": False},
+    "features without heads": {"future_size": 1, "covariate_effects": False, "covariate_heads": 0},
+    "levels": {"level_reversion": True, "bounded_channels": 3},
+    "as they are": {"normalise": False, "future_size": 1},
+    "a distribution": {"num_outputs": 2, "location_outputs": (0,)},
+}
+
+
+def _network(options: dict[str, Any], channels: int) -> tuple[ForecastingNetwork, Tensor, dict[str, Tensor]]:
+    config = ForecastingConfig(**{**_SIZES, **options})
+    steps = config.lookback + config.horizon
+    inputs = {
+        "positions": torch.randn(channels, config.position_size),
+        "phase": torch.zeros(2, dtype=torch.long),
+        "future": torch.randn(2, steps, channels, config.future_size),
+        "historic": torch.randn(2, config.lookback, channels, config.historic_size),
+        "static": torch.randn(channels, config.static_size),
+    }
+    if config.cycle_length is None:
+        del inputs["phase"]
+    inputs = {name: tensor for name, tensor in inputs.items() if tensor.numel()}
+    return ForecastingNetwork(config), torch.randn(2, config.lookback, channels), inputs
+
+
+_CASES = [(name, 3) for name in _OPTIONS] + [(name, count) for name in ("default", "time") for count in (1, 40)]
+
+
 @pytest.mark.parametrize("masked", [False, True])
-def test_every_parameter_of_the_forecasting_network_gets_a_gradient(masked: bool) -> None:
-    network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96))
-    unmasked = copy.deepcopy(network)
-    x = torch.randn(2, 96, 3)
-    mask = torch.ones_like(x, dtype=torch.bool) if masked else None
-    network(x, mask=mask).square().sum().backward()
+@pytest.mark.parametrize(("name", "channels"), _CASES)
+def test_every_parameter_of_the_forecasting_network_gets_a_gradient(name: str, masked: bool, channels: int) -> None:
+    torch.manual_seed(0)
+    network, x, inputs = _network(_OPTIONS[name], channels)
+    mask = torch.rand(x.shape) > 0.2 if masked else None
+    for _ in range(4):  # random branches took three steps in ten
+        network.zero_grad(set_to_none=True)
+        network(x, mask, **inputs).square().sum().backward()
+        assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
+
+
+def test_unmasked_windows_are_windows_with_a_mask_of_ones() -> None:
+    network, x, _ = _network({"dropout": 0.0, "head_dropout": 0.0}, 3)
+    torch.testing.assert_close(network(x), network(x, mask=torch.ones_like(x, dtype=torch.bool)))
+
+
+def test_training_is_one_graph() -> None:
+    network, x, inputs = _network({"channel_vectors": 3, "future_size": 1, "num_layers": 0}, 3)
+    torch.compile(network, fullgraph=True, backend="eager")(x, **inputs).sum().backward()
     assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
-    torch.testing.assert_close(network(x), unmasked(x, mask=torch.ones_like(x, dtype=torch.bool)))
+
+
+def test_three_steps_in_ten_do_without_vectors() -> None:
+    torch.manual_seed(0)
+    mixing = ChannelMixing(2, 4, 3, channels=3)
+    nn.init.normal_(mixing.maps)
+    x = torch.randn(1, 4, 3)
+    with_vectors, without = mixing.eval()(x), mixing(x, vectors=False)
+    mixing.train()
+    drawn = [mixing(x) for _ in range(200)]
+    plain = sum(torch.allclose(each, without) for each in drawn)
+    assert plain + sum(torch.allclose(each, with_vectors) for each in drawn) == 200
+    assert 40 <= plain <= 80

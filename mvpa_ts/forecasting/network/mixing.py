@@ -127,6 +127,8 @@ class ChannelMixing(nn.Module):
             score = score + (self._distance_scores(C) if positions is None else self._position_scores(positions))
         if near is not None:
             score = score + near
+        if self.training:
+            score = score + self._unread(distances, near is not None)
         nothing = (_SHARPNESS * self.nothing_score)[:, None, None].expand(H, C, 1)
         weights = torch.cat([score, nothing], dim=-1).softmax(-1)[..., :C]
         if K <= L:  # the smaller of the two is mixed
@@ -158,14 +160,23 @@ class ChannelMixing(nn.Module):
         """Scores from channel vectors [H, C, C]; None where no channel has any."""
         if self.channels is None or (series is None and self.channels != C):
             return None
-        if self.training and bool(torch.rand(()) < _WITHOUT_VECTORS):
-            return None
         query: Tensor = self.channel_query
         key: Tensor = self.channel_key
         if series is not None:
             trained = (series >= 0)[:, None, None]
             query, key = query[series.clamp(min=0)] * trained, key[series.clamp(min=0)] * trained
-        return torch.einsum("chd,ehd->hce", query, key) * (2.0 * _VECTOR_SIZE**-0.5)
+        product = torch.einsum("chd,ehd->hce", query, key) * (2.0 * _VECTOR_SIZE**-0.5)
+        return product * kept(product) if self.training else product
+
+    def _unread(self, distances: bool, vectors: bool) -> Tensor:
+        """Zero, with a gradient of zero for each parameter that no score reads.
+
+        Data-parallel training waits for the gradient of every parameter.
+        """
+        names = () if distances else ("distance_score", "centre", "log_width")
+        names = names if vectors else (*names, "channel_query", "channel_key")
+        parameters = [parameter for name, parameter in self.named_parameters() if name in names]
+        return 0.0 * sum((parameter.sum() for parameter in parameters), self.nothing_score.new_zeros(()))
 
     def _linear(self, x: Tensor, distances: bool) -> Tensor:
         """As `forward`, with a sum over the table's distances and running sums beyond."""
@@ -215,13 +226,23 @@ class FeatureMaps(nn.Module):
         """
         features = FEATURE_RATE * features
         mapped = features @ shared
-        without = self.training and bool(torch.rand(()) < _WITHOUT_VECTORS)
-        if without or (series is None and self.channels != features.shape[1]):
+        if series is None and self.channels != features.shape[1]:
             return mapped
         weight: Tensor = self.channel_weight
+        if self.training:
+            weight = weight * kept(weight)
         if series is not None:
             weight = weight[series.clamp(min=0)] * (series >= 0)[:, None]
         return mapped + torch.einsum("bcf,rfk,cr->bck", features, self.maps, weight)
+
+
+def kept(like: Tensor) -> Tensor:
+    """0 in the share of training steps that do without channel vectors, else 1.
+
+    A factor, not a branch: a compiled graph cannot branch on a draw, and data-parallel training waits for the gradient
+    of every parameter, if only zero.
+    """
+    return (torch.rand(()) >= _WITHOUT_VECTORS).to(like)
 
 
 @torch.no_grad()
