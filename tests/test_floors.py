@@ -17,7 +17,7 @@ PACKAGES = {"mvpa_ts": "mvpa_ts", "adapters": "mvpa_ts.adapters", "ieeg": "mvpa_
 # name that ends in "." is the package's __init__ alone.
 FLOORS = (
     ("mvpa_ts._lazy",),
-    ("mvpa_ts.checks", "mvpa_ts.files", "mvpa_ts.windows"),
+    ("mvpa_ts.checks", "mvpa_ts.files", "mvpa_ts.random_state", "mvpa_ts.windows"),
     ("mvpa_ts.weights",),
     ("mvpa_ts.attention.problem",),
     (
