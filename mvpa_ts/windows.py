@@ -76,6 +76,77 @@ class Scaling:
 
 
 @dataclass(frozen=True)
+class FeatureScaling(Scaling):
+    """Scaling of features, which bounds how far one can move a forecast.
+
+    A map that was learnt where a price varied by a cent says nothing of one that is two euros lower, and a linear map
+    would multiply its errors. So a feature is read at most half a trained range beyond the values of the training.
+
+    Attributes
+    ----------
+    lower, upper : float array, shape (F,)
+        Smallest and largest value of each feature in training.
+
+    Examples
+    --------
+    >>> scaling = FeatureScaling.of(np.array([[1.0], [3.0]]))
+    >>> scaling.apply(np.array([[4.0], [900.0]])).tolist()  # 900 is read as 4
+    [[2.0], [2.0]]
+    >>> scaling.beyond(np.array([[4.0], [900.0]]))
+    [(0, 900.0, 448.5)]
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @classmethod
+    def of(cls, *tables: np.ndarray) -> FeatureScaling:
+        """From the values [n, F] of one table, or of several together, that are not NaN."""
+        scaling = Scaling.of(*tables)
+        values = np.concatenate(tables)
+        empty = np.isnan(values).all(0)
+        lower = np.where(np.isnan(values), np.inf, values).min(0, initial=np.inf)
+        upper = np.where(np.isnan(values), -np.inf, values).max(0, initial=-np.inf)
+        return cls(scaling.location, scaling.scale, np.where(empty, 0.0, lower), np.where(empty, 0.0, upper))
+
+    def wider(self, other: FeatureScaling) -> FeatureScaling:
+        """The same scaling for the values of both trainings."""
+        return replace(self, lower=np.minimum(self.lower, other.lower), upper=np.maximum(self.upper, other.upper))
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Scale [..., F], at most half a range beyond the training; NaN stays."""
+        return super().apply(np.clip(values, *self.limits()))
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Between which numbers features are read, [F] each."""
+        # Half a range is what a trend or an unusual season needs.
+        room = 0.5 * (self.upper - self.lower)
+        return self.lower - room, self.upper + room
+
+    def beyond(self, values: np.ndarray) -> list[tuple[int, float, float]]:
+        """Features of [n, F] that `apply` bounds: column, its farthest value, and its distance in trained ranges."""
+        outside = np.nan_to_num(np.maximum(self.lower - values, values - self.upper), nan=-np.inf)
+        span, (lower, upper) = self.upper - self.lower, self.limits()
+        # Rounding in float32 moves a constant by a ten-millionth of its level.
+        rounding = 1e-6 * np.maximum(np.abs(self.lower), np.abs(self.upper))
+        far = []
+        for column in np.flatnonzero(((values < lower - rounding) | (values > upper + rounding)).any(0)).tolist():
+            row = outside[:, column].argmax()
+            distance = outside[row, column] / span[column] if span[column] > 0.0 else np.inf
+            far.append((column, float(values[row, column]), float(distance)))
+        return far
+
+
+def far_words(name: Any, value: float, distance: float, lower: float, upper: float) -> str:
+    """A warning of a feature that lies far from what was trained."""
+    away = f"{distance:.3g} times that range away" if np.isfinite(distance) else "and never varied"
+    return (
+        f"column {name!r} reaches {value:.6g}, where training saw {lower:.6g} to {upper:.6g}, {away}: it is read at "
+        "most half a range beyond, because what lies further was never learnt"
+    )
+
+
+@dataclass(frozen=True)
 class Series:
     """One series of C channels, sampled regularly.
 
@@ -86,9 +157,9 @@ class Series:
     features : float array, shape (n + ahead, F), optional
         Columns known ahead, without NaN: the rows of the series, then those of the future. The network reads them
         scaled, minus their mean over the look-back.
-    position : int or integer array, shape (n,)
+    position : int or integer array, shape (n + ahead,)
         Sets the phase of a cycle. One number is the position of the first row, counted from anywhere. If the clock
-        jumps, give the position of each row.
+        jumps, give the position of each row, and of rows ahead if it jumps there; others are counted on.
 
     Raises
     ------
@@ -121,7 +192,7 @@ class Series:
                 f"features must be finite and [n + ahead, F] with at least {len(self.values)} rows, "
                 f"got shape {self.features.shape}"
             )
-        if np.ndim(self.position) and np.shape(self.position) != (len(self.values),):
+        if np.ndim(self.position) and (np.ndim(self.position) > 1 or len(self.position) < len(self.values)):  # type: ignore[arg-type]
             raise ValueError(
                 f"position must be one number or one for each of the {len(self.values)} rows, got shape "
                 f"{np.shape(self.position)}"
@@ -131,7 +202,9 @@ class Series:
         """Position of each row, and of some rows before the first and after the last, by counting on."""
         rows = len(self.values)
         each = np.asarray(self.position) if np.ndim(self.position) else self.position + np.arange(rows)
-        return np.concatenate([each[0] - np.arange(before, 0, -1), each, each[-1] + np.arange(1, after + 1)])
+        each = each[: rows + after]
+        counted_on = each[-1] + np.arange(1, rows + after - len(each) + 1)
+        return np.concatenate([each[0] - np.arange(before, 0, -1), each, counted_on])
 
 
 @dataclass(frozen=True)
@@ -283,7 +356,7 @@ def series_windows(
     *,
     lookback: int,
     horizon: int,
-    feature_scaling: Scaling | None = None,
+    feature_scaling: FeatureScaling | None = None,
     validation_fraction: float = 0.0,
 ) -> dict[str, Windows]:
     """Cut windows of two parts, "train" and "validation", which holds the last rows of each series.
@@ -297,7 +370,7 @@ def series_windows(
     scalings : sequence of Scaling
         One a series.
     lookback, horizon : int
-    feature_scaling : Scaling, optional
+    feature_scaling : FeatureScaling, optional
         Of the features; None leaves them out.
     validation_fraction : float
         Share of each series, at its end.
@@ -317,12 +390,12 @@ def series_windows(
 
 
 def last_window(
-    series: Series, scaling: Scaling, *, lookback: int, horizon: int, feature_scaling: Scaling | None = None
+    series: Series, scaling: Scaling, *, lookback: int, horizon: int, feature_scaling: FeatureScaling | None = None
 ) -> Windows:
     """The window whose horizon begins after the series' last row."""
     past = max(0, len(series.values) - lookback)
     features = None if series.features is None else series.features[past:]
-    rows = series.positions(0, 0)[past:]
+    rows = series.positions(0, horizon)[past:]
     tail = Series(series.values[past:], features, rows)
     whole, (first_row,) = _joined([tail], [scaling], lookback, horizon, feature_scaling)
     return replace(whole, starts=torch.tensor([first_row + len(tail.values) - lookback]))
@@ -333,7 +406,7 @@ def _joined(
     scalings: Sequence[Scaling],
     lookback: int,
     horizon: int,
-    feature_scaling: Scaling | None,
+    feature_scaling: FeatureScaling | None,
 ) -> tuple[Windows, list[int]]:
     """All series behind one another, each between a look-back and a horizon of missing rows, and their first rows."""
     values, features, positions, first_rows = [], [], [], []

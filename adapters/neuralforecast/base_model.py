@@ -39,7 +39,8 @@ class FittedSeries:
     order : list of int
         The series in the order in which attention sees them.
     features : dict of str to list
-        Mean and deviation of exogenous columns over the training rows of all series, by which they are scaled.
+        Mean and deviation by which exogenous columns are scaled, and least and largest value of the training; a
+        forecast reads them at most half of that range beyond.
     """
 
     names: list[Any] | None
@@ -236,6 +237,8 @@ class PanelModel(HostOverrides, BaseModel):
         if len(panel) != self.n_series:
             self._check_shared(len(panel), "fit another model to forecast others")
         self._check_familiar(panel)
+        if self._fitted_series is not None:
+            panel.warn_of_features(self._fitted_series.features, self.input_size)
         self._view = self._view_of(panel)
         return super().predict(dataset, *args, **kwargs)
 
@@ -254,7 +257,7 @@ class PanelModel(HostOverrides, BaseModel):
         self._training.prepare(windows, 1.0, self._largest_deviation())
 
     def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
-        """Mean and deviation of the exogenous columns that the model scales."""
+        """Mean, deviation, least and largest value of the exogenous columns that the model bounds."""
         return {}
 
     def _largest_deviation(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
@@ -29,6 +30,7 @@ from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.windows import FeatureScaling
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _OWN = {  # fields of ForecastingConfig that are arguments here, by their name here
@@ -357,13 +359,23 @@ class MVPA(PanelModel):
         return losses.flattened(output, self.loss)
 
     def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
-        """Values of a batch with their exogenous columns, which lie along `dim`, scaled as at the last fit."""
+        """Values of a batch with their exogenous columns, which lie along `dim`, scaled and bounded by the last fit."""
         by_column = {} if self._fitted_series is None else self._fitted_series.features
         if not by_column:
             return values
-        scales = values.new_tensor([by_column.get(column, (0.0, 1.0)) for column in columns])
-        location, scale = (numbers.reshape(-1, *[1] * (values.ndim - 1 - dim)) for numbers in scales.unbind(1))
-        return (values - location) / scale
+        rows = []
+        for column in columns:
+            scaling = (0.0, 1.0, -math.inf, math.inf)
+            if column in by_column:
+                known = FeatureScaling(*map(np.array, by_column[column]))
+                scaling = (
+                    *(by_column[column][:2] if self._scales_features else scaling[:2]),
+                    *map(float, known.limits()),
+                )
+            rows.append(scaling)
+        shape = (-1, *[1] * (values.ndim - 1 - dim))
+        location, scale, lower, upper = (numbers.reshape(shape) for numbers in values.new_tensor(rows).unbind(1))
+        return (torch.minimum(torch.maximum(values, lower), upper) - location) / scale
 
     @property
     def _kept_series(self) -> list[str]:
@@ -424,13 +436,15 @@ class MVPA(PanelModel):
         return (features @ effects * deviations).nan_to_num(0.0).numpy()
 
     def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
-        if not self._scales_features:
-            return {}
         columns = {*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list}
         numbers = sorted(columns - {*self.cat_exog_list, self.cycle_column})
         # Weights that are trained further keep the scale that they were trained with.
+        scales = panel.feature_scales(numbers)
         before = {} if self._fitted_series is None else self._fitted_series.features
-        return {**panel.feature_scales(numbers), **before}
+        for name, (*scale, lower, upper) in before.items():
+            _, _, lowest, largest = scales.get(name, (0.0, 1.0, lower, upper))
+            scales[name] = [*scale, min(lower, lowest), max(upper, largest)]
+        return scales
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
         view, fitted = super()._view_of(panel, count), self._fitted_series

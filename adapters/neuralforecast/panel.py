@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, warn_of_dates
 from mvpa_ts.forecasting.series import listed
-from mvpa_ts.windows import Scaling, Series, Windows, observed_range, series_windows
+from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
 _IN_FILES = "needs df in memory, got parquet files, which are read series by series: pass df as a frame"
 
@@ -190,23 +190,39 @@ class Panel:
         return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
 
     def feature_scales(self, names: Sequence[str]) -> dict[str, list[float]]:
-        """Mean and deviation of exogenous columns over the rows to train on of all series; none for files."""
-        if not self.in_memory or not names:
-            return {}
-        trained = np.arange(len(self._owner)) < (self.dataset.indptr[1:] - self.unseen)[self._owner]
-        trained &= self._available  # what is stored on a missing row may be anything
-        static = self.dataset.static_cols
+        """Mean, deviation, least and largest value of exogenous columns in the rows to train on; none for files."""
         scales = {}
+        ends = self.dataset.indptr[1:] - self.unseen
+        for name, values in self._features_of(names, None, ends):
+            scaling = FeatureScaling.of(values[:, None].astype(float))
+            scales[name] = [float(number[0]) for number in vars(scaling).values()]
+        return scales
+
+    def warn_of_features(self, scales: Mapping[str, Sequence[float]], lookback: int) -> None:
+        """Warn of exogenous columns that lie far from those of the fit, in the rows that a forecast reads."""
+        last = self.dataset.indptr[1:]
+        for name, values in self._features_of(list(scales), last - self.unseen - lookback, last):
+            scaling = FeatureScaling(*np.array(scales[name])[:, None])
+            for _, value, distance in scaling.beyond(values[:, None].astype(float)):
+                warnings.warn(far_words(name, value, distance, *scales[name][2:]), stacklevel=2)
+
+    def _features_of(
+        self, names: Sequence[str], first: np.ndarray | None, last: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Exogenous columns by name: values that are not missing in the rows [first, last) of each series."""
+        if not self.in_memory or not names:
+            return
+        number = np.arange(len(self._owner))
+        counted = self._available & (number < last[self._owner])  # what is stored on a missing row may be anything
+        if first is not None:
+            counted &= number >= first[self._owner]
+        static = self.dataset.static_cols
         for name in names:
             if name in self.dataset.temporal_cols:
-                values = self.column(name)[trained]
+                yield name, self.column(name)[counted]
             elif static is not None and name in static:
-                values = self.dataset.static[:, static.get_loc(name)].numpy()
-            else:
-                continue  # the host names it
-            scaling = Scaling.of(values[:, None].astype(float))
-            scales[name] = [float(scaling.location[0]), float(scaling.scale[0])]
-        return scales
+                yield name, self.dataset.static[:, static.get_loc(name)].numpy()
+            # Of a column that is nowhere, the host says so.
 
     def value_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each series in the rows to train on; infinite for one without any, [N] each."""

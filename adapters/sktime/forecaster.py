@@ -17,10 +17,10 @@ from mvpa_ts.adapters.sktime.frames import (
     check_has_times,
     check_on_grid,
     checked_frequency,
+    checked_positions,
     columns_of,
     frequency_of,
     index_ahead,
-    position_of,
     regular,
     series_of,
     steps_ahead,
@@ -354,7 +354,11 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
         grid = regular(y.index, end, self._frequency)
         y = y[self._columns.names]
-        return series_of(y, X, grid, ahead, position_of(grid, self._frequency))
+        # A network from files may have a cycle that this forecaster was not asked for.
+        learnt: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
+        cycle = self.sp or getattr(getattr(learnt, "config", None), "cycle_length", None)
+        cycle = None if self.pretrained is not None else cycle
+        return series_of(y, X, grid, ahead, checked_positions(grid, ahead, self._frequency, cycle))
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:

@@ -24,7 +24,9 @@ def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X"
     return frame[names]
 
 
-def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd.Index | None, position: int) -> Series:
+def series_of(
+    y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd.Index | None, position: int | np.ndarray
+) -> Series:
     """Rows of y on their grid, and of X there and ahead.
 
     What y lacks is NaN, what X lacks is interpolated. Raises ValueError for infinite values and empty columns of X.
@@ -47,8 +49,8 @@ def series_of(y: pd.DataFrame, X: pd.DataFrame | None, grid: pd.Index, ahead: pd
     return Series(values, features, position)
 
 
-def panel_of(y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
-    """The instances of a panel, each on its own grid; raises ValueError where one has none."""
+def panel_of(y: pd.DataFrame, X: pd.DataFrame | None, cycle: int | None = None) -> list[Series]:
+    """The instances of a panel, each on its own grid; raises ValueError where one has none, or none for a cycle."""
     levels: list[Any] = list(range(y.index.nlevels - 1))
     parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
     series = []
@@ -56,7 +58,7 @@ def panel_of(y: pd.DataFrame, X: pd.DataFrame | None) -> list[Series]:
         instance = part.droplevel(levels)
         frequency = checked_frequency(instance.index, f"instance {', '.join(map(str, name))} of y")
         grid = regular(instance.index, instance.index[-1], frequency)
-        position = position_of(grid, frequency)
+        position = checked_positions(grid, None, frequency, cycle)
         series.append(series_of(instance, None if parts is None else parts[name], grid, None, position))
     return series
 
@@ -216,21 +218,136 @@ def index_ahead(cutoff: pd.Index, frequency: Any, horizon: int) -> pd.Index:
     return ForecastingHorizon(np.arange(1, horizon + 1), freq=frequency).to_absolute_index(cutoff)
 
 
-def position_of(index: pd.Index, frequency: Any) -> int:
+def position_of(index: pd.Index, frequency: Any) -> int | None:
     """Where in time the first row lies, in steps from a fixed origin: equal dates have equal phases in a cycle.
 
-    Zero where no step can be counted.
+    None where no step can be counted.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> quarters = pd.date_range("2024-01-01", periods=5, freq="3MS")
+    >>> position_of(quarters[3:], quarters.freq) - position_of(quarters, quarters.freq)
+    3
     """
     first = index[:1]
+    if isinstance(first, pd.PeriodIndex):
+        return int(first.astype("int64").to_numpy()[0]) // first.freq.n  # type: ignore[attr-defined]
     if isinstance(first, pd.DatetimeIndex):
-        first = first.tz_localize(None)
-        # pandas is giving up periods of business days.
-        if type(frequency) is pd.offsets.BusinessDay and frequency.n == 1:
-            return int(np.busday_count("1970-01-01", first.to_numpy().astype("datetime64[D]")[0]))
-        try:
-            first = pd.DatetimeIndex(first, freq=frequency).to_period()
-        except (ValueError, AttributeError):  # a custom offset, or none
-            return 0
-    if isinstance(first, pd.PeriodIndex) and first.freq is not None:
-        return int(first.astype("int64").to_numpy()[0]) // first.freq.n
-    return int(first.to_numpy()[0]) if pd.api.types.is_integer_dtype(first) else 0
+        positions = _positions(first, frequency)
+        return None if positions is None else int(positions[0])
+    return int(first.to_numpy()[0]) if pd.api.types.is_integer_dtype(first) else None
+
+
+def positions_of(index: pd.Index, ahead: pd.Index | None, frequency: Any) -> int | np.ndarray | None:
+    """As `position_of`; where a local clock may jump, the position of each row and of those ahead by that clock."""
+    if isinstance(index, pd.DatetimeIndex) and index.tz is not None and isinstance(frequency, pd.offsets.Tick):
+        return _positions(index if ahead is None else index.append(ahead), frequency)
+    return position_of(index, frequency)
+
+
+def checked_positions(index: pd.Index, ahead: pd.Index | None, frequency: Any, cycle: int | None) -> int | np.ndarray:
+    """As `positions_of`; raises ValueError where a cycle would have no phase, and is 0 where there is no cycle."""
+    positions = positions_of(index, ahead, frequency)
+    if positions is None and cycle is not None:
+        raise ValueError(
+            f"sp ({cycle}) needs an index whose steps can be counted, got {type(index).__name__} with the frequency "
+            f"{frequency!r}: take periods, whole numbers or dates of a plain frequency, or leave sp out"
+        )
+    return 0 if positions is None else positions
+
+
+def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
+    """Steps from a fixed origin to each date, by its own clock; None for steps that cannot be counted."""
+    offsets = pd.offsets
+    dates = dates.tz_localize(None)
+    days = dates.normalize()
+    count: Any
+    if isinstance(frequency, offsets.Tick):
+        return _spans(dates, pd.Timedelta(frequency))
+    if type(frequency) is pd.DateOffset:
+        return _positions_by_parts(dates, frequency)
+    if isinstance(frequency, offsets.BusinessHour):
+        count = _business_hours(dates, frequency)
+    elif isinstance(frequency, offsets.BusinessDay):  # custom ones too
+        count = _business_days(days, frequency)
+    elif isinstance(frequency, (offsets.Day, offsets.Week)):
+        count = _spans(days, pd.Timedelta(7 if isinstance(frequency, offsets.Week) else 1, "D"))
+    elif isinstance(frequency, (offsets.FY5253, offsets.FY5253Quarter)):
+        # Such years have 52 or 53 weeks and never leave their month by more than one.
+        years = isinstance(frequency, offsets.FY5253)
+        since = _spans(days, pd.Timedelta(1, "D")) - 30.4 * frequency.startingMonth
+        count = np.rint(since / (365.2425 if years else 365.2425 / 4))
+    elif isinstance(frequency, (offsets.SemiMonthBegin, offsets.SemiMonthEnd)):
+        whole = days.is_month_end if isinstance(frequency, offsets.SemiMonthEnd) else days.day >= frequency.day_of_month
+        count = 2 * _months(days) + np.asarray(whole)
+    else:
+        months = next((size for kinds, size in _MONTHS.items() if isinstance(frequency, _kinds(kinds))), None)
+        if months is None:
+            return None
+        count = _months(days) // months
+    # A grid of every n-th step meets the same remainder at each.
+    return np.asarray(count).astype(np.int64) // frequency.n
+
+
+_MONTHS = {
+    "YearBegin YearEnd BYearBegin BYearEnd Easter": 12,
+    "HalfYearBegin HalfYearEnd BHalfYearBegin BHalfYearEnd": 6,
+    "QuarterBegin QuarterEnd BQuarterBegin BQuarterEnd": 3,
+    "MonthBegin MonthEnd BMonthBegin BMonthEnd CBMonthBegin CBMonthEnd WeekOfMonth LastWeekOfMonth": 1,
+}
+
+
+def _kinds(names: str) -> tuple[type, ...]:
+    """Offsets of pandas by name; older versions lack some."""
+    return tuple(getattr(pd.offsets, name) for name in names.split() if hasattr(pd.offsets, name))
+
+
+def _positions_by_parts(dates: pd.DatetimeIndex, frequency: pd.DateOffset) -> np.ndarray | None:
+    """As `_positions`, for an offset of months and years, or of days and shorter; None for both together."""
+    parts = dict(frequency.kwds) or {"days": 1}
+    months = 12 * parts.pop("years", 0) + parts.pop("months", 0)
+    try:
+        span = pd.Timedelta(**parts) if parts else pd.Timedelta(0)
+    except (TypeError, ValueError):  # "the 5th day of a month" is no step
+        return None
+    if months and not span:
+        return _months(dates) // (months * frequency.n)
+    return None if months or not span else _spans(dates, span * frequency.n)
+
+
+def _months(days: pd.DatetimeIndex) -> np.ndarray:
+    """Months from January 1970 to that of each date."""
+    return np.asarray(12 * (days.year - 1970) + days.month - 1)
+
+
+def _spans(dates: pd.DatetimeIndex, span: pd.Timedelta) -> np.ndarray:
+    """Whole spans of time from 1970 to each date."""
+    # In the unit of the dates where it is fine enough: nanoseconds end in the year 2262.
+    unit = int(pd.Timedelta(1, dates.unit).as_unit("ns").value)
+    length = int(span.as_unit("ns").value)
+    if length % unit:
+        dates, unit = dates.as_unit("ns"), 1
+    return dates.asi8 // (length // unit)  # type: ignore[attr-defined, no-any-return]
+
+
+def _business_days(days: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
+    """Business days up to each date."""
+    calendar = getattr(frequency, "calendar", None) or np.busdaycalendar()
+    # Counted backwards, numpy counts the other end: so from a date that comes before all others.
+    far, dates = "0001-01-01", days.to_numpy().astype("datetime64[D]")
+    counted: np.ndarray = np.busday_count(far, dates, busdaycal=calendar)
+    return counted - np.busday_count(far, "1970-01-01", busdaycal=calendar)
+
+
+def _business_hours(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
+    """Opening hours up to each date."""
+    opened, closed = ([time.hour + time.minute / 60 for time in times] for times in (frequency.start, frequency.end))
+    lengths = [(end - start) % 24 or 24 for start, end in zip(opened, closed, strict=True)]
+    hour = np.asarray((dates - dates.normalize()) / pd.Timedelta(1, "h"))
+    # A night that began the day before belongs to that day.
+    night = hour < opened[0]
+    days = _business_days(dates.normalize() - pd.to_timedelta(night.astype(int), "D"), frequency)
+    hour = hour + 24 * night
+    passed = sum(np.clip(hour - start, 0, length) for start, length in zip(opened, lengths, strict=True))
+    return np.floor(days * sum(lengths) + passed + 1e-9)

@@ -98,7 +98,7 @@ class Pretraining:
         if self.pretrained is not None:
             return self._pretrain_shipped(y, self._shipped(None, horizon, _times(y)))
         columns = arranged(y, parameters, None)
-        series = panel_of(y[columns.names], X)
+        series = panel_of(y[columns.names], X, self.sp)
         check_rows(max(len(part.values) for part in series), horizon)
         config = network_config(parameters, series, horizon)
         self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns)
@@ -116,7 +116,7 @@ class Pretraining:
         _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
         columns = arranged(y, self.get_params(deep=False), start)
         self.pretrained_ = self._train(
-            panel_of(y[columns.names], X),
+            panel_of(y[columns.names], X, self.sp),
             start.config,
             self.max_steps,
             "pretrain",

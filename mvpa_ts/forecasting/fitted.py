@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, star
 from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
-from mvpa_ts.windows import Scaling, Series, last_window, observed_range, series_windows
+from mvpa_ts.windows import FeatureScaling, Scaling, Series, far_words, last_window, observed_range, series_windows
 
 _FORMAT = "mvpa-ts forecaster 1"
 _PARTS = {"train": "training", "validation": "validation"}
@@ -36,7 +37,7 @@ class FittedForecaster:
     network : ForecastingNetwork
     levels : tuple of float
         Quantiles that the network gives.
-    feature_scaling : Scaling or None
+    feature_scaling : FeatureScaling or None
         Scaling of the features, from training.
     feature_names : tuple or None
         Names of the features, in the network's order, if they have names.
@@ -59,7 +60,7 @@ class FittedForecaster:
 
     network: ForecastingNetwork
     levels: tuple[float, ...]
-    feature_scaling: Scaling | None = None
+    feature_scaling: FeatureScaling | None = None
     feature_names: tuple[Any, ...] | None = None
     channel_names: tuple[Any, ...] | None = None
 
@@ -105,6 +106,7 @@ class FittedForecaster:
                 )
             if columns != config.future_size:
                 raise ValueError(f"features must have future_size = {config.future_size} columns, got {columns}")
+        self._warn_of_features(series)
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
             series,
@@ -116,6 +118,17 @@ class FittedForecaster:
         inputs, _, _ = next(replace(window, channel_inputs=channel_inputs or {}).batches(1))
         quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
+
+    def _warn_of_features(self, series: Series) -> None:
+        """Warn of features that lie far from those of the training, in the rows that a forecast reads."""
+        known = self.feature_scaling
+        if known is None or series.features is None:
+            return
+        first, last = max(0, len(series.values) - self.config.lookback), len(series.values) + self.horizon
+        names = self.feature_names or range(len(known.lower))
+        for column, value, distance in known.beyond(series.features[first:last]):
+            words = far_words(names[column], value, distance, known.lower[column], known.upper[column])
+            warnings.warn(words, stacklevel=4)
 
     def to_files(self, folder: str | Path) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed."""
@@ -154,14 +167,15 @@ class FittedForecaster:
             raise ValueError(f"{path}: levels must be {config.num_outputs}, as num_outputs says, got {len(levels)}")
         scaling = description["feature_scaling"]
         if scaling is not None:
-            if not isinstance(scaling, dict) or scaling.keys() != {"location", "scale"}:
-                raise ValueError(f"{path}: feature_scaling must hold location and scale, got {scaling!r:.100}")
+            names = [field.name for field in fields(FeatureScaling)]
+            if not isinstance(scaling, dict) or scaling.keys() != {*names}:
+                raise ValueError(f"{path}: feature_scaling must hold {', '.join(names)}, got {scaling!r:.100}")
             for values in scaling.values():
                 check_numbers(values, config.future_size, f"{path}: feature_scaling")
         return cls(
             network.eval(),
             levels,
-            scaling and Scaling(**{name: np.array(values) for name, values in scaling.items()}),
+            scaling and FeatureScaling(**{name: np.array(values) for name, values in scaling.items()}),
             *(_names(description, field, path) for field in _NAMES),
         )
 
@@ -240,7 +254,9 @@ def fit_forecaster(
     scalings = [Scaling.of(each.values) for each in series] if scalings is None else scalings
     if len(scalings) != len(series):
         raise ValueError(f"scalings must be {len(series)}, one for each series, got {len(scalings)}")
-    feature_scaling = start.feature_scaling if start is not None else _feature_scaling(series)
+    feature_scaling = _feature_scaling(series)
+    if start is not None and start.feature_scaling is not None and feature_scaling is not None:
+        feature_scaling = start.feature_scaling.wider(feature_scaling)
     windows = series_windows(
         series,
         scalings,
@@ -289,9 +305,9 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
         raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
 
 
-def _feature_scaling(series: Sequence[Series]) -> Scaling | None:
+def _feature_scaling(series: Sequence[Series]) -> FeatureScaling | None:
     features = [each.features for each in series if each.features is not None]
-    return Scaling.of(np.concatenate(features)) if features else None
+    return FeatureScaling.of(np.concatenate(features)) if features else None
 
 
 def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:

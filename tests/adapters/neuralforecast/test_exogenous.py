@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -207,13 +209,18 @@ def test_columns_are_scaled_once(exogenous: Callable, tiny: Callable, forecaster
     model = fitted.models[0]
     fitted.fit(past, val_size=6)
     z = past.groupby("unique_id")["z"].apply(lambda part: part.iloc[:-6])
-    np.testing.assert_allclose(model._fitted_series.features["z"], [z.mean(), z.std(ddof=0)], rtol=1e-5)
-    before = model._fitted_series.features
+    expected = [z.mean(), z.std(ddof=0), z.min(), z.max()]
+    np.testing.assert_allclose(model._fitted_series.features["z"], expected, rtol=1e-5)
     fitted.fit(past.assign(z=100.0 * past["z"]))  # weights are trained further: with the scale that they know
-    assert fitted.models[0]._fitted_series.features == before
-    told = forecaster(tiny(3, futr_exog_list=["z"], scaler_type="identity"))  # somebody's choice is taken as it is
-    told.fit(past)
-    assert told.models[0]._fitted_series.features == {}
+    expected[2:] = [100.0 * past["z"].min(), 100.0 * past["z"].max()]
+    np.testing.assert_allclose(fitted.models[0]._fitted_series.features["z"], expected, rtol=1e-5)
+    as_it_is = tiny(3, futr_exog_list=["z"], scaler_type="identity")  # somebody's choice
+    host = forecaster(as_it_is)
+    host.fit(past)
+    values = torch.tensor([[2.0, 1e6]])
+    scaled = host.models[0].scaled_columns(values, pd.Index(["z"]), 1)
+    assert scaled[0, 0] == 2.0
+    assert scaled[0, 1] == pytest.approx(1.5 * past["z"].max() - 0.5 * past["z"].min())
 
 
 def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous: Callable, tiny: Callable, forecaster: Callable):
@@ -226,10 +233,70 @@ def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous: Callable, tiny: 
     fitted = forecaster(tiny(3, futr_exog_list=["z"], max_steps=1))
     fitted.fit(past, val_size=6)
     model = fitted.models[0]
-    [(_, deviation)] = model._fitted_series.features.values()
+    [(_, deviation, *_)] = model._fitted_series.features.values()
     units = np.array(model._fitted_series.units)[:, 1]
     slopes = model.network.future_effects.item() / deviation * units
     np.testing.assert_allclose(slopes.mean(), 3.0, rtol=0.1)
     kept = model.network.future_effects.detach().clone()
     fitted.fit(past.assign(y=-past["y"]), val_size=6)  # trained further: from what was learnt
     assert torch.sign(model.network.future_effects) == torch.sign(kept)
+
+
+def _prices(change: float, effect: float) -> pd.DataFrame:
+    """A week of 100 ± 3 and a price around 10, 160 days and 12 ahead."""
+    generator, rows = np.random.default_rng(0), np.arange(172)
+    price = 10 + generator.uniform(-change, change, len(rows))
+    y = 100 + 3 * np.sin(rows * 2 * np.pi / 7) + generator.standard_normal(len(rows)) + effect * (price - 10)
+    return pd.DataFrame(
+        {"unique_id": "a", "ds": pd.date_range("2024-01-01", periods=len(rows), freq="D"), "y": y, "price": price}
+    )
+
+
+@pytest.mark.parametrize("scaler", [None, "standard"])
+def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny: Callable, forecaster: Callable, scaler: str) -> None:
+    frame = _prices(0.01, 0.0)
+    model = tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60, scaler_type=scaler)
+    host = forecaster(model, freq="D")
+    host.fit(frame[:160])
+    ahead = frame[160:].drop(columns="y")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", message="(?!column).*")
+        host.predict(futr_df=ahead)
+    for price in (8.0, 12.0, -1e5):
+        with pytest.warns(UserWarning, match=f"column 'price' reaches {price:g}, where training saw 9.99") as caught:
+            forecast = host.predict(futr_df=ahead.assign(price=price))["MVPA"]
+        assert sum("price" in str(each.message) for each in caught) == 1
+        assert forecast.between(91, 109).all()
+
+
+def test_an_effect_reaches_half_the_trained_range_beyond(tiny: Callable, forecaster: Callable, tmp_path: Path) -> None:
+    frame = _prices(1.0, -5.0)
+    host = forecaster(tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60), freq="D")
+    host.fit(frame[:160])
+    host.save(str(tmp_path), save_dataset=True, overwrite=True)
+    again = NeuralForecast.load(str(tmp_path))
+    season = 100 + 3 * np.sin(np.arange(160, 172) * 2 * np.pi / 7)
+    for price, expected in ((8.0, season + 10), (12.0, season - 10)):
+        ahead = frame[160:].drop(columns="y").assign(price=price)
+        forecast = host.predict(futr_df=ahead)["MVPA"].to_numpy()
+        assert np.abs(forecast - expected).mean() < 2.5  # noise of 1 and a slope from 160 days
+        np.testing.assert_array_equal(again.predict(futr_df=ahead)["MVPA"].to_numpy(), forecast)
+
+
+def test_historic_and_static_columns_are_bounded_too(
+    exogenous: Callable, tiny: Callable, forecaster: Callable, awaken: Callable
+) -> None:
+    past, _, static = exogenous("z", "kind")
+    host = forecaster(tiny(3, hist_exog_list=["z"], stat_exog_list=["kind"]))
+    host.fit(past, static_df=static)
+    awaken(host.models[0], 0.1)
+    late = past.groupby("unique_id").cumcount() >= 55
+    farther = [past.assign(z=past["z"].where(~late, value)) for value in (1e3, 1e6)]
+    with pytest.warns(UserWarning, match="column 'z' reaches 1000, where training saw"):
+        first = host.predict(df=farther[0], static_df=static)["MVPA"]
+    np.testing.assert_array_equal(host.predict(df=farther[1], static_df=static)["MVPA"], first)
+    with pytest.warns(UserWarning, match="column 'kind' reaches 50, where training saw -1 to 1, 24.5 times"):
+        first = host.predict(df=past, static_df=static.assign(kind=[50.0, 0.0, 0.0]))["MVPA"]
+    second = host.predict(df=past, static_df=static.assign(kind=[3.0, 0.0, 0.0]))["MVPA"]
+    np.testing.assert_array_equal(second, first)

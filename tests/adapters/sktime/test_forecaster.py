@@ -472,3 +472,52 @@ def test_a_date_that_occurs_twice_is_named(options: dict):
     message = r"y must have each date once, got 2024-01-08 00:00:00 more than once: .* y = y\[~y.index.duplicated\(\)\]"
     with pytest.raises(ValueError, match=message):
         MVPAForecaster(**options).fit(twice, fh=[1])
+
+
+class TestFarCovariates:
+    """Columns of X that lie far from what was trained."""
+
+    def test_a_price_that_was_never_seen_moves_no_forecast_far(self, tmp_path):
+        rows = np.arange(172)
+        index = pd.date_range("2024-01-01", periods=len(rows), freq="D")
+        generator = np.random.default_rng(0)
+        X = pd.DataFrame({"price": 10 + generator.uniform(-0.01, 0.01, len(rows)), "calm": 7.0}, index=index)
+        y = pd.Series(100 + 3 * np.sin(rows * 2 * np.pi / 7) + generator.standard_normal(len(rows)), index=index)
+        forecaster = fitted(y[:160], range(1, 13), X[:160], max_steps=60, input_size=24)
+        forecaster.to_files(tmp_path)
+        for price in (8.0, 12.0, -1e5):
+            with pytest.warns(
+                UserWarning, match=f"column 'price' reaches {price:g}, where training saw 9.99"
+            ) as caught:
+                forecast = forecaster.predict(X=X[160:].assign(price=price))
+            assert len(caught) == 1
+            assert forecast.between(91, 109).all()
+        with pytest.warns(UserWarning, match="column 'calm' reaches 8, where training saw 7 to 7, and never varied"):
+            forecaster.predict(X=X[160:].assign(calm=8.0))
+
+    def test_an_effect_reaches_half_the_trained_range_beyond(self):
+        rows = np.arange(172)
+        index = pd.date_range("2024-01-01", periods=len(rows), freq="D")
+        generator = np.random.default_rng(0)
+        X = pd.DataFrame({"price": 10 + generator.uniform(-1, 1, len(rows))}, index=index)
+        y = 100 - 5 * (X["price"] - 10) + generator.standard_normal(len(rows))
+        forecaster = fitted(y[:160], range(1, 13), X[:160], max_steps=60, input_size=24)
+        assert np.abs(forecaster.predict(X=X[160:].assign(price=8.0)) - 110).mean() < 2.5
+
+
+@pytest.mark.parametrize("change", ["2024-10-27", "2024-03-31"])
+@pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "behind"])
+def test_a_season_of_hours_follows_the_local_clock(change, ahead):
+    """The peak is at six in the evening, before and after the clock change."""
+    middle = pd.Timestamp(change, tz="Europe/Zurich")
+    first, last = middle - pd.Timedelta(15, "D"), middle + pd.Timedelta(2 if ahead else 5, "D")
+    index = pd.date_range(first, last, freq="h", inclusive="left")
+    y = pd.Series((index.hour == 18).astype(float), index=index)
+    steps = 72
+    forecaster = fitted(
+        y[:-steps], range(1, steps + 1), sp=24, training={"ridge": 1.0, "cycle_strength": 1.0}, max_steps=20
+    )
+    forecast = forecaster.predict()
+    assert forecast.index.equals(index[-steps:])
+    days = forecast.groupby(forecast.index.date)
+    assert [hours.idxmax().hour for _, hours in days if len(hours) > 20] == [18] * sum(len(d) > 20 for _, d in days)

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pandas as pd
 import pytest
+from pandas.tseries import frequencies, offsets
 
 pytest.importorskip("sktime")
 
-from mvpa_ts.adapters.sktime.frames import frequency_of, position_of, regular
+from mvpa_ts.adapters.sktime.frames import checked_positions, frequency_of, position_of, positions_of, regular
+
+
+def _has(alias: str) -> bool:
+    """Whether this pandas has the alias: half years came with 3.0."""
+    try:
+        frequencies.to_offset(alias)
+    except ValueError:
+        return False
+    return True
+
+
+_ALIASES = [
+    *("YS", "YE", "BYS", "BYE", "HYS", "HYE", "BHYS", "BHYE", "QS", "QE", "BQS", "BQE", "QS-FEB", "YE-JUN", "MS", "ME"),
+    *("BMS", "BME", "CBMS", "CBME", "SMS", "SME", "W", "W-WED", "WOM-2TUE", "B", "C", "D", "h", "min", "s", "ms", "us"),
+    *("ns", "bh", "cbh"),
+]
+_OFFSETS = {name: lambda n, name=name: frequencies.to_offset(f"{n}{name}") for name in _ALIASES if _has(name)} | {
+    "LastWeekOfMonth": partial(offsets.LastWeekOfMonth, weekday=2),
+    "FY5253": partial(offsets.FY5253, weekday=4, startingMonth=8, variation="nearest"),
+    "FY5253, last": partial(offsets.FY5253, weekday=4, startingMonth=12, variation="last"),
+    "FY5253Quarter": partial(offsets.FY5253Quarter, weekday=4, startingMonth=1, qtr_with_extra_week=4),
+    "Easter": offsets.Easter,
+    "Week": offsets.Week,
+    "holidays": partial(offsets.CustomBusinessDay, holidays=["2020-01-01"], weekmask="Mon Tue Wed Sat"),
+    "two shifts": partial(offsets.BusinessHour, start=["09:30", "13:00"], end=["12:30", "17:00"]),
+    "nights": partial(offsets.BusinessHour, start="20:00", end="04:00"),
+    "DateOffset": pd.DateOffset,
+    "DateOffset of months": partial(pd.DateOffset, months=3),
+    "DateOffset of years": partial(pd.DateOffset, years=1),
+    "DateOffset of weeks": partial(pd.DateOffset, weeks=2),
+    "DateOffset of hours": partial(pd.DateOffset, hours=6),
+}
 
 
 class TestTimeline:
@@ -39,8 +75,39 @@ class TestTimeline:
             (pd.bdate_range("1970-01-12", periods=4), 7),
             (pd.bdate_range("1970-01-12", periods=4, tz="Pacific/Auckland"), 7),
             (pd.DatetimeIndex(["1970-01-11", "1970-01-15", "1970-01-16"]), 10),
-            (pd.DatetimeIndex(["2024-01-01", "2024-01-05 05:00", "2024-01-06"]), 0),
+            (pd.DatetimeIndex(["2024-01-01", "2024-01-05 05:00", "2024-01-06"]), None),
         ],
     )
     def test_position(self, index, phase):
         assert position_of(index, frequency_of(index)) == phase
+
+    @pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+    @pytest.mark.parametrize("multiple", [1, 3])
+    @pytest.mark.parametrize("kind", _OFFSETS)
+    def test_each_step_of_each_offset_of_pandas_is_one_position(self, kind, multiple, zone):
+        """The grids are those of pandas."""
+        offset = _OFFSETS[kind](multiple)
+        starts = ["1965-05-03 05:00", "2019-12-30"] if zone is None else ["2025-05-01"]  # no clock changes in a summer
+        for start in starts:
+            rows = 40 if zone is None or not isinstance(offset, pd.offsets.Tick) else 8
+            index = pd.date_range(start, periods=rows, freq=offset, tz=zone)
+            positions = [position_of(index[row:], offset) for row in range(rows)]
+            assert np.diff(positions).tolist() == [1] * (rows - 1)
+
+    @pytest.mark.parametrize("freq", ["Y", "Q-FEB", "M", "W-WED", "B", "D", "h", "15min", "s", "3M", "2W", "6h"])
+    def test_each_step_of_periods_is_one_position(self, freq):
+        index = pd.period_range("1969-11-03", periods=30, freq=freq)
+        assert np.diff([position_of(index[row:], None) for row in range(30)]).tolist() == [1] * 29
+
+    def test_what_has_no_position_is_refused_with_a_cycle(self):
+        index = pd.date_range("2024-01-01", periods=30, freq=pd.DateOffset(months=1, days=1))
+        assert position_of(index, index.freq) is None
+        assert checked_positions(index, None, index.freq, None) == 0
+        with pytest.raises(ValueError, match=r"sp \(12\) needs an index whose steps can be counted, got DatetimeIndex"):
+            checked_positions(index, None, index.freq, 12)
+
+    def test_hours_of_a_local_clock(self):
+        """Clocks go back on 27 October 2024: 02:00 comes twice."""
+        index = pd.date_range("2024-10-26", periods=48, freq="h", tz="Europe/Zurich")
+        positions = positions_of(index[:30], index[30:], index.freq)
+        assert (positions % 24).tolist() == index.hour.tolist()
