@@ -1,0 +1,182 @@
+"""Networks of the board, all through `NeuralForecast`: what a trial may draw, and errors on windows of a part."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from harness.board.tasks import EVERY, Task
+from harness.quiet import silence
+
+STEPS, LONG, TRIALS = 400, 1000, 12
+BATCH = 32
+_MOST_TOKENS = 32 * 64
+"""Windows times channels of a training step; wide panels get fewer windows, down to 8."""
+_WIDER_EVERY = 64
+# What a trial draws: a list is drawn from evenly, a pair of numbers is the range of a logarithm. The first trial of
+# each model is its defaults, but for iTransformer's width of 512, which a CPU trains too slowly.
+_EVERY_MODEL: dict[str, Any] = {"learning_rate": (5e-4, 2e-2), "schedule": ["constant", "one cycle"]}
+SPACES: dict[str, dict[str, Any]] = {
+    "TSMixer": {"revin": [True, False], "dropout": [0.0, 0.1, 0.3, 0.5], "ff_dim": [64, 128], "n_block": [2, 4]},
+    "iTransformer": {
+        "use_norm": [True, False], "dropout": [0.0, 0.1, 0.3], "hidden_size": [64, 128], "e_layers": [2, 3],
+        "learning_rate": (3e-4, 1e-2),
+    },
+    "NHITS": {"scaler_type": ["identity", "standard"], "dropout_prob_theta": [0.0, 0.1, 0.3], "units": [64, 256]},
+    "MVPA": {
+        "dropout": [0.0, 0.1, 0.3], "hidden_size": [32, 64], "patch_len": [8, 12, 24, 48],
+        "normalise": [True, False], "mixing_heads": [4, 12], "linear_rate": [1.0, 5.0, 30.0],
+        "learning_rate": (3e-4, 1e-2),
+    },
+}  # fmt: skip
+PEERS = ("TSMixer", "iTransformer", "NHITS")
+# Parts of MVPA that are switched off, all else as its trials chose it.
+_ALONE: dict[str, Any] = {"network": {"mixing_heads": 0}}
+ARMS: dict[str, dict[str, Any]] = {
+    "MVPA": {},
+    "MVPA, attention without mixing heads": _ALONE,
+    "MVPA, mixing heads without attention": {"encoder_layers": 0},
+    "MVPA, neither": {**_ALONE, "encoder_layers": 0},
+    "MVPA, attention alone, without content": {**_ALONE, "components": ("time", "channel")},
+    "MVPA, attention alone, without time": {**_ALONE, "components": ("content", "channel")},
+    "MVPA, attention alone, without channel": {**_ALONE, "components": ("content", "time")},
+}
+DEFAULTS = "MVPA, nothing set"
+
+
+def drawn(model: str, trial: int) -> dict[str, Any]:
+    """Settings of a trial: none for the first, then draws that are the same on every task."""
+    if trial == 0:
+        return {"hidden_size": 128} if model == "iTransformer" else {}
+    draws = np.random.default_rng([trial, zlib.crc32(model.encode())])
+    settings = {}
+    for name, choices in {**_EVERY_MODEL, **SPACES[model]}.items():
+        if isinstance(choices, tuple):
+            settings[name] = float(np.exp(draws.uniform(*np.log(choices))).round(6))
+        else:
+            settings[name] = choices[int(draws.integers(len(choices)))]
+    return settings
+
+
+def in_words_of_the_host(model: str, settings: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Arguments of the model for what a trial drew."""
+    import torch
+
+    arguments = dict(settings)
+    if arguments.pop("schedule", None) == "one cycle":
+        rate, share = arguments["learning_rate"], arguments.get("linear_rate", 1.0)
+        arguments["lr_scheduler"] = torch.optim.lr_scheduler.OneCycleLR
+        rates = [rate, rate * share] if model == "MVPA" else rate
+        arguments["lr_scheduler_kwargs"] = {"max_lr": rates, "total_steps": steps}
+    elif "learning_rate" in arguments and model == "MVPA":
+        arguments |= {"lr_scheduler": torch.optim.lr_scheduler.ConstantLR, "lr_scheduler_kwargs": {"factor": 1.0}}
+    if model == "MVPA":
+        if "linear_rate" in arguments:
+            rate = arguments["learning_rate"] * arguments.pop("linear_rate")
+            arguments["training"] = {"linear_learning_rate": rate}
+        own = {name: arguments.pop(name) for name in ("normalise", "mixing_heads") if name in arguments}
+        arguments["network"] = {**own, **arguments.get("network", {})}
+    if model == "iTransformer" and "hidden_size" in arguments:
+        arguments["d_ff"] = 2 * arguments["hidden_size"]
+    if "units" in arguments:
+        arguments["mlp_units"] = 3 * [[arguments["units"]] * 2]
+        del arguments["units"]
+    return arguments
+
+
+def build(model: str, task: Task, settings: dict[str, Any], change: dict[str, Any], steps: int, seed: int) -> Any:
+    """The untrained model with a trial's settings, an arm's change over them."""
+    from neuralforecast import models
+    from neuralforecast.losses.pytorch import MSE
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    C = task.values.shape[1]
+    arguments = in_words_of_the_host(model, settings, steps)
+    changed = dict(change)
+    arguments["network"] = {**arguments.get("network", {}), **changed.pop("network", {})}
+    if model != "MVPA":
+        del arguments["network"]
+    model_class = MVPA if model == "MVPA" else getattr(models, model)
+    batch = max(8, min(BATCH, _MOST_TOKENS // C))
+    sizes = {"n_series": C} if model_class.MULTIVARIATE else {"batch_size": C}
+    arguments["windows_batch_size"] = batch if model_class.MULTIVARIATE else batch * C
+    return model_class(
+        h=task.horizon, input_size=task.lookback, max_steps=steps, random_seed=seed, loss=MSE(), **sizes, **QUIET,
+        **{**arguments, **changed},
+    )  # fmt: skip
+
+
+QUIET: dict[str, Any] = {
+    "enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu",
+    "enable_checkpointing": False, "limit_val_batches": 0,
+}  # fmt: skip
+
+
+def nothing_set(task: Task, steps: int, seed: int) -> Any:
+    """What `NeuralForecast([MVPA(h, input_size, n_series)])` trains; only the number of steps and the seed are told."""
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    C = task.values.shape[1]
+    return MVPA(
+        h=task.horizon, input_size=task.lookback, n_series=C, max_steps=steps, random_seed=seed, **QUIET
+    )  # fmt: skip
+
+
+def long_panel(values: np.ndarray) -> pd.DataFrame:
+    """Rows of the host: series by place, a step a row, and a mask of what was measured."""
+    rows, C = values.shape
+    return pd.DataFrame(
+        {
+            "unique_id": np.repeat([f"{channel:03d}" for channel in range(C)], rows),
+            "ds": np.tile(np.arange(rows), C),
+            "y": np.nan_to_num(values).T.ravel(),
+            "available_mask": (~np.isnan(values)).astype(int).T.ravel(),
+        }
+    )
+
+
+def trained(model: Any, task: Task, part: str) -> tuple[Any, dict[str, Any]]:
+    """Train on the training rows, forecast windows of a part: the host, and error, processor seconds and weights.
+
+    A trial sees the validation part alone; its panel ends there.
+    """
+    from neuralforecast import NeuralForecast
+
+    silence()
+    begin, end = task.ends if part == "validation" else (task.ends[1], len(task.values))
+    scored = task.horizon + EVERY * ((end - begin - task.horizon) // EVERY)
+    # The host refuses a rest that the steps between windows leave over.
+    end = begin + scored
+    begun = time.process_time()
+    host = NeuralForecast([model], freq=1)
+    forecast = host.cross_validation(
+        long_panel(task.values[:end]), n_windows=None, step_size=EVERY, test_size=scored,
+        val_size=begin - task.ends[0],
+    )  # fmt: skip
+    return host, {
+        "mse": squared_error(forecast, task.truth),
+        "seconds": round(time.process_time() - begun, 1),
+        "weights": sum(parameter.numel() for parameter in host.models[0].parameters()),
+    }
+
+
+def wider_error(host: Any, wider: Task) -> float:
+    """Error of a fitted host on a panel of more channels, which it reads by `predict(df=…)`."""
+    starts = wider.starts("test", _WIDER_EVERY)
+    forecasts = []
+    for start in starts:
+        past = long_panel(wider.values[start : start + wider.lookback])
+        forecast = host.predict(df=past.assign(ds=past["ds"] + start))
+        forecasts.append(forecast)
+    return squared_error(pd.concat(forecasts), wider.truth)
+
+
+def squared_error(forecast: pd.DataFrame, truth: np.ndarray) -> float:
+    """Mean square error of the host's rows; steps without a truth do not count."""
+    (name,) = [name for name in forecast if name not in ("unique_id", "ds", "cutoff", "y", "available_mask")]
+    meant = truth[forecast["ds"].to_numpy(), forecast["unique_id"].astype(int).to_numpy()]
+    return float(np.nanmean(np.square(forecast[name].to_numpy() - meant)))

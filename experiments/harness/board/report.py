@@ -1,0 +1,125 @@
+"""Page and figure of the board."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from harness.board import models
+from harness.board.regressions import IN_WINDOW, REGRESSIONS
+from harness.board.tasks import TASKS
+from harness.study import grid, spread
+from harness.tables import machines
+
+FLOOR = "Floor"
+ROWS = (FLOOR, *REGRESSIONS, IN_WINDOW, *models.PEERS, *models.ARMS)
+EARLIER_LOOKS = {"METR-LA": 41}
+"""Rows of a table before this one, whose test part is the same; made-up panels are drawn anew."""
+LONG_SUFFIX = ", 1000 steps"
+
+
+def columns(rows: pd.DataFrame) -> list[str]:
+    """Tasks that have a row, each with its wider panel behind it."""
+    names = [name for task in TASKS for name in (task, f"{task}, 24 channels")]
+    return [name for name in names if name in set(rows["task"])]
+
+
+def tested(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a test error; those of the long trainings under a name of their own."""
+    rows = rows[rows["test_mse"].notna()].copy()
+    rows.loc[rows["steps"] == models.LONG, "model"] += LONG_SUFFIX
+    return rows
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """Errors, then seconds and weights, looks, and what the trials chose."""
+    tests, names = tested(rows), columns(rows)
+    shown = [*ROWS, models.DEFAULTS, models.DEFAULTS + LONG_SUFFIX]
+    present = [name for name in shown if name in set(tests["model"])]
+    errors = dict(iter(tests.groupby(["model", "task"])["test_mse"]))
+    none = tests["test_mse"].iloc[:0]
+    lines = [
+        "# The board",
+        "",
+        "Made by `experiments/forecasting/panels.py`. Test mean square error, variance 1; mean ± standard deviation "
+        f"over {tests['seed'].nunique()} draws of panel and network (METR-LA: of the network). All networks run "
+        f"through `NeuralForecast`, {models.STEPS} steps unless said, batches of 32 windows (METR-LA: 9). "
+        f"Squared error; settings: the best of {models.TRIALS} trials of one random sampler for each model and task, by validation "
+        "rows of another draw. *Nothing set* has the defaults of the host and its loss of absolute errors.",
+        "",
+        *grid(["model", *names], ([m, *(spread(errors.get((m, t), none)) for t in names)] for m in present)),
+        "",
+    ]
+    lacking = [
+        f"{name} ({', '.join(lack)})"
+        for name in shown
+        if (lack := [t for t in names if t in TASKS and (name, t) not in errors and (name, t) != (FLOOR, "METR-LA")])
+    ]
+    if lacking:
+        lines += [f"Not run yet: {'; '.join(lacking)}. The same command goes on with them.", ""]
+    networks = tests[tests["weights"].notna() & tests["task"].isin(TASKS)]
+    if not networks.empty:
+        cost = {key: f"{own['seconds'].mean():.0f} s, {own['weights'].iloc[0]:,.0f}"
+                for key, own in networks.groupby(["model", "task"])}  # fmt: skip
+        tasks = [name for name in names if name in TASKS]
+        trained = [name for name in present if name in set(networks["model"])]
+        lines += ["Processor seconds of training and testing, and weights:", ""]
+        lines += [*grid(["model", *tasks], ([m, *(cost.get((m, t), "–") for t in tasks)] for m in trained)), ""]
+    counts = tests.groupby("task").size()
+    looks = [f"{name} {counts[name] + EARLIER_LOOKS.get(name, 0)}" for name in names]
+    lines += [
+        f"Looks at the test parts, one for each row: {', '.join(looks)}. Of METR-LA's, {EARLIER_LOOKS['METR-LA']} were "
+        "made for a table before this one; the made-up panels were drawn anew for this table.",
+        "",
+        *chosen(rows),
+        machines(rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def chosen(rows: pd.DataFrame) -> list[str]:
+    """The best trial of each model and task."""
+    trials = rows[rows["validation_mse"].notna()]
+    table = []
+    for (task, model), own in trials.groupby(["task", "model"], sort=False):
+        best = own.loc[own["validation_mse"].idxmin()]
+        settings = ", ".join(f"{name} {value}" for name, value in json.loads(best["settings"]).items())
+        table.append([task, model, len(own), f"{best['validation_mse']:.3f}", settings or "defaults"])
+    if not table:
+        return []
+    return ["What the trials chose:", "", *grid(["task", "model", "trials", "validation", "settings"], table), ""]
+
+
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """Test errors as dots, a line for each task: floor, best regression, tuned networks, MVPA and its parts."""
+    import matplotlib.pyplot as plt
+    from harness.figures import style
+
+    tests = tested(rows)
+    if tests.empty:
+        return
+    style.apply()
+    means = tests.groupby(["task", "model"])["test_mse"].mean().unstack()
+    names = [name for name in columns(tests) if name in means.index and name in TASKS]
+    marks = {
+        "best regression": ("s", "0.45"), "TSMixer": ("v", "C1"), "iTransformer": ("^", "C2"), "NHITS": ("x", "C4"),
+        "MVPA, mixing heads without attention": ("D", "C3"), "MVPA, attention without mixing heads": ("P", "C9"),
+        "MVPA": ("o", "C0"),
+    }  # fmt: skip
+    means["best regression"] = means[[name for name in (*REGRESSIONS, IN_WINDOW) if name in means]].min(axis=1)
+    figure, axes = plt.subplots(figsize=(9, 0.5 * len(names) + 1.4))
+    for place, name in enumerate(reversed(names)):
+        if FLOOR in means and pd.notna(means.loc[name, FLOOR]):
+            axes.plot([means.loc[name, FLOOR]] * 2, [place - 0.35, place + 0.35], color="black", linewidth=2)
+    for model, (mark, colour) in marks.items():
+        if model in means:
+            errors = means.loc[list(reversed(names)), model]
+            axes.plot(errors, range(len(names)), mark, color=colour, label=model, markersize=7)
+    axes.plot([], [], color="black", linewidth=2, label="floor")
+    axes.set(yticks=range(len(names)), yticklabels=list(reversed(names)), xlabel="test mean square error (variance 1)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=3, fontsize="small")
+    figure.savefig(path, bbox_inches="tight", dpi=130)
+    plt.close(figure)
