@@ -18,6 +18,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import pandas as pd
+from harness.board.report import page_table
 from harness.classification.models import COMPONENTS
 from harness.classification.models import MODELS as CLASSIFIERS
 from harness.classification.report import DATASETS as CLASSIFICATION_SETS
@@ -32,7 +33,7 @@ from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
 from mvpa_ts.files import write_text
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "pretrained.md"]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("panels", "results", "pretrained"))]
 # The row of each set whose settings were chosen without its test errors: after the search, on ETTh1, by blocked
 # cross-validation.
 CHOSEN = "MVPA, chosen on validation data"
@@ -94,12 +95,14 @@ def filled(text: str) -> str:
     step = json.loads((RESULTS / "forecasting" / "training_step.json").read_text())
     attention = json.loads((RESULTS / "attention" / "attention_cpu.json").read_text())
     classification = read_rows(RESULTS / "classification" / "classification.csv")
+    board = read_rows(RESULTS / "board" / "panels.csv")
     parts = {
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
         "classification": classification_summary(classification),
         "paths": paths_summary(classification),
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
         "structure": structure_summary(RESULTS / "structure" / "structure.md"),
+        "panels": page_table(board),
         "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }

@@ -20,11 +20,11 @@ import real_seizures
 import short_panels
 import short_runs
 import sktime_forecasting
-import structure
 import throughput
 import treebank
 import zero_shot
 from harness.attention import grids
+from harness.board import report as board_report
 from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
 from harness.forecasting import zero_shot_report
@@ -52,7 +52,7 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/short_runs": short_runs.markdown,
     "forecasting/sktime_forecasting": sktime_forecasting.report,
     "forecasting/zero_shot": zero_shot.markdown,
-    "structure/structure": structure.markdown,
+    "board/panels": board_report.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
 FROM_RECORDS: dict[str, Callable] = {

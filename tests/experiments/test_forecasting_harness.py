@@ -19,7 +19,6 @@ import torch
 from harness.forecasting import report as forecasting_report
 from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build, project_first
 from harness.forecasting.transformer import calendar
-from harness.structure import tasks
 from harness.tables import RESULTS, append_row
 from torch import Tensor, nn
 
@@ -330,54 +329,3 @@ def test_only_the_last_batch_is_dropped() -> None:
     full = rows[rows["batch_size"] == 1]
     assert (full["kept"] == full["windows"]).all()
     assert (rows["windows"] - rows["kept"] < rows["batch_size"]).all()
-
-
-class TestTasksWithStructure:
-    """The known answers of `experiments/forecasting/structure.py`, from other formulas."""
-
-    def test_the_floor_of_the_wave_is_the_variance_that_the_look_back_leaves(self) -> None:
-        """Of the process, by its joint covariance; a draw of 257 windows that overlap is near it."""
-        (C, L, h), memory, noise = (12, 96, 48), 0.9, 0.3
-        place = (np.arange(L + h)[:, None] - 8 * np.arange(C)).ravel()
-        joint = memory ** np.abs(place[:, None] - place) + noise**2 * np.eye(len(place))
-        seen, ahead = joint[: L * C, : L * C], joint[L * C :, L * C :]
-        between = joint[: L * C, L * C :]
-        left = np.trace(ahead - between.T @ np.linalg.solve(seen, between)) / (h * C) / (1 + noise**2)
-        assert left == pytest.approx(0.328, abs=0.001)  # as the goal's page states it
-        floors = tasks.wave(1, quick=True).floors
-        assert floors["floor"] == pytest.approx(left, rel=0.2)
-        assert floors["floor, 24 channels"] < floors["floor"]
-
-    def test_a_follower_has_what_its_leader_had_sixteen_steps_before(self) -> None:
-        values = tasks.leaders(1, quick=True, fixed=True).windows["train"].values.double()
-        for leader, follower in ((0, 2), (1, 3), (4, 6), (5, 7)):
-            at_lag = [
-                float(torch.corrcoef(torch.stack([values[:-lag, leader], values[lag:, follower]]))[0, 1])
-                for lag in range(1, 33)
-            ]
-            assert int(np.argmax(at_lag)) + 1 == 16
-            assert at_lag[15] == pytest.approx(1 / 1.09, abs=0.03)  # each has noise of its own
-
-    def test_ridge_regression_is_that_of_scikit_learn(self) -> None:
-        from sklearn.linear_model import Ridge
-
-        task = tasks.leaders(1, quick=True, fixed=True)
-        error, penalty = tasks.ridge_error(task)
-
-        def design(part: str) -> tuple[np.ndarray, np.ndarray]:
-            rows = task.windows[part].values.double().numpy()
-            starts = range(len(rows) - 96 - 24 + 1)
-            return (
-                np.stack([rows[s : s + 96].ravel() for s in starts]),
-                np.stack([rows[s + 96 : s + 120].ravel() for s in starts]),
-            )
-
-        fitted = Ridge(penalty, fit_intercept=False).fit(*design("train"))
-        past, future = design("test")
-        assert error == pytest.approx(((fitted.predict(past) - future) ** 2).mean(), rel=1e-6)
-
-    def test_a_walk_visits_every_place_once_along_links(self) -> None:
-        links = np.zeros((5, 5))
-        for place, following in ((3, 1), (1, 4), (4, 0), (0, 2)):
-            links[place, following] = links[following, place] = 1.0
-        assert tasks.walk(links).tolist() in ([3, 1, 4, 0, 2], [2, 0, 4, 1, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,26 +12,29 @@ from typing import Any
 import forecasting
 import numpy as np
 import pandas as pd
+import panels
 import pytest
-import structure
 import torch
-from harness.structure import tasks
+from harness.board import models as board_models
+from harness.board import regressions, tasks
+from harness.study import Study
 
 from mvpa_ts.windows import Windows
 
 
+def noise(rows: np.ndarray) -> tasks.Task:
+    """A panel [60 + 200 + 200, 2] for windows of 20 + 2 steps."""
+    return tasks.Task(rows, (60, 260), 20, 2, rows)
+
+
 def test_the_ridge_penalty_is_chosen_on_validation() -> None:
     """Noise wants a large penalty; rows that were trained on want a small one."""
-    draws = torch.Generator().manual_seed(0)
+    train, other = np.random.default_rng(0).standard_normal((2, 200, 2))
+    train[:60] = train[60:120] = train[120:180]
 
-    def noise(rows: int) -> Windows:
-        return Windows(torch.randn(rows, 2, generator=draws), torch.arange(rows - 8), lookback=6, horizon=2)
-
-    train, other = noise(60), noise(400)
-
-    def penalty(validation: Windows, test: Windows) -> float:
-        task = SimpleNamespace(windows={"train": train, "validation": validation, "test": test})
-        return tasks.ridge_error(task)[1]  # type: ignore[arg-type]
+    def penalty(validation: np.ndarray, test: np.ndarray) -> float:
+        panel = noise(np.concatenate([train[:60], validation, test]))
+        return regressions.ridge_errors(panel, regressions.every_channel)[1]
 
     assert penalty(other, train) == penalty(other, other)
     assert penalty(train, other) == penalty(train, train)
@@ -59,10 +63,45 @@ def test_the_test_error_of_a_forecasting_row_is_that_of_the_test_windows(
     assert (row["validation_mse"], row["validation_mae"]) == (32.0, 64.0)
 
 
-def test_the_test_error_of_a_task_is_that_of_its_test_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = tasks.leaders(1, quick=True, fixed=True)
-    seen = {id(windows): name for name, windows in task.windows.items()}
-    monkeypatch.setitem(structure.TASKS, "leaders, fixed", lambda seed, quick: task)
-    monkeypatch.setattr(structure, "masked_error", lambda model, windows: seen[id(windows)])
-    ((row),) = structure.run("leaders, fixed", "Linear", 1, 1, quick=True)
-    assert (row["test_mse"], row["validation_mse"]) == ("test", "validation")
+def test_rows_of_the_board_are_scored_on_test_and_trials_on_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trial could see ends with the validation rows, and the best trial is that of validation."""
+    parts: list[str] = []
+
+    def trained(model: Any, task: tasks.Task, part: str) -> tuple[Any, dict[str, Any]]:
+        parts.append(part)
+        return None, {"mse": float(len(parts)), "seconds": 0.0, "weights": 1}
+
+    monkeypatch.setattr(panels.models, "trained", trained)
+    monkeypatch.setattr(panels.models, "build", lambda model, task, settings, *others: settings)
+    study = Study("board", "panels", panels.KEY, lambda rows: "", table=tmp_path / "panels.csv")
+    for trial in (0, 1, panels.TESTED):
+        case = ("leaders, fixed", "TSMixer", 400, trial, 0)
+        study.run([case], partial(panels.measured, study, quick=True))
+    rows = study.rows
+    assert parts == ["validation", "validation", "test"]
+    assert rows["validation_mse"].tolist()[:2] == [1.0, 2.0]
+    assert rows["test_mse"].isna().tolist() == [True, True, False]
+    assert rows["settings"].iloc[2] == rows["settings"].iloc[0]  # the first trial was better on validation
+
+
+def test_a_trial_forecasts_validation_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.arange(460.0)[:, None] * np.ones(2)
+    asked: list[tuple[int, int]] = []
+
+    class Host:
+        def __init__(self, **options: Any) -> None:
+            self.models = [torch.nn.Linear(1, 1)]
+
+        def cross_validation(self, frame: pd.DataFrame, **options: Any) -> pd.DataFrame:
+            asked.append((int(frame["ds"].max()) + 1, options["test_size"]))
+            return frame.assign(model=frame["y"])
+
+    neuralforecast = pytest.importorskip("neuralforecast")
+    monkeypatch.setattr(neuralforecast, "NeuralForecast", lambda models, freq: Host())
+    assert board_models.trained(None, noise(rows), "validation")[1]["mse"] == 0.0
+    board_models.trained(None, noise(rows), "test")
+    ((end, scored), (last, tested)) = asked
+    assert (end - scored, last - tested) == (60, 260)
+    assert end <= 260 < last <= 460

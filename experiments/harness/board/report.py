@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,7 @@ ROWS = (FLOOR, *REGRESSIONS, IN_WINDOW, *models.PEERS, *models.ARMS)
 EARLIER_LOOKS = {"METR-LA": 41}
 """Rows of a table before this one, whose test part is the same; made-up panels are drawn anew."""
 LONG_SUFFIX = ", 1000 steps"
+ALL_ROWS = (*ROWS, models.DEFAULTS, models.DEFAULTS + LONG_SUFFIX)
 
 
 def columns(rows: pd.DataFrame) -> list[str]:
@@ -35,29 +37,20 @@ def tested(rows: pd.DataFrame) -> pd.DataFrame:
 def markdown(rows: pd.DataFrame) -> str:
     """Errors, then seconds and weights, looks, and what the trials chose."""
     tests, names = tested(rows), columns(rows)
-    shown = [*ROWS, models.DEFAULTS, models.DEFAULTS + LONG_SUFFIX]
-    present = [name for name in shown if name in set(tests["model"])]
-    errors = dict(iter(tests.groupby(["model", "task"])["test_mse"]))
-    none = tests["test_mse"].iloc[:0]
+    present = [name for name in ALL_ROWS if name in set(tests["model"])]
     lines = [
         "# The board",
         "",
         "Made by `experiments/forecasting/panels.py`. Test mean square error, variance 1; mean ± standard deviation "
         f"over {tests['seed'].nunique()} draws of panel and network (METR-LA: of the network). All networks run "
-        f"through `NeuralForecast`, {models.STEPS} steps unless said, batches of 32 windows (METR-LA: 9). "
-        f"Squared error; settings: the best of {models.TRIALS} trials of one random sampler for each model and task, by validation "
-        "rows of another draw. *Nothing set* has the defaults of the host and its loss of absolute errors.",
+        f"through `NeuralForecast`, {models.STEPS} steps unless said, batches of 32 windows (METR-LA: 9). Squared "
+        f"error; settings: the best of {models.TRIALS} trials of one random sampler for each model and task, by "
+        "validation rows of another draw. *Nothing set* has the defaults of the host and its loss of absolute errors.",
         "",
-        *grid(["model", *names], ([m, *(spread(errors.get((m, t), none)) for t in names)] for m in present)),
+        *error_table(tests, ALL_ROWS, names),
         "",
+        *missing(tests),
     ]
-    lacking = [
-        f"{name} ({', '.join(lack)})"
-        for name in shown
-        if (lack := [t for t in names if t in TASKS and (name, t) not in errors and (name, t) != (FLOOR, "METR-LA")])
-    ]
-    if lacking:
-        lines += [f"Not run yet: {'; '.join(lacking)}. The same command goes on with them.", ""]
     networks = tests[tests["weights"].notna() & tests["task"].isin(TASKS)]
     if not networks.empty:
         cost = {key: f"{own['seconds'].mean():.0f} s, {own['weights'].iloc[0]:,.0f}"
@@ -66,17 +59,50 @@ def markdown(rows: pd.DataFrame) -> str:
         trained = [name for name in present if name in set(networks["model"])]
         lines += ["Processor seconds of training and testing, and weights:", ""]
         lines += [*grid(["model", *tasks], ([m, *(cost.get((m, t), "–") for t in tasks)] for m in trained)), ""]
-    counts = tests.groupby("task").size()
-    looks = [f"{name} {counts[name] + EARLIER_LOOKS.get(name, 0)}" for name in names]
     lines += [
-        f"Looks at the test parts, one for each row: {', '.join(looks)}. Of METR-LA's, {EARLIER_LOOKS['METR-LA']} were "
-        "made for a table before this one; the made-up panels were drawn anew for this table.",
+        looks(tests),
         "",
         *chosen(rows),
         machines(rows),
         "",
     ]
     return "\n".join(lines)
+
+
+def error_table(tests: pd.DataFrame, models_shown: Sequence[str], names: Sequence[str]) -> list[str]:
+    """A line for each model that has a row, a column for each task."""
+    errors = dict(iter(tests.groupby(["model", "task"])["test_mse"]))
+    present, none = [name for name in models_shown if name in set(tests["model"])], tests["test_mse"].iloc[:0]
+    return grid(["model", *names], ([m, *(spread(errors.get((m, t), none)) for t in names)] for m in present))
+
+
+def missing(tests: pd.DataFrame) -> list[str]:
+    """Which rows are not run yet, by task."""
+    present = set(tests[["model", "task"]].itertuples(index=False, name=None)) | {(FLOOR, "METR-LA")}
+    lacking = {task: [name for name in ALL_ROWS if (name, task) not in present] for task in TASKS}
+    said = [
+        f"{task} ({', '.join(names) if task in set(tests['task']) else 'all rows'})"
+        for task, names in lacking.items()
+        if names
+    ]
+    return [f"Not run yet: {'; '.join(said)}. The same command goes on with them.", ""] if said else []
+
+
+def page_table(rows: pd.DataFrame) -> str:
+    """The table of the page, with every row and what is missing."""
+    tests = tested(rows)
+    lines = [*error_table(tests, ALL_ROWS, columns(tests)), "", *missing(tests), looks(tests)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def looks(tests: pd.DataFrame) -> str:
+    """How often the test part of each task was looked at."""
+    counts = tests.groupby("task").size()
+    said = [f"{name} {counts[name] + EARLIER_LOOKS.get(name, 0)}" for name in columns(tests)]
+    return (
+        f"Looks at the test parts, one for each row: {', '.join(said)}. Of METR-LA's, {EARLIER_LOOKS['METR-LA']} were "
+        "made for a table before this one; the made-up panels were drawn anew for this table."
+    )
 
 
 def chosen(rows: pd.DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from harness.structure.tasks import MEMORY, NOISE, _source, walk
+from harness.structure.tasks import MEMORY, NOISE, _source
 
 ROWS = {"train": 12_000, "validation": 3_000, "test": 4_000}
 EVERY = 4
@@ -160,6 +160,21 @@ def roads(seed: int, quick: bool = False) -> Task:
     order = walk(np.maximum(links, links.T))
     values = values[:, order[:16] if quick else order]
     return Task(values, ends, 48, 12, values)
+
+
+def walk(links: np.ndarray) -> np.ndarray:
+    """A greedy walk along the strongest links: on from the last place where there is a link left, else further back."""
+    links = links.copy()
+    np.fill_diagonal(links, 0.0)
+    visited = [int(links.sum(1).argmin())]
+    left = np.ones(len(links), dtype=bool)
+    left[visited] = False
+    while left.any():
+        strongest = (np.where(left, links[place], -1.0) for place in reversed(visited))
+        following = next((int(row.argmax()) for row in strongest if row.max() > 0.0), int(left.argmax()))
+        visited.append(following)
+        left[following] = False
+    return np.array(visited)
 
 
 TASKS: dict[str, Callable[[int, bool], Task]] = {

@@ -12,14 +12,14 @@ from mvpa_ts.forecasting.network.configuration import DENSE_LIMIT
 from mvpa_ts.windows import Windows
 
 # Scores are the parameters times this, so that one learning rate suits scores and maps: with 1 the heads of the
-# travelling wave (experiments/forecasting/structure.py) stay half as sharp after 400 steps.
+# travelling wave (experiments/results/structure/structure.md in commit f1028d9) stay half as sharp after 400 steps.
 _SHARPNESS = 3.0
 _VECTOR_SIZE = 8
 # Share of training steps without channel vectors, so that the network also learns to do without them.
 _WITHOUT_VECTORS = 0.3
 # Share of the learning rate that maps of features have. With all of it the error on 100 windows of the US macroeconomy
 # rises from .373 to .414 on validation; with .1 that of a driver rises from .494 to .511
-# (experiments/forecasting/structure.py).
+# (experiments/results/structure/structure.md in commit f1028d9).
 FEATURE_RATE = 0.3
 # Of `mixing_share`: windows from which and up to which it asks, those that it reads, and channels that it forecasts.
 _LEAST_WINDOWS, _MOST_WINDOWS, _READ_WINDOWS, _ASKED_CHANNELS = 100, 1000, 256, 16

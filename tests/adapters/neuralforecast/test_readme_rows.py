@@ -13,7 +13,6 @@ import torch
 pytest.importorskip("neuralforecast")
 from harness.forecasting.host import host_model, in_words_of_the_host, long_frame
 from harness.forecasting.models import MVPA_MODELS, MVPA_SETTINGS, configured
-from harness.structure.models import ARMS, TRAINING
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, MSE, MQLoss
 
@@ -27,6 +26,14 @@ ROWS, L, H, CHANNELS, STEPS = 700, 96, 24, 3, 6
 # The order of windows is drawn at random; all of them in each step, and no dropout, make steps comparable.
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+TRAINING = ForecasterTraining(batch_size=32, loss="mse", keep="last")
+PARTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "no mixing heads": {"mixing_heads": 0, "channel_vectors": None},
+    "no attention": {"num_layers": 0},
+    "content alone": {"components": ("content",)},
+    "no channel vectors": {"channel_vectors": None},
+}
 STILL_IN_HOST = {**QUIET, "dropout": 0.0, "network": {"attention_dropout": 0.0, "head_dropout": 0.0}}
 
 
@@ -84,10 +91,9 @@ def test_first_steps_are_those_of_the_harness(dataset: str, row: str, monkeypatc
     compare_first_steps(network, training, model, frame, monkeypatch)
 
 
-@pytest.mark.parametrize("row", [row for row in ARMS if row != "MVPA, own channel only"])
-def test_first_steps_are_those_of_the_tasks_with_structure(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows but that whose channels are samples of one channel, which is no panel."""
-    options = {**ARMS[row], **STILL}
+@pytest.mark.parametrize("row", PARTS)
+def test_first_steps_without_parts_are_those_of_the_core(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**PARTS[row], **STILL}
     torch.manual_seed(1)
     network = ForecastingNetwork(ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **options}))
     options["channel_vectors"] = options.get("channel_vectors", CHANNELS) is not None
