@@ -194,7 +194,7 @@ def build(name: str, C: int, x: Tensor) -> tuple[nn.Module, Callable[[], Tensor]
     if name.startswith("MVPA"):
         # At 20 channels, where the libraries are loaded, the window is one too.
         window = WINDOW if "window" in name else None
-        network = ForecastingNetwork(ForecastingConfig(horizon=HORIZON, lookback=LOOKBACK, channel_window=window))
+        network = ForecastingNetwork(ForecastingConfig(HORIZON, LOOKBACK, channel_window=window, regressions=False))
         return network, lambda: network(x)[..., 0]
     from harness.quiet import silence
     from neuralforecast.models import TSMixer, iTransformer

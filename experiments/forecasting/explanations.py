@@ -65,6 +65,7 @@ def explained(*, quick: bool) -> np.ndarray:
         n_series=CHANNELS,
         max_steps=2 if quick else 400,
         loss=MSE(),
+        network={"regressions": False},
         accelerator="cpu",
         **options,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
@@ -98,7 +99,9 @@ def forecasts(measure: str, values: np.ndarray, seed: int, name: str, steps: int
     long = pd.DataFrame(values, index=dates).reset_index().melt("ds", var_name="unique_id", value_name="y")
     kind, _, variant = name.partition(", ")
     model_class = MVPA if kind == "MVPA" else getattr(models, kind)
-    options = {"n_series": SERIES} if model_class.MULTIVARIATE else {}
+    options: dict[str, Any] = {"n_series": SERIES} if model_class.MULTIVARIATE else {}
+    if kind == "MVPA":
+        options["network"] = {"regressions": False}
     if variant == "bounded":
         options["bounded"] = True
     model = model_class(

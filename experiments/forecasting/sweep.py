@@ -80,7 +80,7 @@ def search_space(*, quick: bool) -> Any:
             "patch_len": trial.suggest_categorical("patch_len", [12, 24, 48]),
             "hidden_size": trial.suggest_categorical("hidden_size", [16, 32, 64]),
             "encoder_layers": trial.suggest_categorical("encoder_layers", [1, 2, 3]),
-            "network": {"head_dropout": trial.suggest_float("head_dropout", 0.0, 0.6)},
+            "network": {"regressions": False, "head_dropout": trial.suggest_float("head_dropout", 0.0, 0.6)},
             "training": {"weight_averaging": trial.suggest_categorical("weight_averaging", [None, 0.9, 0.99])},
             "windows_batch_size": trial.suggest_categorical("windows_batch_size", [64, 256]),
         }

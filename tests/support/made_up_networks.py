@@ -18,6 +18,7 @@ def make_config(**options: object) -> ForecastingConfig:
         "patch_stride": 4,
         "dim": 16,
         "mlp_dim": 24,
+        "regressions": False,
     }
     return ForecastingConfig(**{**defaults, **options})  # type: ignore[arg-type]
 

@@ -36,7 +36,8 @@ def host_model(
     """A model with settings written as in `MVPA_SETTINGS`; `options` are the host's, and win."""
     settings = dict(settings)
     if settings.pop("default_network", False):
-        settings = {name: value for name, value in settings.items() if name not in NETWORK} | {"channel_vectors": True}
+        settings = {name: value for name, value in settings.items() if name not in NETWORK}
+        settings |= {"channel_vectors": True, "regressions": False}
     else:
         settings = {**FIRST, **settings}
     training = dict(settings.pop("training", {}))

@@ -63,6 +63,7 @@ TRANSFORMERS: dict[str, dict[str, int]] = {"Transformer": {}, "Transformer, 64 w
 # default of today decides instead in the row "MVPA, default network".
 FIRST: dict[str, Any] = {
     "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0, "covariate_maps": False,
+    "regressions": False,
 }  # fmt: skip
 NETWORK = (*FIRST, "dim", "mlp_dim", "dropout", "attention_dropout", "head_dropout")
 # What the settings of each data set change; one cycle of the rate is best seen to its end.
@@ -268,7 +269,7 @@ def configured(
         settings[name] = channels if settings.pop(name, False) else None
     if settings.pop("default_network", False):
         settings = {name: value for name, value in settings.items() if name not in NETWORK}
-        settings["channel_vectors"] = channels
+        settings |= {"channel_vectors": channels, "regressions": False}
     else:
         settings = {**FIRST, **settings}
     config = ForecastingConfig(horizon, lookback, **settings)

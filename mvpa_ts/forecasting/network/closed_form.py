@@ -20,6 +20,8 @@ _MOST_LAGS, _ROWS_OF_LAG = 24, 10
 _ROUNDS = 5  # of errors and regression in turn; the numbers move by less than a thousandth afterwards
 _ROWS_OF_COVARIATE = 4
 _MOST_VALUES = 2_000_000  # read at most, the last ones: more would not change what is learnt
+# Scores of the linear path beside regressions in the window, of which the best is taken, and windows that are read.
+_SCORES, _SHARE_EVERY = (0.0, 2.0, 4.0, 8.0, 16.0), 8
 _DOUBT = 4.0  # squares of the t-value below which an effect counts as none
 
 
@@ -35,7 +37,8 @@ def least_squares_start(
 ) -> None:
     """Set the cycle to a share of the mean profile, and the linear path to the ridge regression on what is left.
 
-    With `level_reversion`, what then remains is regressed on the level of the window. All windows are used at once, so
+    With `level_reversion`, what then remains is regressed on the level of the window. Last, the linear path gets the
+    share of the forecast that it earns beside the regressions inside each window. All windows are used at once, so
     there is no noise of a short training. The squared error after scaling back is minimised, so a window counts as much
     as the variance of its look-back.
 
@@ -46,7 +49,7 @@ def least_squares_start(
         all get the same forecast, and their biases are scaled by the remaining errors. Quantiles that were started at
         those of a normal distribution (`start_in_order`) then have the spread of the errors.
     batches : callable
-        Called up to three times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,) or (B, L + h).
+        Called some times; gives windows: look-back (B, L, C), horizon (B, h, C) and phase (B,) or (B, L + h).
         If values are missing, it also gives the look-back's mask (B, L, C) and which values of the horizon count
         (B, h, C); None: all. A channel of a window is used if its whole horizon counts and half of its look-back is
         observed. Missing values there are taken as the window's mean.
@@ -108,8 +111,17 @@ def least_squares_start(
         explained = (solution * (2.0 * covariance - variance @ solution)).sum((0, 1))
         spread = ((moments.future - explained) / total.sum()).clamp(min=0.0).sqrt()
         network.linear.bias.mul_(spread.repeat_interleave(outputs))
+    if network.regressions is not None:
+        network.regressions.step_score[:, -1] = _SCORES[-1]  # of the network alone, until its share is known
     if config.level_reversion:
         network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
+    if network.regressions is not None:
+        score = network.regressions.step_score[:, -1]
+        errors = []
+        for number in _SCORES:
+            score.fill_(number)
+            errors.append(_squared_error(network, batches()))
+        score.fill_(_SCORES[errors.index(min(errors))])
 
 
 def start_in_closed_form(
@@ -213,6 +225,19 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
     if bounds is not None:
         network.set_bounds(*bounds)
     return product / max(square, torch.finfo(product.dtype).tiny)
+
+
+def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> float:
+    """Of the median over what counts, in units of the windows' deviations; every eighth window is read."""
+    training, total = network.training, 0.0
+    network.eval()
+    for batch in batches:
+        x, y, phase, mask, counted = _filled([None if each is None else each[::_SHARE_EVERY] for each in batch])
+        error = (network(x, mask, phase=phase)[..., (network.config.num_outputs - 1) // 2] - y).square()
+        error = error / location_scale(x, mask)[1].square().mean()
+        total += float((error if counted is None else error * counted).double().sum())
+    network.train(training)
+    return total
 
 
 def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import check_flags, keep_shares, keep_whole
+from mvpa_ts.forecasting.network.regressions import LEAST_LOOKBACK
 
 # Above so many channels per row of the channel codebook, the linear path never writes out a weight for each pair.
 DENSE_LIMIT = 8
@@ -46,6 +47,9 @@ class ForecastingConfig:
     position_size : int
         Number of coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward`
         then needs. The linear path reads by place instead of by order. 0: there are no positions.
+    regressions : bool
+        Fit regressions inside each window (`regress`) and learn how far to trust them. For relations between channels
+        that change with time. Needs a look-back of at least 16 steps; shorter ones are read without.
     dropout : float
         Dropout on tokens, on the attention's output and inside the MLP.
     attention_dropout : float
@@ -119,6 +123,7 @@ class ForecastingConfig:
     covariate_maps: bool = True
     covariate_heads: int = 4
     covariate_effects: bool = True
+    regressions: bool = True
     dropout: float = 0.3
     attention_dropout: float = 0.0
     head_dropout: float = 0.5
@@ -147,7 +152,7 @@ class ForecastingConfig:
             "static_size",
         )  # fmt: skip
         check_flags(
-            self, "covariate_maps", "covariate_effects", "phase_weights", "normalise", "level_reversion",
+            self, "regressions", "covariate_maps", "covariate_effects", "phase_weights", "normalise", "level_reversion",
             "shuffle_channels",
         )  # fmt: skip
         read_by_layers = self.static_size + (0 if self.covariate_maps else self.future_size + self.historic_size)
@@ -215,6 +220,11 @@ class ForecastingConfig:
         pays = self.mixing_heads > 0 and "content" in self.components
         few = 1 < channels <= DENSE_LIMIT * self.max_channels
         return replace(self, channel_vectors=channels) if pays and few else self
+
+    @property
+    def reads_regressions(self) -> bool:
+        """Whether regressions are fitted inside each window."""
+        return self.regressions and self.lookback >= LEAST_LOOKBACK
 
     @property
     def segments(self) -> int:

@@ -10,6 +10,7 @@ from mvpa_ts.forecasting.network.bounds import Bounded, checked_bounds
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.network.patches import PatchEncoder
+from mvpa_ts.forecasting.network.regressions import Regressed, RegressionShares, regress
 from mvpa_ts.forecasting.network.window import Window, check_channels, check_window
 
 
@@ -58,6 +59,7 @@ class ForecastingNetwork(nn.Module):
             self.register_buffer("lower", -widest)
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
+        self.regressions = RegressionShares(config.horizon) if config.reads_regressions else None
         self.mixing = None
         if config.mixing_heads:
             self.mixing = ChannelMixing(
@@ -181,13 +183,18 @@ class ForecastingNetwork(nn.Module):
         effects, cycle = self.effects(x, mask, future, units), self._cycle(phases)
 
         window = window.less(effects)
+        regressed = None
+        if self.regressions is not None:
+            regressed = regress(window.x, mask, units, self.config.horizon)
         window = window.normalised() if self.config.normalise else window
         window = window.less(cycle)
-        forecast = self._own_past(window) + self._attended(window)
-        forecast = window.in_units(self._moved(forecast, cycle))
-        forecast = forecast + self._other_channels_and_features(window)
-        forecast = self._moved(forecast - self._return_to_zero(window), effects)
-        return self._bounded(forecast)
+        attended, scores = self._attended(window, regressed)
+        forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
+        forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
+        if self.regressions is not None and regressed is not None:
+            moved = self.regressions(forecast[..., self._middle], regressed, scores)
+            forecast = forecast + moved[..., None] * self._levels(moved)
+        return self._bounded(self._moved(forecast, effects))
 
     def effects(self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None) -> Tensor | None:
         """What covariates known ahead do at the same step, in the units of x, [B, L + h, C]; None without any.
@@ -233,11 +240,18 @@ class ForecastingNetwork(nn.Module):
             forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
         return self._by_step(forecast)
 
-    def _attended(self, window: Window) -> Tensor | float:
-        """What the attention path adds to the forecast, [B, h, C, m]; 0 without layers."""
+    def _attended(self, window: Window, regressed: Regressed | None) -> tuple[Tensor | float, Tensor | float]:
+        """What the attention path adds to the forecast [B, h, C, m], and to the regressions' scores; 0 without."""
         if self.encoder is None:
-            return 0.0
-        added: Tensor = self.encoder(window.x, window.mask, window.future, window.historic, window.static)
+            return 0.0, 0.0
+        read = None
+        if regressed is not None:
+            # As the tokens are: in units of the window, the cycle aside.
+            forecasts = (regressed.forecasts - window.location.mT[..., None]) / window.scale.mT[..., None]
+            read = torch.cat([forecasts.flatten(2), regressed.evidence], 2)
+        added: tuple[Tensor, Tensor | float] = self.encoder(
+            window.x, window.mask, window.future, window.historic, window.static, read
+        )
         return added
 
     def _other_channels_and_features(self, window: Window) -> Tensor | float:
@@ -272,6 +286,12 @@ class ForecastingNetwork(nn.Module):
         if values is None:
             return forecast
         return forecast + values[:, self.config.lookback :, :, None] * self._levels(forecast)
+
+    @property
+    def _middle(self) -> int:
+        """The output that stands for a level of the series: the median, or the first one that is a level."""
+        levels = self.config.location_outputs
+        return levels[0] if levels else (self.config.num_outputs - 1) // 2
 
     def _levels(self, like: Tensor) -> Tensor:
         """1 for outputs that are levels of the series, 0 for other parameters of a distribution, [m]."""

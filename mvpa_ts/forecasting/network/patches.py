@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention.module import MVPAttention
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.regressions import CHUNK, FARTHEST, NAMES
 
 
 class PatchEncoder(nn.Module):
@@ -17,6 +18,8 @@ class PatchEncoder(nn.Module):
 
     A token is the sum of its patch and of its channel's whole look-back, each through a linear map: validation errors
     on ETTh1 and ETTh2 are smaller than with patches alone.
+
+    Tokens also hold the forecasts of regressions in the window and their errors, and say how far each counts.
 
     Steps ahead with known features become tokens of their own: they attend with the others and each adds its
     stretch of the horizon.
@@ -28,8 +31,10 @@ class PatchEncoder(nn.Module):
     Examples
     --------
     >>> encoder = PatchEncoder(ForecastingConfig(horizon=24, lookback=96))
-    >>> encoder(torch.randn(2, 96, 5), None, None, None, None).shape  # two normalised windows of five channels
-    torch.Size([2, 24, 5, 1])
+    >>> windows, read = torch.randn(2, 96, 5), torch.randn(2, 5, 106)  # normalised; of five channels
+    >>> added, scores = encoder(windows, None, None, None, None, read)
+    >>> added.shape, scores.shape
+    (torch.Size([2, 24, 5, 1]), torch.Size([2, 5, 24, 5]))
     """
 
     def __init__(self, config: ForecastingConfig) -> None:
@@ -43,6 +48,12 @@ class PatchEncoder(nn.Module):
             self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
         if config.individual_channels is not None:
             self.embed_channel = nn.Parameter(torch.randn(config.individual_channels, D) / D**0.5)
+        if config.reads_regressions:
+            K, steps = len(NAMES), min(config.horizon, FARTHEST)
+            self.embed_regressions = nn.Linear(K * steps + 2 * K + 2, D, bias=False)
+            self.score_head = nn.Linear(config.segments * D, -(-steps // CHUNK) * (K + 1))
+            nn.init.zeros_(self.score_head.weight)
+            nn.init.zeros_(self.score_head.bias)
         if config.static_size:
             self.embed_static = nn.Linear(config.static_size, D, bias=False)
         if config.future_size:
@@ -79,11 +90,20 @@ class PatchEncoder(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
-    ) -> Tensor:
-        """Map normalised windows [B, L, C] to an addition to the forecast, [B, h, C, m]."""
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        future: Tensor | None,
+        historic: Tensor | None,
+        static: Tensor | None,
+        regressed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | float]:
+        """Map normalised windows [B, L, C] to an addition to the forecast, [B, h, C, m], and to scores, [B, C, h, K].
+
+        `regressed` [B, C, K·h + evidence] is what regressions in the window gave; without them the scores are 0.
+        """
         config = self.config
-        tokens, token_mask = self._tokens(x, mask, future, historic, static)
+        tokens, token_mask = self._tokens(x, mask, future, historic, static, regressed)
         order = torch.randperm(x.shape[2], device=x.device) if config.shuffle_channels and self.training else None
         if order is not None:
             tokens = tokens[:, :, order]
@@ -92,20 +112,31 @@ class PatchEncoder(nn.Module):
         if order is not None:
             features = features[:, :, order.argsort()]
         past, ahead = features.split([config.segments, config.future_segments], dim=1)
-        forecast = self.head(rearrange(past, "b t c d -> b c (t d)"))
-        forecast = rearrange(forecast, "b c (h m) -> b h c m", m=config.num_outputs)
+        read = rearrange(past, "b t c d -> b c (t d)")
+        forecast = rearrange(self.head(read), "b c (h m) -> b h c m", m=config.num_outputs)
         if config.future_size:
             steps = rearrange(self.future_head(ahead), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
             forecast = forecast + steps[:, : config.horizon]
-        return forecast
+        if regressed is None:
+            return forecast, 0.0
+        scores = rearrange(self.score_head(read), "b c (s k) -> b c s k", k=len(NAMES) + 1)
+        return forecast, scores.repeat_interleave(CHUNK, 2)[:, :, : min(config.horizon, FARTHEST)]
 
     def _tokens(
-        self, x: Tensor, mask: Tensor | None, future: Tensor | None, historic: Tensor | None, static: Tensor | None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        future: Tensor | None,
+        historic: Tensor | None,
+        static: Tensor | None,
+        regressed: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
         config = self.config
         ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
         whole = self.embed_lookback(x.mT)[:, None]
+        if regressed is not None:
+            whole = whole + self.embed_regressions(regressed)[:, None]
         tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
         token_mask = None
         if mask is not None or ahead:

@@ -1,0 +1,249 @@
+"""Regressions that are fitted inside each window, in closed form, and what share of the forecast each has.
+
+A relation that changes from one stretch of a series to the next is in no weight that training could learn: the window
+has to tell it. A few hundred equations are enough if all channels share one rule: weights by lag and by distance in the
+order of the channels, fitted one step ahead and carried on from there. Channels that follow another one in no order get
+a regression of their own.
+
+Legend: B windows, L steps, C channels, h steps ahead, K forecasts, p lags, S neighbours a side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.forecasting.normalisation import location_scale
+
+NAMES = ("own lags", "neighbours", "neighbours, lately", "leaders")
+"""What each forecast is, in their order."""
+LEAST_LOOKBACK = 16
+"""Steps of a window below which there is too little to fit."""
+FARTHEST = 96
+"""Steps that are forecast at the most; one step after the other, the forecast has long come to rest by then."""
+CHUNK = 4
+"""Steps of the horizon for which attention sets one share."""
+_LAGS, _NEIGHBOURS, _PENALTY = 12, 2, 30.0
+_LEADER_REACH, _LEADER_OWN = 40, 2  # lags at which a leader is looked for; own lags beside it
+_MOST_LED = 64  # channels among which leaders are looked for: the time grows with their square
+_MOST_ROWS = 3000  # equations of a pooled regression; with more channels, every second or third step is read
+_ROOM = 2.0  # deviations that a forecast may go past what the window had
+_LEAST_ERROR = 0.02  # of what errors are compared above
+_FAR = 5.0  # deviations from the series' mean from which a window is read around itself
+
+
+class Regressed(NamedTuple):
+    """Forecasts from inside the windows.
+
+    Parameters
+    ----------
+    forecasts : Tensor, shape (B, C, K, h)
+        In the units of the window; at most `FARTHEST` steps.
+    evidence : Tensor, shape (B, C, 2 K + 2)
+        Logarithms of the errors that each would have made over the last steps of the window, when it was fitted to the
+        steps before: of the channel and of all channels, less the least one; and both least ones.
+    usable : tuple of bool
+        Which of the K are not the copy of another: a single channel has no neighbours.
+    """
+
+    forecasts: Tensor
+    evidence: Tensor
+    usable: tuple[bool, ...]
+
+
+def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) -> Regressed:
+    """Fit the regressions to each window.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, L, C)
+        Zero where nothing was observed.
+    mask : bool Tensor, shape (B, L, C), or None
+    units : Tensor, shape (C, 2), or None
+        Mean and deviation of the series, NaN where unknown: those of the window are taken.
+    horizon : int
+
+    Examples
+    --------
+    >>> import torch
+    >>> source = torch.randn(1, 300, generator=torch.Generator().manual_seed(0))
+    >>> y = torch.stack([source[0, 40 - 3 * c : 160 - 3 * c] for c in range(8)], dim=1)  # 3 steps later in each channel
+    >>> found = regress(y[None, :96], None, None, horizon=6).forecasts[0, 3:, 1]  # by neighbours
+    >>> bool((found.mT - y[96:102, 3:]).square().mean() < 0.2 * y.var())
+    True
+    """
+    B, L, C = x.shape
+    h, back = min(horizon, FARTHEST), min(horizon, L // 4)
+    location, scale = _units(x, mask, units)
+    z, counts = (x - location) / scale, None
+    if mask is not None:
+        z, counts = _filled(z, mask), mask.to(x.dtype)
+    lowest, highest = z.amin(1) - _ROOM, z.amax(1) + _ROOM
+    neighbours = min(_NEIGHBOURS, C - 1)
+    pooled, tried = _pooled(z, counts, neighbours, h, back, (lowest, highest))
+    if leads := 1 < C <= _MOST_LED:
+        led = _led(z, counts, h, (lowest, highest))
+        led_tried = _led(z[:, : L - back], None if counts is None else counts[:, : L - back], back, (lowest, highest))
+    else:
+        led, led_tried = pooled[:, 0], tried[:, 0]
+    forecasts, tried = torch.cat([pooled, led[:, None]], 1), torch.cat([tried, led_tried[:, None]], 1)  # [B, K, h, C]
+    error = (tried - z[:, None, L - back :]).square()
+    if counts is None:
+        of_channel = error.mean(2)
+    else:
+        seen = counts[:, None, L - back :]
+        of_channel = (error * seen).sum(2) / seen.sum(2).clamp(min=1.0)
+    of_all = of_channel.mean(2, keepdim=True).expand_as(of_channel)
+    logs = (torch.stack([of_channel, of_all], 1) + _LEAST_ERROR).log()  # [B, 2, K, C]
+    least = logs.amin(2, keepdim=True)
+    evidence = torch.cat([(logs - least).flatten(1, 2), least.flatten(1, 2)], 1).mT
+    forecasts = forecasts * scale[:, None] + location[:, None]
+    return Regressed(forecasts.permute(0, 3, 1, 2), evidence, (True, C > 1, True, leads))
+
+
+def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Location and scale of each window and channel, [B, 1, C]: those of the series, unless the window is far off."""
+    location, scale = location_scale(x, mask)
+    if units is None:
+        return location, scale
+    known = ~units.isnan().any(1)
+    mean, deviation = units.nan_to_num(0.0).unbind(1)
+    wide = torch.maximum(deviation, scale / _FAR)
+    near = location - torch.minimum(torch.maximum(location - mean, -_FAR * wide), _FAR * wide)
+    return torch.where(known, near, location), torch.where(known, wide, scale)
+
+
+def _filled(z: Tensor, mask: Tensor) -> Tensor:
+    """The last observed value where one is missing, 0 before the first."""
+    steps = torch.arange(z.shape[1], device=z.device)[:, None]
+    last = torch.where(mask, steps, -1).cummax(1).values
+    return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0)
+
+
+def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int) -> Tensor:
+    """Lags of each channel and of its neighbours that end at some steps, [B, R, C, (2 S + 1)·p]; its own come first."""
+    neighbours = (padded.shape[2] - channels) // 2
+    lagged = padded.unfold(1, lags, 1)[:, ends - (lags - 1)]  # [B, R, C + 2 S, p]
+    places = sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
+    return torch.cat([lagged[:, :, place : place + channels] for place in places], 3)
+
+
+def _solved(gram: Tensor, cross: Tensor) -> Tensor:
+    """Weights of ridge regressions, [.., F, 1]."""
+    identity = torch.eye(gram.shape[-1], dtype=torch.float64, device=gram.device)
+    factor = torch.linalg.cholesky_ex(gram.double() + _PENALTY * identity)[0]
+    return torch.cholesky_solve(cross.double(), factor).to(gram.dtype)
+
+
+def _pooled(
+    z: Tensor, counts: Tensor | None, neighbours: int, h: int, back: int, bounds: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Forecasts [B, 3, h, C] by weights that all channels share, and those [B, 3, back, C] of the last steps."""
+    B, L, C = z.shape
+    lags, before = min(_LAGS, L // 4), L - back
+    padded = F.pad(z, (neighbours, neighbours))
+    # Sums over the rows between these steps make up the four fits: of all and of late rows, to the end and before.
+    edges = (lags - 1, before // 2, L // 2, before - 1, L - 1)
+    every = -(-C * L // _MOST_ROWS)
+    grams, crosses = [], []
+    for first, last in zip(edges, edges[1:], strict=False):
+        ends = torch.arange(first, last, every, device=z.device)
+        rows, target = _rows(padded, ends, lags, C).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
+        weighed = rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]
+        grams.append(weighed.mT @ rows)
+        crosses.append(weighed.mT @ target)
+    gram, cross = torch.stack(grams), torch.stack(crosses)
+    spans = ((0, 4), (2, 4), (0, 3), (1, 3))  # all and lately, then the same before the last steps
+    both = torch.stack([gram[first:last].sum(0) for first, last in spans])
+    sums = torch.stack([cross[first:last].sum(0) for first, last in spans])
+    near = _solved(both, sums)  # [4, B, F, 1]
+    own = _solved(both[::2, ..., :lags, :lags], sums[::2, ..., :lags, :])
+    own = F.pad(own, (0, 0, 0, near.shape[2] - lags))
+    weights = torch.stack([own[0], near[0], near[1], own[1], near[2], near[3]], 1).flatten(0, 1)  # [B·6, F, 1]
+    starts = torch.stack([padded[:, L - lags :]] * 3 + [padded[:, before - lags : before]] * 3, 1).flatten(0, 1)
+    lowest, highest = (bound.repeat_interleave(6, 0) for bound in bounds)
+    end, steps = torch.tensor([lags - 1], device=z.device), []
+    for _ in range(max(h, back)):
+        step = (_rows(starts, end, lags, C)[:, 0] @ weights)[..., 0]
+        step = torch.minimum(torch.maximum(step, lowest), highest)
+        steps.append(step)
+        starts = torch.cat([starts[:, 1:], F.pad(step, (neighbours, neighbours))[:, None]], 1)
+    forecasts = torch.stack(steps, 1).unflatten(0, (B, 6))
+    return forecasts[:, :3, :h], forecasts[:, 3:, :back]
+
+
+def _led(z: Tensor, counts: Tensor | None, h: int, bounds: tuple[Tensor, Tensor]) -> Tensor:
+    """Forecasts [B, h, C] of each channel by its own last values and by the channel that it follows most."""
+    B, T, C = z.shape
+    reach = max(2, min(_LEADER_REACH, T // 2 - 4))
+    leader, lag = _leaders(z, reach)
+
+    def features(values: Tensor, ends: Tensor) -> Tensor:
+        """[B, C, R, F] of values [B, T, C] at some steps."""
+        own = values[:, ends[:, None] - torch.arange(_LEADER_OWN, device=z.device)].permute(0, 3, 1, 2)
+        offsets = torch.arange(-1, 2, device=z.device)
+        steps = ends[:, None] + 1 - lag[..., None, None] + offsets  # [B, C, R, 3]
+        places = (steps * C + leader[..., None, None]).flatten(1)
+        followed = values.flatten(1).gather(1, places).view_as(steps)
+        return torch.cat([torch.ones_like(own[..., :1]), own, followed], 3)
+
+    ends = torch.arange(reach, T - 1, device=z.device)
+    rows, target = features(z, ends), z[:, ends + 1].mT[..., None]
+    weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
+    weights = _solved(weighed.mT @ rows, weighed.mT @ target)
+    values = z
+    for _ in range(h):
+        end = torch.tensor([values.shape[1] - 1], device=z.device)
+        step = (features(values, end) @ weights)[..., 0, 0]
+        step = torch.minimum(torch.maximum(step, bounds[0]), bounds[1])
+        values = torch.cat([values, step[:, None]], 1)
+    return values[:, T:]
+
+
+@torch.no_grad()
+def _leaders(z: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+    """The channel that each follows most, and by how many steps, [B, C]: two steps to `reach`."""
+    # What is new at each step tells of the lag; the memory of the series would blur it.
+    memory = (z[:, 1:] * z[:, :-1]).sum((1, 2)) / z.square().sum((1, 2)).clamp(min=1e-12)
+    news = z[:, 1:] - memory[:, None, None] * z[:, :-1]
+    news = news - news.mean(1, keepdim=True)
+    news = news / news.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
+    T, C = news.shape[1:]
+    # Fewer products are summed at a longer lag: divided by the root of their number, chance is as large at each.
+    alike = torch.stack([(news[:, lag:].mT @ news[:, : T - lag]) * (T - lag) ** -0.5 for lag in range(2, reach + 1)], 3)
+    alike = alike.abs() - alike.new_tensor(1e9) * torch.eye(C, device=z.device)[..., None]
+    best = alike.flatten(2).argmax(2)
+    return best // (reach - 1), best % (reach - 1) + 2
+
+
+class RegressionShares(nn.Module):
+    """How much of each step of the forecast comes from each regression in the window, and how much from the network.
+
+    A softmax over what is learnt of each step, of the errors that the regressions made in the window, and what the
+    attention path adds. The network itself is the last of them. At first the best regression and the network count alike.
+
+    Parameters
+    ----------
+    horizon : int
+    """
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        K = len(NAMES)
+        self.step_score = nn.Parameter(torch.zeros(min(horizon, FARTHEST), K + 1))
+        self.evidence_score = nn.Parameter(torch.zeros(2 * K + 2, K + 1))
+        with torch.no_grad():
+            self.evidence_score[:K, :K] = self.evidence_score[K : 2 * K, :K] = -torch.eye(K)
+
+    def forward(self, forecast: Tensor, regressed: Regressed, added: Tensor | float) -> Tensor:
+        """What is to be added to the network's forecast [B, h, C], with scores `added` [B, C, h, K + 1] or 0."""
+        h = len(self.step_score)
+        score = self.step_score + (regressed.evidence @ self.evidence_score)[:, :, None] + added
+        unusable = [k for k, usable in enumerate(regressed.usable) if not usable]
+        score = score.index_fill(3, torch.tensor(unusable, dtype=torch.long, device=score.device), -torch.inf)
+        share = score.softmax(3)[..., :-1].mT  # [B, C, K, h]
+        moved = (share * (regressed.forecasts - forecast.mT[:, :, None, :h])).sum(2)
+        return F.pad(moved, (0, forecast.shape[1] - h)).mT
