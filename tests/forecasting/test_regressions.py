@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
-from mvpa_ts.forecasting.network.regressions import FARTHEST, NAMES, RegressionShares, regress
+from mvpa_ts.forecasting.network.regressions import FARTHEST, NAMES, START, RegressionShares, regress
 
 OWN, NEAR, LATELY, LED = range(len(NAMES))
 
@@ -133,13 +133,13 @@ def test_short_windows_are_read_without():
     assert ForecastingNetwork(ForecastingConfig(4, 15, patch_length=5, patch_stride=5)).regressions is None
 
 
-def test_at_first_the_best_regression_and_the_network_count_alike():
+def test_at_first_nearly_all_is_left_to_the_network():
     regressed = regress(travelling(3)[:, :96], None, standard(7), 24)
     forecast = torch.zeros(1, 24, 7)
     evidence = torch.zeros_like(regressed.evidence)
     evidence[..., [OWN, LATELY, LED]] = 50.0  # neighbours were far better than all else
     moved = RegressionShares(24)(forecast, regressed._replace(evidence=evidence), 0.0)
-    torch.testing.assert_close(moved, 0.5 * regressed.forecasts[:, :, NEAR].mT)
+    torch.testing.assert_close(moved, regressed.forecasts[:, :, NEAR].mT / (1.0 + np.exp(START)))
 
 
 def test_copies_of_another_regression_have_no_share():

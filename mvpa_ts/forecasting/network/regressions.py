@@ -10,6 +10,7 @@ Legend: B windows, L steps, C channels, h steps ahead, K forecasts, p lags, S ne
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ FARTHEST = 96
 """Steps that are forecast at the most; one step after the other, the forecast has long come to rest by then."""
 CHUNK = 4
 """Steps of the horizon for which attention sets one share."""
+START = 3.0
+"""Score of the network before training: 95 % of the forecast, beside a regression that is far better than the others."""
 _LAGS, _NEIGHBOURS, _PENALTY = 12, 2, 30.0
 _LEADER_REACH, _LEADER_OWN = 40, 2  # lags at which a leader is looked for; own lags beside it
 _MOST_LED = 64  # channels among which leaders are looked for: the time grows with their square
@@ -75,7 +78,7 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     >>> bool((found.mT - y[96:102, 3:]).square().mean() < 0.2 * y.var())
     True
     """
-    B, L, C = x.shape
+    _, L, C = x.shape
     h, back = min(horizon, FARTHEST), min(horizon, L // 4)
     location, scale = _units(x, mask, units)
     z, counts = (x - location) / scale, None
@@ -149,7 +152,7 @@ def _pooled(
     edges = (lags - 1, before // 2, L // 2, before - 1, L - 1)
     every = -(-C * L // _MOST_ROWS)
     grams, crosses = [], []
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         ends = torch.arange(first, last, every, device=z.device)
         rows, target = _rows(padded, ends, lags, C).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
         weighed = rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]
@@ -177,7 +180,7 @@ def _pooled(
 
 def _led(z: Tensor, counts: Tensor | None, h: int, bounds: tuple[Tensor, Tensor]) -> Tensor:
     """Forecasts [B, h, C] of each channel by its own last values and by the channel that it follows most."""
-    B, T, C = z.shape
+    _, T, C = z.shape
     reach = max(2, min(_LEADER_REACH, T // 2 - 4))
     leader, lag = _leaders(z, reach)
 
@@ -223,7 +226,8 @@ class RegressionShares(nn.Module):
     """How much of each step of the forecast comes from each regression in the window, and how much from the network.
 
     A softmax over what is learnt of each step, of the errors that the regressions made in the window, and what the
-    attention path adds. The network itself is the last of them. At first the best regression and the network count alike.
+    attention path adds. The network itself is the last of them. At first
+    nearly all is left to the network: on a few rows of trend and season, regressions in the window are no good start.
 
     Parameters
     ----------
@@ -236,6 +240,7 @@ class RegressionShares(nn.Module):
         self.step_score = nn.Parameter(torch.zeros(min(horizon, FARTHEST), K + 1))
         self.evidence_score = nn.Parameter(torch.zeros(2 * K + 2, K + 1))
         with torch.no_grad():
+            self.step_score[:, -1] = START
             self.evidence_score[:K, :K] = self.evidence_score[K : 2 * K, :K] = -torch.eye(K)
 
     def forward(self, forecast: Tensor, regressed: Regressed, added: Tensor | float) -> Tensor:
