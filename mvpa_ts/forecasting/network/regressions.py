@@ -28,7 +28,7 @@ FARTHEST = 96
 CHUNK = 4
 """Steps of the horizon for which attention sets one share."""
 START = 3.0
-"""Score of the network before training: 95 % of the forecast, beside a regression that is far better than the others."""
+"""Score of the network before training: 95 % of the forecast, where one regression is far better than the others."""
 _LAGS, _NEIGHBOURS, _PENALTY = 12, 2, 30.0
 _LEADER_REACH, _LEADER_OWN = 40, 2  # lags at which a leader is looked for; own lags beside it
 _MOST_LED = 64  # channels among which leaders are looked for: the time grows with their square
