@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.board import models
-from harness.board.regressions import IN_WINDOW, REGRESSIONS, in_window_error, ridge_errors
+from harness.board.regressions import REGRESSIONS, WINDOW_REGRESSIONS, in_window_error, ridge_errors
 from harness.board.report import FLOOR, draw, markdown
 from harness.board.tasks import TASKS, available, floor_error
 from harness.command_line import script_parser
@@ -65,7 +65,7 @@ def planned(arguments: argparse.Namespace) -> list[Case]:
     for task in filter(available, arguments.tasks):
         for name in arguments.models:
             if name == REGRESSION:
-                rows = [FLOOR, *REGRESSIONS, IN_WINDOW]
+                rows = [FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS]
                 cases += [(task, row, 0, TESTED, seed) for row in rows for seed in seeds[: 1 if "LA" in task else 3]]
             elif name == models.DEFAULTS:
                 steps = (models.STEPS, models.LONG)
@@ -115,8 +115,8 @@ def regression(task_name: str, name: str, task: Any) -> list[dict[str, Any]] | N
     if name == FLOOR:
         floors = {task_name: floor_error(task), wider: task.wider and floor_error(task.wider)}
         return [{"task": where, "test_mse": error} for where, error in floors.items() if error is not None] or None
-    if name == IN_WINDOW:
-        return [{"test_mse": in_window_error(task)}]
+    if name in WINDOW_REGRESSIONS:
+        return [{"test_mse": in_window_error(task, WINDOW_REGRESSIONS[name])}]
     errors, penalty = ridge_errors(task, REGRESSIONS[name])
     settings = json.dumps({"penalty": penalty})
     return [

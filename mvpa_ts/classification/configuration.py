@@ -33,7 +33,7 @@ class ClassificationConfig:
     width, conv_layers, conv_kernel : int
         Features of a token channel in the convolutional stage, its residual blocks, and their taps.
     dim, num_heads, mlp_dim, num_layers : int
-        Width D, heads, hidden width of the gated MLP, and MVPA blocks.
+        Width D, heads, hidden width of the gated MLP, and MVPA blocks; 0 blocks leave the attention out.
     components : tuple of {"content", "time", "channel"}
         Terms of the attention score.
     dropout, attention_dropout, head_dropout : float

@@ -33,13 +33,18 @@ SPACES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 PEERS = ("TSMixer", "iTransformer", "NHITS")
-# Parts of MVPA that are switched off, all else as its trials chose it.
-_ALONE: dict[str, Any] = {"network": {"mixing_heads": 0}}
+# Parts of MVPA that are switched off, all else as its trials chose it. Besides attention there are mixing heads, which
+# are the same in every window, and regressions that are fitted inside the window.
+_ALONE: dict[str, Any] = {"network": {"mixing_heads": 0, "regressions": False}}
 ARMS: dict[str, dict[str, Any]] = {
     "MVPA": {},
-    "MVPA, attention without mixing heads": _ALONE,
-    "MVPA, mixing heads without attention": {"encoder_layers": 0},
-    "MVPA, neither": {**_ALONE, "encoder_layers": 0},
+    "MVPA, no regressions in the window": {"network": {"regressions": False}},
+    "MVPA, no attention": {"encoder_layers": 0},
+    "MVPA, no mixing heads": {"network": {"mixing_heads": 0}},
+    "MVPA, attention alone": _ALONE,
+    "MVPA, mixing heads alone": {"encoder_layers": 0, "network": {"regressions": False}},
+    "MVPA, regressions alone": {"encoder_layers": 0, "network": {"mixing_heads": 0}},
+    "MVPA, none of the three": {**_ALONE, "encoder_layers": 0},
     "MVPA, attention alone, without content": {**_ALONE, "components": ("time", "channel")},
     "MVPA, attention alone, without time": {**_ALONE, "components": ("content", "channel")},
     "MVPA, attention alone, without channel": {**_ALONE, "components": ("content", "time")},

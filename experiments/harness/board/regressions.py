@@ -12,12 +12,12 @@ import torch
 from harness.board.tasks import Task
 from torch import Tensor
 
+from mvpa_ts.forecasting.network.regressions import regress
 from mvpa_ts.forecasting.pretrained.relations import NAMES, relation_forecasts
 
 PENALTIES = (1.0, 10.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 BESIDE = 6
 """Neighbours on each side that a pooled regression reads."""
-IN_WINDOW = "Ridge fitted in the window, by place"
 _TRAIN_EVERY = 4
 
 
@@ -90,16 +90,33 @@ def _error(task: Task, part: str, design: Callable[[Tensor], Tensor], weights: T
     return total / count
 
 
-def in_window_error(task: Task) -> float:
-    """Test error of a regression on neighbours that is fitted inside each look-back, pooled over channels."""
-    past, observed, truth = windows(task, "test", 16)
+def by_relations(x: Tensor, seen: Tensor, horizon: int) -> Tensor:
+    """The pretrained forecaster's regression on neighbours, fitted inside each look-back: [B, h, C]."""
+    mean, deviation = x.mean(1, keepdim=True), x.std(1, keepdim=True).clamp(min=1e-3)
+    order = torch.arange(x.shape[2]).expand(len(x), -1)
+    scaled = ((x - mean) / deviation).mT.float()
+    forecast = relation_forecasts(scaled, seen.mT, [horizon], horizon, order)
+    return forecast[0, :, :, NAMES.index("neighbours")].mT.double() * deviation + mean
+
+
+def by_trial(x: Tensor, seen: Tensor, horizon: int) -> Tensor:
+    """The regressions that MVPA weighs, without training: of each window the one that did best on its last steps."""
+    found = regress(x.float(), seen, torch.tensor([[0.0, 1.0]]).expand(x.shape[2], -1), horizon)
+    K = found.forecasts.shape[2]
+    best = found.evidence[..., K : 2 * K].argmin(2)[..., None, None].expand(-1, -1, 1, horizon)
+    return found.forecasts.gather(2, best)[:, :, 0].mT.double()
+
+
+WINDOW_REGRESSIONS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "Ridge fitted in the window, by place": by_relations,
+    "Ridges fitted in the window, step by step": by_trial,
+}
+
+
+def in_window_error(task: Task, forecast: Callable[[Tensor, Tensor, int], Tensor]) -> float:
+    """Test error of a regression that is fitted inside each look-back; every fourth scored window is read."""
     total, count = 0.0, 0
-    for x, seen, y in zip(past.split(32), observed.split(32), truth.split(32), strict=True):
-        mean, deviation = x.mean(1, keepdim=True), x.std(1, keepdim=True).clamp(min=1e-3)
-        order = torch.arange(x.shape[2]).expand(len(x), -1)
-        scaled = ((x - mean) / deviation).mT.float()
-        forecast = relation_forecasts(scaled, seen.mT, [task.horizon], task.horizon, order)
-        near = forecast[0, :, :, NAMES.index("neighbours")].mT.double() * deviation + mean
-        error = (near - y)[~y.isnan()]
+    for x, seen, y in zip(*(part.split(32) for part in windows(task, "test", 16)), strict=True):
+        error = (forecast(x, seen, task.horizon) - y)[~y.isnan()]
         total, count = total + float(error.square().sum()), count + error.numel()
     return total / count

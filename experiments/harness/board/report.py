@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 from harness.board import models
-from harness.board.regressions import IN_WINDOW, REGRESSIONS
+from harness.board.regressions import REGRESSIONS, WINDOW_REGRESSIONS
 from harness.board.tasks import TASKS
 from harness.study import grid, spread
 from harness.tables import machines
 
 FLOOR = "Floor"
-ROWS = (FLOOR, *REGRESSIONS, IN_WINDOW, *models.PEERS, *models.ARMS)
+ROWS = (FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS, *models.PEERS, *models.ARMS)
 EARLIER_LOOKS = {"METR-LA": 41}
 """Rows of a table before this one, whose test part is the same; made-up panels are drawn anew."""
 LONG_SUFFIX = ", 1000 steps"
@@ -131,10 +131,13 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     names = [name for name in columns(tests) if name in means.index and name in TASKS]
     marks = {
         "best regression": ("s", "0.45"), "TSMixer": ("v", "C1"), "iTransformer": ("^", "C2"), "NHITS": ("x", "C4"),
-        "MVPA, mixing heads without attention": ("D", "C3"), "MVPA, attention without mixing heads": ("P", "C9"),
+        "MVPA, attention alone": ("P", "C9"), "MVPA, mixing heads alone": ("D", "C3"),
+        "MVPA, regressions alone": ("*", "C5"),
         "MVPA": ("o", "C0"),
     }  # fmt: skip
-    means["best regression"] = means[[name for name in (*REGRESSIONS, IN_WINDOW) if name in means]].min(axis=1)
+    means["best regression"] = means[[name for name in (*REGRESSIONS, *WINDOW_REGRESSIONS) if name in means]].min(
+        axis=1
+    )
     figure, axes = plt.subplots(figsize=(9, 0.5 * len(names) + 1.4))
     for place, name in enumerate(reversed(names)):
         if FLOOR in means and pd.notna(means.loc[name, FLOOR]):
