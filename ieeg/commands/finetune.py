@@ -78,7 +78,7 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     if config.members > 1:
         _train_more(first, again)
     if first.trainer.is_global_zero:
-        _stand_beside(first.trainer.datamodule, files.folder, first.model.device)
+        _stand_beside(first.trainer.datamodule, files.folder, first.model.device, linear=config.linear)
 
 
 def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:
@@ -106,10 +106,10 @@ def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     first.model.validate_together(networks)
 
 
-def _stand_beside(data: Any, folder: Path, device: Any) -> None:
+def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None:
     """Fit baselines on the training recordings, save them with the model, and compare all on the validation segments.
 
-    Trained networks are not changed by this.
+    With `linear` the detector gets its linear part. Trained networks are not changed by this.
     """
     import numpy as np
     import pandas as pd
@@ -124,16 +124,19 @@ def _stand_beside(data: Any, folder: Path, device: Any) -> None:
         warn_of_other_channels,
     )
     from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.detection.networks import load_networks
+    from mvpa_ts.ieeg.detection.features import TrainingFeatures
     from mvpa_ts.ieeg.events import clip_events
     from mvpa_ts.ieeg.scoring.comparison import compare_segments
 
     baselines: list[Baseline] = [LineLength()]
     try:
-        fitted = fit_baselines(data.training.segments)
+        training = TrainingFeatures.of(data.training.segments)
     except ValueError as error:
         print(f"baselines: {error}", file=sys.stderr)
     else:
+        if linear:
+            _add_linear(training, data, folder / "model", device)
+        fitted = fit_baselines(training)
         for learned in fitted:
             learned.save(folder / "model" / f"{learned.kind}.json")
         baselines += fitted
@@ -144,7 +147,7 @@ def _stand_beside(data: Any, folder: Path, device: Any) -> None:
     if brainmaze_installed():
         baselines.append(Brainmaze())
     # Loaded from the folder, so that what is compared is what `mvpformer detect` will run.
-    detector = Detector(load_networks(folder / "model"), device=device)
+    detector = Detector(folder / "model", device=device)
     scores = {"MVPFormer": [detector.detect_segments(segments).probabilities for segments in validation]}
     for baseline in baselines:
         scores[baseline.name] = [np.concatenate([*baseline.probabilities(segments)]) for segments in validation]
@@ -161,6 +164,41 @@ def _stand_beside(data: Any, folder: Path, device: Any) -> None:
     counts = {"segments": comparison.segments, "ictal": comparison.ictal, "seizures": comparison.seizures}
     rows = [{"detector": name, **counts, **row} for name, row in comparison.rows.items()]
     write_csv(folder / "validation.csv", pd.DataFrame(rows))
+
+
+def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
+    """Fit the linear part, weigh the networks by the validation recordings, and save it with the model."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.features import blocks, segment_features
+    from mvpa_ts.ieeg.detection.linear import choose_network_weight, fit_linear, save_linear
+    from mvpa_ts.ieeg.detection.networks import load_networks
+    from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS
+    from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
+
+    linear = fit_linear(training)
+    validation = [] if data.validation is None else data.validation.segments
+    seizures = sum(len(segments.recording.seizures or []) for segments in validation)
+    reason = f"fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments validate"
+    if seizures >= MIN_SEIZURES and sum(segments.num_segments for segments in validation) >= MIN_SEGMENTS:
+        networks = Detector(load_networks(model), device=device)
+        probabilities = np.concatenate([networks.detect_segments(segments).probabilities for segments in validation])
+        features = np.concatenate([segment_features(*block) for segments in validation for block in blocks(segments)])
+        ictal = np.concatenate([segments.labels() for segments in validation])
+        recording = np.repeat(np.arange(len(validation)), [segments.num_segments for segments in validation])
+        scored = ~np.isnan(probabilities)
+        clipped = np.clip(probabilities[scored], 1e-6, 1 - 1e-6)
+        weight = choose_network_weight(
+            linear.logits(features[scored]), np.log(clipped / (1 - clipped)), ictal[scored], recording[scored]
+        )
+        linear = replace(linear, network=weight)
+        reason = "recordings that train neither do not show that they help"
+    words = f"have the weight {linear.network:g}" if linear.network else f"have no weight, because {reason}"
+    print(f"a regression that withstands drift stands beside the networks, which {words}", file=sys.stderr)
+    save_linear(linear, model)
 
 
 def with_architecture(arguments: Sequence[str]) -> list[str]:

@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> None:
         duration=options.hours * 3600,
         sfreq=options.sfreq,
         num_seizures=options.seizures,
+        cohort=options.cohort,
         difficulty=Difficulty(**chosen),
     )
     count = f"{len(written)} recording{'' if len(written) == 1 else 's'}"
@@ -62,6 +63,12 @@ def command_line() -> CommandParser:
         "--channels", type=channel_counts, default="8", help="one number, or several taken in turn: 4,8"
     )
     parser.add_argument("--seizures", type=int, help="seizures in each recording; by default one an hour")
+    parser.add_argument(
+        "--cohort",
+        choices=("usual", "hard"),
+        default="usual",
+        help="hard: what is loud is harmless, seizures are weak, focal and spread; give 2 hours or more",
+    )
     parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part-hours", type=float, default=24.0, help="length of a part of a SWEC recording")

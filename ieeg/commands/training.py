@@ -166,6 +166,9 @@ class TrainingCLI(LightningCLI):
         parser.add_argument("--checkpoint_every", type=int, default=500, help="steps from checkpoint to checkpoint")
         if self.task.train_others is not None:
             parser.add_argument("--members", type=int, default=1, help="networks, trained one after the other")
+            parser.add_argument(
+                "--linear", type=bool, default=False, help="a regression that withstands drift beside the networks"
+            )
         parser.link_arguments("output", "trainer.default_root_dir")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("seed_everything", "data.seed")

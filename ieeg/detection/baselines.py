@@ -20,13 +20,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.detector import Detector
-from mvpa_ts.ieeg.model.amplitude import band_log_power
-from mvpa_ts.ieeg.model.wavelet import wavedec
+from mvpa_ts.ieeg.detection.features import (
+    NUM_FEATURES,
+    TrainingFeatures,
+    blocks,
+    line_lengths,
+    mean_length,
+    segment_features,
+)
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -38,16 +43,11 @@ Floats = npt.NDArray[np.float64]
 USUAL_LINE_LENGTH = 10.0
 # The same as a multiple of the patient's quiet median.
 QUIET_FACTOR = 2.0
-# Bands of `wavedec` that the regression reads: 0 to 128 Hz. The finest, 128 to 256 Hz, is beyond the band-pass and many
-# amplifiers.
-BANDS = 8
 # Inverse strength of the penalty, on features in robust standard deviations of the quiet segments: strong, because few
 # examples must not spoil it.
 PENALTY_C = 0.1
 # Robust standard deviations beyond which a feature is cut, so that one artefact decides nothing.
 CUT = 10.0
-# Segments that train at most (28 hours); of more, whole blocks without a seizure are left out evenly.
-MOST_TRAINING_SEGMENTS = 20_000
 
 
 class Baseline(ABC):
@@ -108,8 +108,8 @@ class LineLength(Baseline):
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """See `Baseline.probabilities`."""
         level = USUAL_LINE_LENGTH if self.quiet is None else QUIET_FACTOR * self.quiet
-        for signal, valid in _blocks(segments, first):
-            lengths = _mean_length(_line_lengths(signal), valid)
+        for signal, valid in blocks(segments, first):
+            lengths = mean_length(line_lengths(signal), valid)
             yield lengths / (lengths + level)
 
 
@@ -145,8 +145,10 @@ class Regression(Baseline):
 
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """See `Baseline.probabilities`."""
-        for signal, valid in _blocks(segments, first):
-            logits = _standard(_features(signal, valid), self.center, self.scale) @ np.array(self.weights) + self.bias
+        for signal, valid in blocks(segments, first):
+            logits = (
+                _standard(segment_features(signal, valid), self.center, self.scale) @ np.array(self.weights) + self.bias
+            )
             yield 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
 
 
@@ -208,53 +210,26 @@ def brainmaze_probabilities(recording: Recording, channels: Sequence[str], start
     return np.nan_to_num(np.array(means))
 
 
-def fit_baselines(training: Sequence[Segments]) -> tuple[LineLength, Regression]:
+def fit_baselines(training: TrainingFeatures) -> tuple[LineLength, Regression]:
     """Line length scaled by the quiet training segments, and the regression of the training segments.
-
-    Raises
-    ------
-    ValueError
-        No training segment lies in a seizure, or all do.
 
     Examples
     --------
     >>> from mvpa_ts.ieeg import simulate_recording
     >>> segments = Segments(simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1))
-    >>> [baseline.name for baseline in fit_baselines([segments])]
+    >>> [baseline.name for baseline in fit_baselines(TrainingFeatures.of([segments]))]
     ['line-length, scaled by quiet', 'regression']
     """
-    rows: list[Floats] = []
-    lengths: list[Floats] = []
-    labels: list[npt.NDArray[np.bool_]] = []
-    step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
-    for segments in training:
-        ictal = segments.labels()
-        for start in range(0, segments.num_segments, BLOCK_SEGMENTS):
-            stop = min(start + BLOCK_SEGMENTS, segments.num_segments)
-            if start // BLOCK_SEGMENTS % max(step, 1) and not ictal[start:stop].any():
-                continue
-            signal, valid = _block(segments, start, stop)
-            rows.append(_features(signal, valid))
-            lengths.append(_mean_length(_line_lengths(signal), valid))
-            labels.append(ictal[start:stop])
-    features, length, label = np.concatenate(rows), np.concatenate(lengths), np.concatenate(labels)
-    scored = ~np.isnan(length)
-    features, length, label = features[scored], length[scored], label[scored]
-    if label.all() or not label.any():
-        missing = "without a seizure" if label.any() else "in a seizure"
-        raise ValueError(
-            f"line length and regression learn from segments with and without seizure, and no training segment with "
-            f"a signal is {missing}: add such a recording to recordings (--data.recordings)"
-        )
     from sklearn.linear_model import LogisticRegression
 
+    features, label = training.features, training.ictal
     center = np.median(features[~label], axis=0)
     # A feature that never varies among few quiet segments would weigh without bound.
     scale = np.maximum(1.4826 * np.median(np.abs(features[~label] - center), axis=0), 0.05)
     fitted = LogisticRegression(C=PENALTY_C, class_weight="balanced", max_iter=1000)
     fitted.fit(_standard(features, center, scale), label)
     regression = Regression(tuple(center), tuple(scale), tuple(fitted.coef_[0]), float(fitted.intercept_[0]))
-    return LineLength(max(float(np.median(length[~label])), 1e-6)), regression
+    return LineLength(max(float(np.median(training.lengths[~label])), 1e-6)), regression
 
 
 def warn_of_other_channels(items: Sequence[Segments]) -> None:
@@ -369,47 +344,6 @@ class BaselineDetector(Detector):
             for probabilities in self.baseline.probabilities(segments, first):
                 yield probabilities
                 bar.update(len(probabilities))
-
-
-NUM_FEATURES = 2 * (BANDS + 1)
-
-
-def _blocks(segments: Segments, first: int) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
-    """Signal [n, C, samples] and valid [n, C] of the segments from `first` on."""
-    for start in range(first, segments.num_segments, BLOCK_SEGMENTS):
-        yield _block(segments, start, min(start + BLOCK_SEGMENTS, segments.num_segments))
-
-
-def _block(segments: Segments, start: int, stop: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    signal, valid = segments.read(start, stop)
-    channels = len(segments.channel_names)
-    return signal.reshape(channels, stop - start, -1).swapaxes(0, 1), valid
-
-
-def _line_lengths(signal: npt.NDArray[np.float32]) -> Floats:
-    """Line length of each channel [n, C]; segment by segment, which bounds the memory."""
-    return np.array([np.abs(np.diff(segment, axis=-1)).mean(-1, dtype=np.float64) for segment in signal])
-
-
-def _mean_length(lengths: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
-    """Mean over the channels with a signal [n], NaN without any."""
-    count = valid.sum(1)
-    total = np.where(valid, lengths, 0.0).sum(1)
-    return np.where(count > 0, total / np.maximum(count, 1), math.nan)
-
-
-def _features(signal: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]) -> Floats:
-    """Features [n, 2·(8 + 1)], NaN for a segment without a valid channel."""
-    features = np.full((len(signal), NUM_FEATURES), math.nan)
-    lengths = np.log(_line_lengths(signal) + 0.01)
-    for row, (segment, usable) in enumerate(zip(signal, valid, strict=True)):
-        if not usable.any():
-            continue
-        power = band_log_power(wavedec(torch.from_numpy(segment[usable])))[:, :BANDS].double().numpy()
-        values = np.column_stack([power, lengths[row, usable]])
-        median, upper = np.quantile(values, [0.5, 0.9], axis=0)
-        features[row] = np.concatenate([median, upper - median])
-    return features
 
 
 def _standard(features: Floats, center: npt.ArrayLike, scale: npt.ArrayLike) -> Floats:

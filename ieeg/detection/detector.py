@@ -18,8 +18,11 @@ from torch import nn
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
+from mvpa_ts.ieeg.detection.features import blocks, segment_features
+from mvpa_ts.ieeg.detection.linear import LinearPart, load_linear
 from mvpa_ts.ieeg.detection.networks import (
     Networks,
+    mean_logit,
     mean_threshold,
     seizure_networks,
     seizure_probability,
@@ -28,7 +31,7 @@ from mvpa_ts.ieeg.detection.networks import (
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import unscored_stretches
-from mvpa_ts.ieeg.model.pretrained import NETWORKS, folder_of
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of
 from mvpa_ts.ieeg.model.seen_subjects import trained_on
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -46,7 +49,8 @@ class Detector:
 
     Each segment is read and encoded once. Windows of `context` segments are cut from the embeddings, so memory does not
     grow with the recording. The first windows are padded on the left with masked segments. A segment without any valid
-    channel is skipped, and `Detection.skipped` says so. Several networks give their mean logit.
+    channel is skipped, and `Detection.skipped` says so. Several networks give their mean logit. A detector that
+    ``mvpformer finetune --config patient`` wrote, and "demo", have a `LinearPart` beside the networks.
 
     Parameters
     ----------
@@ -114,6 +118,8 @@ class Detector:
             self.rules = dataclasses.replace(self.rules, threshold=threshold)
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
+        self.linear: LinearPart | None = None
+        """The part beside the networks, with which a segment is positive above 0.5 by default."""
         self._folder: Path | None = None
         model_threshold = self._load(model)
         if threshold is None and not isinstance(rules, EventRules):
@@ -129,11 +135,12 @@ class Detector:
             path = Path(model).resolve()
             self.model_name = path.parent.name if path.name == "model" else path.name
             self._folder = folder_of(os.fspath(model))
+            self.linear = load_linear(model)
         networks = seizure_networks(model)
         self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
         """Configuration of the networks, with the threshold of all."""
         self.networks = tuple(network.to(self.device).eval() for network in networks)
-        return self.config.threshold
+        return self.config.threshold if self.linear is None else 0.5
 
     def __repr__(self) -> str:
         rules = next((name for name, named in RULES.items() if self._has_rules(named)), "own")
@@ -241,9 +248,10 @@ class Detector:
         return weight_hash(self.networks[0] if len(self.networks) == 1 else nn.ModuleList(self.networks))
 
     def _sizes(self) -> dict[str, Any]:
-        """Fields of the configuration, and the number of networks where there are several."""
+        """Fields of the configuration, the number of networks where there are several, and the linear part."""
         several = {NETWORKS: len(self.networks)} if len(self.networks) > 1 else {}
-        return self.config.to_dict() | several
+        linear = {} if self.linear is None else {LINEAR: self.linear.to_dict()}
+        return self.config.to_dict() | several | linear
 
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64]) -> Detection:
         """Events from the probabilities of all segments."""
@@ -303,6 +311,10 @@ class Detector:
         count = segments.num_segments
         if first == count:
             return
+        if self.linear is not None and not self.linear.network:
+            for signal, valid in blocks(segments, first):
+                yield self.linear.probabilities(segment_features(signal, valid))
+            return
         # A batch that was just read for one network is read from memory for the others.
         features_of_each = [
             sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in self.networks
@@ -316,7 +328,12 @@ class Detector:
                     network.classify(features[:, None], channel_mask=valid)
                     for network, (_, features, _) in zip(self.networks, outputs, strict=True)
                 )
-                probabilities = seizure_probability(logits).double().cpu().numpy()
+                if self.linear is None:
+                    probabilities = seizure_probability(logits).double().cpu().numpy()
+                else:
+                    # From memory too, as this batch was just read.
+                    read = [segment_features(*block) for block in blocks(segments, batch.start, batch.stop)]
+                    probabilities = self.linear.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
                 # Without any channel the head sees zeros and gives a number that means nothing.
                 scored = valid.any(1).cpu().numpy()
                 # NaN also marks what was skipped, so a broken model would look like a silent recording.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-from mvpa_ts.ieeg.model.pretrained import NETWORKS, pretrained_file, write_card
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, pretrained_file, write_card
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 # What a detector is made of: a network, several of the same sizes, or the folder or name of either.
@@ -40,6 +40,7 @@ def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:
     count = fields.pop(NETWORKS)
     if not isinstance(count, int) or count < 2:
         raise ValueError(f"{NETWORKS} in {CONFIG_NAME} of {folder} must be a whole number of at least 2, got {count!r}")
+    fields.pop(LINEAR, None)
     config = MVPFormerConfig.from_dict(fields)
     weights = pretrained_file(folder, WEIGHTS_NAME)
     with torch.device("meta"):  # no memory and no random numbers for weights that come from the file
@@ -119,6 +120,12 @@ def mean_threshold(networks: Sequence[MVPFormer]) -> float:
     thresholds = torch.tensor([network.config.threshold for network in networks], dtype=torch.float64)
     # To twelve digits, so that the mean of equal thresholds is the same number.
     return round(float(thresholds.logit().mean().sigmoid()), 12)
+
+
+def mean_logit(logits: Iterable[Tensor]) -> Tensor:
+    """Logit of seizure [n] of several networks, each [n, 2]: the mean, its second column less its first."""
+    mean = torch.stack([network_logits.float() for network_logits in logits]).mean(0)
+    return mean[:, 1] - mean[:, 0]
 
 
 def seizure_probability(logits: Iterable[Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.detection.features import segment_features
+from mvpa_ts.ieeg.detection.linear import load_linear
 from mvpa_ts.ieeg.detection.networks import (
     Networks,
+    mean_logit,
     mean_threshold,
     seizure_networks,
     seizure_probability,
@@ -123,6 +127,7 @@ class StreamingDetector:
         threshold: float | None = None,
     ) -> None:
         networks = seizure_networks(model)
+        self._linear = load_linear(model) if isinstance(model, (str, os.PathLike)) else None
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._sfreq, self._names = begin.sfreq, begin.channel_names
@@ -140,7 +145,8 @@ class StreamingDetector:
             raise ValueError(f"lookahead must not be negative, and must be a finite number, got {lookahead!r}")
         if isinstance(channels, str):
             raise ValueError(f"channels must be a list of names, or None for all, got {channels!r}")
-        threshold = mean_threshold(networks) if threshold is None else threshold
+        if threshold is None:
+            threshold = mean_threshold(networks) if self._linear is None else 0.5
         self.preprocessing = preprocessing
         self.online = online_rule(online)
         self.threshold = EventRules(threshold=threshold).threshold  # out of range is an error there
@@ -214,7 +220,7 @@ class StreamingDetector:
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
-        probability = float(seizure_probability(logits)) if valid.any() else math.nan
+        probability = self._probability(values, valid, logits) if valid.any() else math.nan
         if valid.any() and not math.isfinite(probability):
             first = start / self.preprocessing.sfreq
             place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
@@ -222,6 +228,12 @@ class StreamingDetector:
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
+
+    def _probability(self, values: Signal, valid: npt.NDArray[np.bool_], logits: list[Tensor]) -> float:
+        if self._linear is None:
+            return float(seizure_probability(logits))
+        features = segment_features(values[None], valid[None])
+        return float(self._linear.probabilities(features, mean_logit(logits).cpu().numpy())[0])
 
     @staticmethod
     @torch.inference_mode()

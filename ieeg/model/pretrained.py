@@ -14,6 +14,8 @@ from mvpa_ts.weights import CONFIG_NAME
 CARD_NAME = "README.md"
 # Field of config.json in the folder of a detector of several networks: how many there are.
 NETWORKS = "networks"
+# Field of config.json in the folder of a detector that has a linear part beside its networks; one network lacks it.
+LINEAR = "linear"
 # How long the Hugging Face hub may take to answer whether it has a model.
 HUB_SECONDS = 5.0
 
@@ -98,6 +100,7 @@ def pretrained_config(
             f"{pretrained_model_name_or_path} holds {fields[NETWORKS]} networks of one detector, and one network is "
             "needed here: give the folder to Detector, or take one of mvpa_ts.ieeg.detection.networks.load_networks"
         )
+    fields.pop(LINEAR, None)
     return MVPFormerConfig.from_dict(fields | dict(changes or {}))
 
 

@@ -7,10 +7,11 @@ where it is read, so its length costs no memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from mvpa_ts.ieeg.constants import SAMPLING_RATE
 from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.simulation.hard import HardSource
 from mvpa_ts.ieeg.simulation.source import SimulatedSource
 from mvpa_ts.ieeg.simulation.subject import Difficulty
 
@@ -27,6 +28,7 @@ def simulate_recording(
     num_seizures: int | None = None,
     session: int = 0,
     difficulty: Difficulty | None = None,
+    cohort: Literal["usual", "hard"] = "usual",
 ) -> Recording:
     """A recording of a made-up subject, the same for the same arguments.
 
@@ -45,6 +47,9 @@ def simulate_recording(
     session : int
         Other sessions of a subject hold other events.
     difficulty : Difficulty, optional
+    cohort : {"usual", "hard"}, default "usual"
+        "hard": subjects in whom amplitude lies, see `mvpa_ts.ieeg.simulation.hard`. Of `difficulty` they take the
+        factor on artefacts and the hum.
 
     Returns
     -------
@@ -72,7 +77,9 @@ def simulate_recording(
     count = max(round(duration / 3600), 1) if num_seizures is None else num_seizures
     if count < 0 or duration < 30.0 * count:
         raise ValueError(f"num_seizures ({count}) must be at least 0, and each needs 30 s of the {duration:g} s")
-    source = SimulatedSource(
+    if cohort not in ("usual", "hard"):
+        raise ValueError(f"cohort must be 'usual' or 'hard', got {cohort!r}")
+    source = (HardSource if cohort == "hard" else SimulatedSource)(
         subject, seed, num_channels, duration, sfreq, count, session, difficulty if difficulty else Difficulty()
     )
     return Recording(

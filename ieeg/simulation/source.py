@@ -7,7 +7,7 @@ import math
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,12 @@ from mvpa_ts.ieeg.simulation.subject import NODES, Difficulty, Traits
 
 _MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
 _BLOCK_SECONDS = 16.0
-_SEIZURE_SECONDS = (20.0, 70.0)
-# What comes an hour and is no seizure, and how long it lasts (s). A rhythm lasts as long as a short seizure.
-_EVENTS = {
-    "rhythm": (12.0, (5.0, 40.0)),
-    "muscle": (8.0, (2.0, 20.0)),
-    "pop": (6.0, (4.0, 4.0)),
-    "spike": (60.0, (0.6, 0.6)),
-}
 # Standard deviations of the background.
 _RHYTHM_AMPLITUDE, _MUSCLE_AMPLITUDE, _POP_AMPLITUDE, _SPIKE_AMPLITUDE = (0.8, 2.5), (0.3, 2.0), (5.0, 20.0), (2.0, 6.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Event:
+class Event:
     """Something that begins at `start` seconds, lasts, and is drawn from its own seed when it is rendered."""
 
     kind: str
@@ -44,6 +36,15 @@ class _Event:
 
 class SimulatedSource:
     """Renders samples of a made-up recording; see `simulate_recording`."""
+
+    seizure_seconds = (20.0, 70.0)
+    # What comes an hour and is no seizure, and how long it lasts (s). A rhythm lasts as long as a short seizure.
+    events_an_hour: ClassVar[dict[str, tuple[float, tuple[float, float]]]] = {
+        "rhythm": (12.0, (5.0, 40.0)),
+        "muscle": (8.0, (2.0, 20.0)),
+        "pop": (6.0, (4.0, 4.0)),
+        "spike": (60.0, (0.6, 0.6)),
+    }
 
     def __init__(
         self,
@@ -82,18 +83,18 @@ class SimulatedSource:
         for i in range(count):
             slot = duration / count
             # Half of the stretch at most, so that background is left around a seizure in a short recording.
-            length = min(rng.uniform(*_SEIZURE_SECONDS), 0.5 * slot)
+            length = min(rng.uniform(*self.seizure_seconds), 0.5 * slot)
             margin = min(10.0, 0.2 * slot)
             onset = i * slot + rng.uniform(margin, slot - length - margin)
             seizures.append((round(onset, 3), round(onset + length, 3)))
         return tuple(seizures)
 
-    def _place_events(self, duration: float) -> list[_Event]:
+    def _place_events(self, duration: float) -> list[Event]:
         rng = self._generator(3)
-        events: list[_Event] = []
-        for kind, (rate, lengths) in _EVENTS.items():
+        events: list[Event] = []
+        for kind, (rate, lengths) in self.events_an_hour.items():
             for _ in range(rng.poisson(self.difficulty.artefacts * rate * duration / 3600)):
-                events.append(_Event(kind, rng.uniform(0, duration), rng.uniform(*lengths), len(events)))
+                events.append(Event(kind, rng.uniform(0, duration), rng.uniform(*lengths), len(events)))
         return sorted(events, key=lambda event: event.start)
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
@@ -106,11 +107,15 @@ class SimulatedSource:
             # Events are rendered where they are read, each from its own seed: any cut of the recording gives the same
             # samples.
             if event.start + event.duration > begin:
-                self._add(x, start, event.start, _RENDER[event.kind](self, event, self._generator(4, event.index)))
+                self._add(x, start, event.start, self._render[event.kind](self, event, self._generator(4, event.index)))
         for i, (onset, offset) in enumerate(self.seizures):
             if onset < end and offset > begin:
                 self._add(x, start, onset, self._seizure(i))
         return x[channels]
+
+    @property
+    def _render(self) -> dict[str, Callable[..., Signal]]:
+        return RENDER
 
     def _add(self, x: Signal, start: int, onset: float, values: Signal) -> None:
         """Add values [C, n] that begin `onset` seconds after the recording's start to x, which begins at `start`."""
@@ -210,7 +215,7 @@ class SimulatedSource:
             waveforms.append(wave.astype(np.float32))
         return waveforms
 
-    def _rhythm(self, event: _Event, rng: np.random.Generator) -> Signal:
+    def _rhythm(self, event: Event, rng: np.random.Generator) -> Signal:
         """A waxing and waning rhythm, sinusoidal to arched, around one channel."""
         t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         frequency = np.exp(rng.uniform(np.log(3.0), np.log(22.0))) * (1 + rng.uniform(-0.15, 0.15) * t / t[-1])
@@ -222,7 +227,7 @@ class SimulatedSource:
         reach = _reach(rng, self.num_channels) * self._traits.scale
         return np.outer(reach * rng.uniform(*_RHYTHM_AMPLITUDE), wave / wave.std()).astype(np.float32)
 
-    def _muscle(self, event: _Event, rng: np.random.Generator) -> Signal:
+    def _muscle(self, event: Event, rng: np.random.Generator) -> Signal:
         """Noise above 20 Hz in most channels."""
         length = round(event.duration * self.sfreq)
         low = min(20.0, 0.2 * self.sfreq)
@@ -232,7 +237,7 @@ class SimulatedSource:
         gains = self._traits.scale * rng.uniform(*_MUSCLE_AMPLITUDE) * rng.uniform(0, 1, self.num_channels)
         return (gains[:, None] * noise).astype(np.float32)
 
-    def _pop(self, event: _Event, rng: np.random.Generator) -> Signal:
+    def _pop(self, event: Event, rng: np.random.Generator) -> Signal:
         """A step that decays."""
         t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         x = np.zeros((self.num_channels, len(t)), np.float32)
@@ -241,7 +246,7 @@ class SimulatedSource:
         x[channel] = height * np.exp(-t / rng.uniform(0.2, 0.8))
         return x
 
-    def _spike(self, event: _Event, rng: np.random.Generator) -> Signal:
+    def _spike(self, event: Event, rng: np.random.Generator) -> Signal:
         """A sharp wave of 70 ms and the slow wave after it, where seizures begin."""
         t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         wave = np.exp(-(((t - 0.1) / 0.02) ** 2)) - 0.4 * np.exp(-(((t - 0.28) / 0.08) ** 2))
@@ -252,7 +257,7 @@ class SimulatedSource:
         return self.__dict__ | {"_noise": OrderedDict()}
 
 
-_RENDER: dict[str, Callable[[SimulatedSource, _Event, np.random.Generator], Signal]] = {
+RENDER: dict[str, Callable[..., Signal]] = {
     "rhythm": SimulatedSource._rhythm,
     "muscle": SimulatedSource._muscle,
     "pop": SimulatedSource._pop,

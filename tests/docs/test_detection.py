@@ -1,16 +1,19 @@
-"""Commands and scripts that docs/detection.md names exist."""
+"""Commands and scripts that the pages on detection name exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_command_and_script_on_the_page_exists():
-    text = PAGE.read_text(encoding="utf-8")
-    root = PAGE.parents[1]
+@pytest.mark.parametrize("name", ["detection.md", "patient.md"])
+def test_every_command_and_script_on_the_page_exists(name):
+    text = (DOCS / name).read_text(encoding="utf-8")
+    root = DOCS.parent
     for script in re.findall(r"experiments/[\w/]+\.py", text):
         assert (root / script).is_file(), script
     for target in re.findall(r"`make ([\w-]+)`", text):

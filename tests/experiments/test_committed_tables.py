@@ -15,6 +15,7 @@ import first_seizure
 import generation
 import many_channels
 import numpy as np
+import patient_drift
 import pytest
 import real_seizures
 import short_panels
@@ -42,6 +43,7 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
+    "detection/patient_drift": patient_drift.report,
     "detection/real_seizures": real_seizures.report,
     "forecasting/drop_last": drop_last.markdown,
     "forecasting/host_rows": short_runs.rows_markdown,
@@ -106,6 +108,7 @@ def test_page_of_the_gpu() -> None:
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/first_seizure", ["detector", "seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
+        ("detection/patient_drift", ["animal"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
         ("treebank/treebank_simulated", ["model", "subject", "task", "protocol", "split", "channels"]),

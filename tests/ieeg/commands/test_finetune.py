@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mvpa_ts.ieeg import mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import Detector, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.linear import load_linear
 from mvpa_ts.ieeg.detection.networks import load_networks
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -127,6 +128,23 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     size = ["--model.method", "full", "--model.architecture.context", "4", "--members", "2"]
     validated = ["finetune", "validate", "--config", "tiny", *size, *files, "--ckpt_path", str(checkpoint)]
     assert main([*validated, "--output", str(tmp_path / "run"), "--seed_everything", "2"]) == 0
+
+
+def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_path: Path, capsys) -> None:
+    first, second, third = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, second, "--data.validation_recordings", third, "--linear", "true"]
+    assert finetune(tmp_path / "run", *files) == 0
+    words = "which have no weight, because fewer than 5 seizures or 100 segments validate"
+    assert words in capsys.readouterr().err
+    model = tmp_path / "run" / "model"
+    linear = load_linear(model)
+    assert linear is not None
+    assert linear.network == 0.0
+    assert Detector(model).linear == linear
+    # What the line says of the detector is what detect runs.
+    table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
+    probabilities = Detector(model, rules="none", channels="all").detect(third).probabilities
+    assert (probabilities > 0.5).sum() == table.loc["MVPFormer", ["found", "false"]].sum()
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from mvpa_ts.ieeg.detection.baselines import (
     load_baseline,
     warn_of_other_channels,
 )
+from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -35,6 +36,10 @@ def recording(seed, onset=None, channels=4, seconds=62.0, gain=1.0, subject=None
     return Recording.from_array(
         x, float(RATE), names, "µV", name=f"R{seed}", preprocessed=True, seizures=seizures, subject=subject
     )
+
+
+def fitted(*recordings):
+    return fit_baselines(TrainingFeatures.of([Segments(item) for item in recordings]))
 
 
 def scores(baseline, recording, first=0):
@@ -59,7 +64,7 @@ def test_line_length_is_not_scaled_by_the_file():
 
 
 def test_regression_learns_a_focus_and_takes_other_channels():
-    line_length, regression = fit_baselines([Segments(recording(0, 20)), Segments(recording(1, 30, channels=6))])
+    line_length, regression = fitted(recording(0, 20), recording(1, 30, channels=6))
     held_out = Segments(recording(2, 25, channels=8))
     positive = np.concatenate([*regression.probabilities(held_out)]) > 0.5
     assert (positive == held_out.labels()).all()
@@ -68,7 +73,7 @@ def test_regression_learns_a_focus_and_takes_other_channels():
 
 
 def test_scores_go_on_from_any_segment():
-    _, regression = fit_baselines([Segments(recording(0, 20))])
+    _, regression = fitted(recording(0, 20))
     for baseline in (LineLength(), regression):
         np.testing.assert_array_equal(scores(baseline, recording(3), 5), scores(baseline, recording(3))[5:])
 
@@ -78,7 +83,7 @@ def test_scores_go_on_from_any_segment():
 )
 def test_one_class_is_named(onset, seconds, missing):
     with pytest.raises(ValueError, match=f"no training segment with a signal is {missing}: add"):
-        fit_baselines([Segments(recording(0, onset, seconds=seconds))])
+        fitted(recording(0, onset, seconds=seconds))
 
 
 def test_other_channels_of_the_same_subject_are_named():
@@ -90,7 +95,7 @@ def test_other_channels_of_the_same_subject_are_named():
 
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path):
-    for number, baseline in enumerate(fit_baselines([Segments(recording(0, 20))])):
+    for number, baseline in enumerate(fitted(recording(0, 20))):
         baseline.save(tmp_path / f"{number}.json")
         assert load_baseline(tmp_path / f"{number}.json") == baseline
     fields = json.loads((tmp_path / "1.json").read_text())
@@ -138,7 +143,7 @@ class TestCommand:
         return main(["detect", str(file), "--model", *model, "--rules", "none", "-o", str(tmp_path / "results")])
 
     def test_line_length_and_regression_write_the_same_files_as_a_model(self, tmp_path):
-        line_length, regression = fit_baselines([Segments(recording(0, 20)), Segments(recording(1, 30))])
+        line_length, regression = fitted(recording(0, 20), recording(1, 30))
         line_length.save(tmp_path / "line-length.json")
         regression.save(tmp_path / "regression.json")
         for model in (["line-length"], ["line-length", "line-length.json"], ["regression", "regression.json"]):

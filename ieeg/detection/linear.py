@@ -1,0 +1,234 @@
+"""The linear part of a detector: a regression that withstands drift, beside the networks.
+
+A logistic regression on few examples trusts whatever differs between them, which is most often how strong the recording
+is. The penalty here knows how much a feature drifts from day to day, so the regression rather reads what does not: how
+fast activity stands to slow activity, and how far some channels stand out. It shrinks to coefficients that were learnt
+on simulated subjects and not to zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.files import read_config, write_json
+from mvpa_ts.ieeg.constants import DEMO
+from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, Floats, TrainingFeatures
+from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
+from mvpa_ts.weights import CONFIG_NAME
+
+# Standard deviations of drift, in log amplitude: of the gain (a factor of two), of slow activity against fast, and of
+# each feature alone. Chosen on simulated animals, where halves and doubles of them change nothing.
+GAIN_DRIFT, TILT_DRIFT, OTHER_DRIFT = 0.7, 0.5, 0.2
+# Bands below the middle of the tilt drift with slow activity: band 1 (1 to 2 Hz) wholly, band 6 (32 to 64 Hz) not at
+# all.
+SLOWEST, FASTEST = 1, 6
+# Share of the slow drift that line length sees: it is mostly fast.
+LENGTH_TILT = 0.3
+# The penalty beside the mean loss. It does not fade with more segments of the same days, as their drift is not seen in
+# them.
+STRENGTH = 0.4
+# Weights of the networks' logit that are tried beside 0.
+NETWORK_WEIGHTS = (0.25, 0.5, 1.0)
+# Deviations of a feature in quiet beyond which it counts no further (log units), so that one artefact decides nothing.
+CUT = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearPart:
+    """Logit = weights · features + bias + network · (mean logit of the networks); above 0 a segment is positive.
+
+    Attributes
+    ----------
+    weights : tuple of float
+        One for each of the 18 features of `segment_features`.
+    bias : float
+    network : float
+        0: the networks are not asked.
+
+    Raises
+    ------
+    ValueError
+        A number is missing, not finite, or the weight of the networks is negative.
+
+    Examples
+    --------
+    >>> part = LinearPart((0.5,) + (0.0,) * 17, bias=-2.0)
+    >>> part.probabilities(np.full((1, 18), 4.0)).tolist()
+    [0.5]
+    """
+
+    weights: tuple[float, ...]
+    bias: float
+    network: float = 0.0
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.weights, dtype=np.float64)
+        if values.shape != (NUM_FEATURES,) or not np.isfinite(values).all() or not math.isfinite(self.bias):
+            raise ValueError(f"weights must hold {NUM_FEATURES} finite numbers, and bias one, got {self!r:.200}")
+        if not (math.isfinite(self.network) and self.network >= 0):
+            raise ValueError(f"network must be a weight of 0 or more, got {self.network!r}")
+        object.__setattr__(self, "weights", tuple(values.tolist()))
+
+    def logits(self, features: Floats) -> Floats:
+        """Logit of each row of features, without the networks."""
+        return features @ np.asarray(self.weights) + self.bias
+
+    def probabilities(self, features: Floats, network_logits: npt.ArrayLike = 0.0) -> Floats:
+        """Probability of each row of features; `network_logits` are the networks' mean logits of the same segments."""
+        logits = self.logits(features) + self.network * np.asarray(network_logits, dtype=np.float64)
+        return 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields as JSON values."""
+        return {**dataclasses.asdict(self), "weights": list(self.weights)}
+
+
+def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:
+    """The linear part of a detector in a folder or on the hub, None where it has none; a ValueError if it is damaged.
+
+    Examples
+    --------
+    >>> load_linear("demo").network
+    0.5
+    >>> load_linear("demo-base") is None
+    True
+    """
+    path = pretrained_file(os.fspath(folder), CONFIG_NAME)
+    fields = read_config(path).get(LINEAR)
+    if fields is None:
+        return None
+    try:
+        return LinearPart(**fields)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{LINEAR} in {path} cannot be used: {error}") from error
+
+
+def save_linear(linear: LinearPart, folder: str | os.PathLike[str]) -> None:
+    """Write a linear part into the configuration of the detector in a folder."""
+    path = Path(folder) / CONFIG_NAME
+    fields: Mapping[str, Any] = read_config(path)
+    write_json(path, {**fields, LINEAR: linear.to_dict()})
+
+
+def drift_covariance() -> Floats:
+    """Covariance [18, 18] that is expected of the features of a patient's quiet from day to day.
+
+    Examples
+    --------
+    >>> drift_covariance().shape
+    (18, 18)
+    """
+    # Log power moves twice as much as log amplitude; the spread over channels does not know the gain.
+    amplitude = np.append(np.full(BANDS, 2.0), 1.0)
+    slowness = np.clip((FASTEST - np.arange(BANDS)) / (FASTEST - SLOWEST), 0.0, 1.0)
+    tilt = amplitude * np.append(slowness, LENGTH_TILT)
+    gain, tilt = (np.concatenate([direction, np.zeros(BANDS + 1)]) for direction in (amplitude, tilt))
+    other = OTHER_DRIFT**2 * np.eye(NUM_FEATURES)
+    return GAIN_DRIFT**2 * np.outer(gain, gain) + TILT_DRIFT**2 * np.outer(tilt, tilt) + other
+
+
+def fit_linear(training: TrainingFeatures, prior: LinearPart | None = None, strength: float = STRENGTH) -> LinearPart:
+    """Fit the linear part to the recordings of one patient.
+
+    The bias is such that quiet stretches that were left out are negative: the logit of 0 lies above 99 % of their
+    segments, and no lower than halfway from there to the seizures that were left out.
+
+    Parameters
+    ----------
+    training : TrainingFeatures
+    prior : LinearPart, optional
+        Coefficients to shrink to. Default: those of the package's detector.
+    strength : float
+        Of the penalty, beside the mean loss.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import Segments, simulate_recording
+    >>> recording = simulate_recording("S01", num_channels=4, duration=300.0, num_seizures=2)
+    >>> training = TrainingFeatures.of([Segments(recording)])
+    >>> logits = fit_linear(training).logits(training.features)
+    >>> bool(np.median(logits[training.ictal]) > np.median(logits[~training.ictal]))
+    True
+    """
+    prior = load_linear(DEMO) if prior is None else prior
+    assert prior is not None
+    center = np.asarray(prior.weights)
+    weights, bias = _fitted(training.features, training.ictal, center, strength)
+    logits = training.features @ weights + bias
+    # Left out one by one, because logits of segments that train are too good.
+    for stretch in np.unique(training.stretch):
+        out = training.stretch == stretch
+        if training.ictal[~out].any() and not training.ictal[~out].all():
+            other, other_bias = _fitted(training.features[~out], training.ictal[~out], center, strength)
+            logits[out] = training.features[out] @ other + other_bias
+    quiet = float(np.quantile(logits[~training.ictal], 0.99))
+    seizures = float(np.quantile(logits[training.ictal], 0.25))
+    return LinearPart(tuple(weights), bias - max(quiet, 0.5 * (quiet + seizures)))
+
+
+def choose_network_weight(
+    linear_logits: Floats, network_logits: Floats, ictal: npt.NDArray[np.bool_], recording: npt.NDArray[np.intp]
+) -> float:
+    """Weight of the networks by recordings that trained neither: 0 unless another one is clearly better.
+
+    Clearly: the mean loss of recordings falls by more than twice the standard error of the differences.
+
+    Parameters
+    ----------
+    linear_logits, network_logits : array, shape (n,)
+    ictal : array of bool, shape (n,)
+    recording : array of int, shape (n,)
+        The recording that a segment lies in.
+
+    Examples
+    --------
+    >>> ictal, recording = np.arange(60) % 3 == 0, np.arange(60) // 10
+    >>> knows, guesses = np.where(ictal, 2.0, -2.0), np.zeros(60)
+    >>> choose_network_weight(guesses, knows, ictal, recording), choose_network_weight(knows, guesses, ictal, recording)
+    (1.0, 0.0)
+    """
+    if ictal.all() or not ictal.any() or len(np.unique(recording)) < 2:
+        return 0.0
+    sign, shares = np.where(ictal, 1.0, -1.0), np.where(ictal, 0.5 / ictal.sum(), 0.5 / (~ictal).sum())
+
+    def losses(weight: float) -> Floats:
+        each = shares * np.logaddexp(0.0, -sign * (linear_logits + weight * network_logits))
+        return np.bincount(recording, weights=each)
+
+    gains = {weight: losses(0.0) - losses(weight) for weight in NETWORK_WEIGHTS}
+    best = max(gains, key=lambda weight: gains[weight].sum())
+    error = gains[best].std(ddof=1) * math.sqrt(len(gains[best]))
+    return best if gains[best].sum() > max(2 * error, 0.0) else 0.0
+
+
+def _fitted(features: Floats, ictal: npt.NDArray[np.bool_], center: Floats, strength: float) -> tuple[Floats, float]:
+    """Weights and bias of the least mean loss, both classes alike, with a penalty strength/2 · dᵀ P d.
+
+    Here d is the weights less `center`, and P the covariance of drift and that within the quiet segments.
+    """
+    from scipy.optimize import minimize
+
+    middle = np.median(features[~ictal], axis=0)
+    x = features - middle
+    quiet = np.clip(x[~ictal], -CUT, CUT)
+    penalty = strength * (drift_covariance() + quiet.T @ quiet / len(quiet))
+    sign = np.where(ictal, 1.0, -1.0)
+    shares = np.where(ictal, 0.5 / ictal.sum(), 0.5 / (~ictal).sum())
+
+    def loss(values: Floats) -> tuple[float, Floats]:
+        margins = sign * (x @ values[:-1] + values[-1])
+        away = values[:-1] - center
+        slopes = -shares * sign / (1.0 + np.exp(np.clip(margins, -500.0, 500.0)))
+        gradient = np.append(x.T @ slopes + penalty @ away, slopes.sum())
+        return float(shares @ np.logaddexp(0.0, -margins) + 0.5 * away @ penalty @ away), gradient
+
+    values = minimize(loss, np.append(center, 0.0), jac=True, method="L-BFGS-B").x
+    return values[:-1], float(values[-1] - middle @ values[:-1])

@@ -1,0 +1,123 @@
+"""Made-up subjects in whom amplitude lies: what is loud is harmless, and seizures are weak, focal and spread.
+
+Movement lifts all channels at once, an amplifier changes its gain, the gain drifts by a factor of five over a day, runs
+of rhythms and spikes last as long as seizures. A seizure begins in a few neighbouring contacts and reaches their
+neighbours later. In half of the subjects the order of the channels does not show who is a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal as scipy_signal
+
+from mvpa_ts.ieeg.recordings.recording import Signal
+from mvpa_ts.ieeg.simulation.source import RENDER, Event, SimulatedSource
+
+# Factor by which the gain drifts over a day, up and down.
+DAY_DRIFT = 5.0
+# Weak: standard deviations of the background in the contacts where the seizure is strongest.
+SEIZURE_AMPLITUDE = (0.7, 1.3)
+# Seconds from a contact to its neighbour, and contacts to either side that a seizure reaches.
+SPREAD_SECONDS, SPREAD_CONTACTS = (0.3, 2.0), (2.0, 8.0)
+# In standard deviations of the background: fast and slow activity of movement.
+MOVEMENT = (1.0, 4.0)
+
+
+class HardSource(SimulatedSource):
+    """Samples of a subject of the hard cohort; see `simulate_recording` with ``cohort="hard"``."""
+
+    seizure_seconds = (10.0, 90.0)
+    events_an_hour: ClassVar[dict[str, tuple[float, tuple[float, float]]]] = {
+        "movement": (10.0, (5.0, 60.0)),
+        "amplifier": (4.0, (10.0, 90.0)),
+        "rhythm": (10.0, (8.0, 60.0)),
+        "spindle": (60.0, (0.5, 2.0)),
+        "train": (6.0, (8.0, 60.0)),
+        "pop": (20.0, (4.0, 4.0)),
+        "muscle": (6.0, (2.0, 20.0)),
+    }
+
+    @property
+    def _render(self) -> dict[str, Callable[..., Signal]]:
+        own = {
+            "movement": HardSource._movement,
+            "amplifier": HardSource._amplifier,
+            "spindle": HardSource._spindle,
+            "train": HardSource._train,
+        }
+        return RENDER | own
+
+    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+        """See `Source.read`."""
+        x = super().read(start, stop, self._order[channels])
+        seconds = (start + np.arange(stop - start)) / self.sfreq
+        phase, period = self._generator(10).uniform(0.0, 2 * np.pi), 86400.0
+        gain = DAY_DRIFT ** (0.5 * np.sin(2 * np.pi * seconds / period + phase))
+        return x * gain.astype(np.float32)
+
+    @property
+    def _order(self) -> NDArray[np.intp]:
+        """Contact of each channel: in every other subject in an order that says nothing."""
+        random = np.random.default_rng([*self._key[:2], 11])
+        order = np.arange(self.num_channels)
+        return random.permutation(order) if random.random() < 0.5 else order
+
+    def _seizure(self, index: int) -> Signal:
+        """A wave that begins at one contact and reaches the others later and weaker."""
+        if self._waveforms is None:
+            self._waveforms = self._integrate()
+        subject, random = np.random.default_rng([*self._key[:2], 12]), self._generator(7, index)
+        center = subject.uniform(0, self.num_channels) + random.normal(0.0, 0.5)
+        delay, reach = subject.uniform(*SPREAD_SECONDS), subject.uniform(*SPREAD_CONTACTS)
+        amplitude = subject.uniform(*SEIZURE_AMPLITUDE) * random.uniform(0.8, 1.2)
+        wave = self._waveforms[index][0]
+        x = np.zeros((self.num_channels, len(wave)), np.float32)
+        for contact, distance in enumerate(np.abs(np.arange(self.num_channels) + 0.5 - center)):
+            late = round(distance * delay * self.sfreq)
+            if distance < 3 * reach and late < len(wave):
+                gain = amplitude * self._traits.scale[contact] * np.exp(-0.5 * (distance / reach) ** 2)
+                x[contact, late:] = gain * wave[: len(wave) - late]
+        return x
+
+    def _movement(self, event: Event, rng: np.random.Generator) -> Signal:
+        """Slow swings and fast activity in all channels at once."""
+        length = round(event.duration * self.sfreq)
+        noise = rng.standard_normal((self.num_channels + 1, length), np.float32)
+        noise = 0.6 * noise[:-1] + 0.8 * noise[-1]
+        slow = scipy_signal.lfilter([0.02], [1.0, -0.98], noise, axis=1)
+        fast = scipy_signal.sosfilt(scipy_signal.butter(2, 8.0, "highpass", fs=self.sfreq, output="sos"), noise, axis=1)
+        wave = slow / slow.std() * rng.uniform(0.5, 1.0) + fast / fast.std() * rng.uniform(0.3, 1.0)
+        gains = self._traits.scale * rng.uniform(*MOVEMENT) * rng.uniform(0.5, 1.5, self.num_channels)
+        return (gains[:, None] * wave * _envelope(length)).astype(np.float32)
+
+    def _amplifier(self, event: Event, rng: np.random.Generator) -> Signal:
+        """The background, again: the gain is higher for a while."""
+        start = round(event.start * self.sfreq)
+        length = round(event.duration * self.sfreq)
+        return (rng.uniform(0.5, 2.0) * self._background(start, start + length) * _envelope(length)).astype(np.float32)
+
+    def _spindle(self, event: Event, rng: np.random.Generator) -> Signal:
+        """Twelve to fifteen hertz for a second, in all channels of one side."""
+        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
+        wave = np.sin(2 * np.pi * rng.uniform(11.0, 15.0) * t + rng.uniform(0, 2 * np.pi)) * np.sin(np.pi * t / t[-1])
+        gains = self._traits.scale * rng.uniform(0.8, 2.0) * rng.uniform(0.2, 1.0, self.num_channels)
+        return np.outer(gains, wave).astype(np.float32)
+
+    def _train(self, event: Event, rng: np.random.Generator) -> Signal:
+        """Spikes one after the other, where seizures begin."""
+        spike = self._spike(Event("spike", event.start, 0.6, event.index), rng)
+        x = np.zeros((self.num_channels, round(event.duration * self.sfreq)), np.float32)
+        place = 0.0
+        while (first := round(place * self.sfreq)) + spike.shape[1] < x.shape[1]:
+            x[:, first : first + spike.shape[1]] += rng.uniform(0.5, 1.0) * spike
+            place += rng.uniform(0.3, 1.2)
+        return x
+
+
+def _envelope(length: int) -> NDArray[np.float64]:
+    """A slow rise and fall."""
+    return np.sin(np.pi * (np.arange(length) + 0.5) / length) ** 0.3
