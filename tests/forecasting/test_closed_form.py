@@ -265,7 +265,7 @@ def test_nothing_to_learn_from_gives_zeros(case: str) -> None:
 @pytest.mark.parametrize("units", [False, True])
 def test_network_reads_the_series_without_the_effects(masked: bool, units: bool) -> None:
     torch.manual_seed(0)
-    network = make_network(num_layers=1, mixing_heads=2, future_size=2, covariate_heads=0).eval()
+    network = make_network(num_layers=1, mixing_heads=2, future_size=2, covariates=("maps", "effects")).eval()
     with torch.no_grad():
         for weight in (network.future_map, *network.encoder.future_head.parameters()):
             weight.zero_()

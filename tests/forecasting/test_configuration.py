@@ -39,7 +39,9 @@ from support.made_up_networks import make_config
         ({"cycle_channels": 7}, "cycle_channels needs cycle_length"),
         ({"phase_weights": True}, "phase_weights needs cycle_length"),
         ({"num_layers": 0, "static_size": 1}, "num_layers must be at least 1 with constant features"),
-        ({"num_layers": 0, "future_size": 1, "covariate_maps": False}, "or without covariate_maps, got 0"),
+        ({"num_layers": 0, "future_size": 1, "covariates": ()}, r"or with covariates=\(\), got 0"),
+        ({"covariates": ("effects",)}, r"covariates must be \(\) or some of .* 'maps' among them, got \('effects',\)"),
+        ({"covariates": "maps"}, "covariates must be .* got 'maps'"),
         ({"num_layers": 0, "channel_window": 2}, r"channel_window \(2\) needs num_layers of at least 1"),
         ({"components": ("time",), "channel_window": 2}, "and 'content' in components: nothing else reads it"),
         (

@@ -136,7 +136,7 @@ def test_units_decide_how_channels_are_compared() -> None:
 
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_features_reach_the_linear_path(name: str) -> None:
-    network = make_network(num_layers=1, mixing_heads=0, covariate_effects=False, **{f"{name}_size": 2})
+    network = make_network(num_layers=1, mixing_heads=0, covariates=("maps", "channels"), **{f"{name}_size": 2})
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
     x = make_windows()
@@ -153,7 +153,7 @@ def test_features_reach_the_linear_path(name: str) -> None:
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_channels_with_vectors_read_features_by_weights_of_their_own(name: str) -> None:
     """A loop over channels; an unknown series, and a panel of another size, have the shared map alone."""
-    sizes = {f"{name}_size": 2, "covariate_effects": False}
+    sizes = {f"{name}_size": 2, "covariates": ("maps", "channels")}
     network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **sizes).eval()
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
@@ -188,11 +188,11 @@ def test_weights_of_features_learn() -> None:
     target = driver[:, LOOKBACK:, :, 0] * torch.tensor([1.0, -1.0])
     config = ForecastingConfig(
         HORIZON, LOOKBACK, num_layers=1, future_size=1, mixing_heads=1, channel_vectors=2, patch_length=4,
-        patch_stride=4, dim=8, num_heads=2, mlp_dim=8, normalise=False, covariate_effects=False,
+        patch_stride=4, dim=8, num_heads=2, mlp_dim=8, normalise=False,
     )  # fmt: skip
     errors = {}
-    for heads in (0, 4):
-        network = ForecastingNetwork(replace(config, covariate_heads=heads))
+    for heads, covariates in ((0, ("maps",)), (4, ("maps", "channels"))):
+        network = ForecastingNetwork(replace(config, covariates=covariates))
         network.encoder = None  # the linear path alone
         optimiser = torch.optim.Adam(network.parameters(), 0.05)
         for _ in range(60):

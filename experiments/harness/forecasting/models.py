@@ -62,7 +62,7 @@ TRANSFORMERS: dict[str, dict[str, int]] = {"Transformer": {}, "Transformer, 64 w
 # The network that the settings of each data set change, as it was before it had heads in the linear path, and what the
 # default of today decides instead in the row "MVPA, default network".
 FIRST: dict[str, Any] = {
-    "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0, "covariate_maps": False,
+    "patch_length": 48, "patch_stride": 24, "channel_distance": "absolute", "mixing_heads": 0, "covariates": (),
     "regressions": False,
 }  # fmt: skip
 NETWORK = (*FIRST, "dim", "mlp_dim", "dropout", "attention_dropout", "head_dropout")

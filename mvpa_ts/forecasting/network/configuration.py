@@ -12,6 +12,8 @@ from mvpa_ts.forecasting.network.regressions import LEAST_LOOKBACK
 
 # Above so many channels per row of the channel codebook, the linear path never writes out a weight for each pair.
 DENSE_LIMIT = 8
+COVARIATES = ("maps", "channels", "effects")
+"""Ways in which the linear path reads features that change with time."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,12 @@ class ForecastingConfig:
         on any number of channels.
     future_size, historic_size, static_size : int
         Exogenous features known ahead, known in the past only, and constant.
-    covariate_maps : bool
-        Read the features that change with time in the linear path, too.
-    covariate_heads : int
-        Maps of these features that channels with `channel_vectors` combine, each with learnt weights, beside the map
-        that all channels share. With 0 there is only the shared map.
-    covariate_effects : bool
-        The effect of a feature known ahead at the same step is one number for each feature. The network reads the
-        series without these effects and adds the effects of the horizon to the forecast. Training starts them by a
-        regression with autoregressive errors. Without `covariate_maps` there are none.
+    covariates : tuple of {"maps", "channels", "effects"}
+        How the linear path reads features that change with time, beside the attention path. "maps": a linear map of
+        the window's features, shared by the channels. "channels", of channels with `channel_vectors`: further maps,
+        which each combines by learnt weights. "effects": the effect of a feature known ahead at the same step is one
+        number for each feature. The network reads the series without these effects and adds those of the horizon to
+        the forecast; training starts them by a regression with autoregressive errors. The last two need "maps".
     normalise : bool
         Instance normalisation per window and channel, undone on the output.
     level_reversion : bool
@@ -120,9 +119,7 @@ class ForecastingConfig:
     mixing_heads: int = 12
     channel_vectors: int | None = None
     position_size: int = 0
-    covariate_maps: bool = True
-    covariate_heads: int = 4
-    covariate_effects: bool = True
+    covariates: tuple[str, ...] = COVARIATES
     regressions: bool = True
     dropout: float = 0.3
     attention_dropout: float = 0.0
@@ -148,17 +145,21 @@ class ForecastingConfig:
             "bounded_channels", "channel_vectors",
         )  # fmt: skip
         keep_whole(
-            self, 0, "mixing_heads", "position_size", "covariate_heads", "num_layers", "future_size", "historic_size",
+            self, 0, "mixing_heads", "position_size", "num_layers", "future_size", "historic_size",
             "static_size",
         )  # fmt: skip
         check_flags(
-            self, "regressions", "covariate_maps", "covariate_effects", "phase_weights", "normalise", "level_reversion",
+            self, "regressions", "phase_weights", "normalise", "level_reversion",
             "shuffle_channels",
         )  # fmt: skip
-        read_by_layers = self.static_size + (0 if self.covariate_maps else self.future_size + self.historic_size)
+        ways = self.covariates
+        if not isinstance(ways, (tuple, list)) or not set(ways) <= set(COVARIATES) or (ways and "maps" not in ways):
+            raise ValueError(f"covariates must be () or some of {COVARIATES}, 'maps' among them, got {ways!r}")
+        object.__setattr__(self, "covariates", tuple(ways))
+        read_by_layers = self.static_size + (0 if "maps" in self.covariates else self.future_size + self.historic_size)
         if not self.num_layers and read_by_layers:
             raise ValueError(
-                "num_layers must be at least 1 with constant features, or without covariate_maps, got 0: nothing else "
+                "num_layers must be at least 1 with constant features, or with covariates=(), got 0: nothing else "
                 "would read the features"
             )
         if self.channel_window is not None and not (self.num_layers and "content" in self.components):

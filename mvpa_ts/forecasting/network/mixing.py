@@ -21,6 +21,7 @@ _WITHOUT_VECTORS = 0.3
 # rises from .373 to .414 on validation; with .1 that of a driver rises from .494 to .511
 # (experiments/results/structure/structure.md in commit f1028d9).
 FEATURE_RATE = 0.3
+_FEATURE_MAPS = 4  # that channels combine
 # Of `mixing_share`: windows from which and up to which it asks, those that it reads, and channels that it forecasts.
 _LEAST_WINDOWS, _MOST_WINDOWS, _READ_WINDOWS, _ASKED_CHANNELS = 100, 1000, 256, 16
 # Share of the error, times the windows, that unrelated walks take from each other by chance; the least share.
@@ -206,18 +207,17 @@ class FeatureMaps(nn.Module):
 
     Parameters
     ----------
-    heads : int
     size, outputs : int
         Numbers that are read, F, and written for each channel, K.
     channels : int
         Number of channels with weights of their own.
     """
 
-    def __init__(self, heads: int, size: int, outputs: int, channels: int) -> None:
+    def __init__(self, size: int, outputs: int, channels: int) -> None:
         super().__init__()
         self.channels = channels
-        self.maps = nn.Parameter(torch.zeros(heads, size, outputs))
-        self.channel_weight = nn.Parameter(torch.randn(channels, heads) * 0.5)
+        self.maps = nn.Parameter(torch.zeros(_FEATURE_MAPS, size, outputs))
+        self.channel_weight = nn.Parameter(torch.randn(channels, _FEATURE_MAPS) * 0.5)
 
     def forward(self, features: Tensor, shared: Tensor, series: Tensor | None = None) -> Tensor:
         """Map features [B, C, F] to [B, C, K] by a `shared` map [F, K] and by these; `series` as in `ChannelMixing`.

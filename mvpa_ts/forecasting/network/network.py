@@ -74,12 +74,12 @@ class ForecastingNetwork(nn.Module):
         if self.reads_effects:
             self.future_effects = nn.Parameter(torch.zeros(config.future_size))
         self.features = nn.ModuleDict()
-        for name, size in self._covariate_sizes().items() if config.covariate_maps else ():
+        for name, size in self._covariate_sizes().items() if "maps" in config.covariates else ():
             outputs = config.horizon * config.num_outputs
             # Zero, like all of the linear path.
             self.register_parameter(f"{name}_map", nn.Parameter(torch.zeros(size, outputs)))
-            if config.covariate_heads and config.channel_vectors is not None:
-                self.features[name] = FeatureMaps(config.covariate_heads, size, outputs, config.channel_vectors)
+            if "channels" in config.covariates and config.channel_vectors is not None:
+                self.features[name] = FeatureMaps(size, outputs, config.channel_vectors)
 
     @property
     def unbounded(self) -> bool:
@@ -93,7 +93,7 @@ class ForecastingNetwork(nn.Module):
     def reads_effects(self) -> bool:
         """Whether effects of covariates at the same step are subtracted from what is read and added to the forecast."""
         config = self.config
-        return config.covariate_effects and config.covariate_maps and config.future_size > 0
+        return "effects" in config.covariates and config.future_size > 0
 
     @torch.no_grad()
     def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
@@ -269,7 +269,7 @@ class ForecastingNetwork(nn.Module):
             )
             added.append(heads)
         for name, features in (("future", window.future), ("historic", window.historic)):
-            if config.covariate_maps and features is not None and name in self._covariate_sizes():
+            if "maps" in config.covariates and features is not None and name in self._covariate_sizes():
                 read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
                 mapped = self.features[name](read, shared, window.series) if name in self.features else read @ shared
                 added.append(mapped)

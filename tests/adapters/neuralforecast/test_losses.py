@@ -259,7 +259,7 @@ def test_a_chosen_scaler_is_honoured(scaler: str, name: str, tiny: Callable, pan
 
 def test_quantiles_start_in_order_around_the_mean():
     # Levels of 80 and 95 %; the host puts the median first.
-    model = MVPA(h=3, input_size=24, n_series=2, loss=host.MQLoss(level=[80, 95]))
+    model = MVPA(h=3, input_size=24, n_series=2, loss=host.MQLoss(level=[80, 95]), network={"regressions": False})
     windows = torch.randn(4, 24, 2, generator=torch.Generator().manual_seed(0)) * 5 + 20
     batch = {"insample_y": windows, "insample_mask": torch.ones_like(windows)}
     with torch.no_grad():
