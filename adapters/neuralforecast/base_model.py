@@ -16,11 +16,12 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
-from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides
+from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
 from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, listed, plain, rows_of
+from mvpa_ts.random_state import OwnRandomState
 
 SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
@@ -86,6 +87,10 @@ class PanelModel(HostOverrides, BaseModel):
 
     n_series: int
     test_size: int
+    random_seed: int
+    futr_exog_list: list[str]
+    hist_exog_list: list[str]
+    stat_exog_list: list[str]
     network: Any
     hparams: Any
     trainer_kwargs: dict[str, Any]
@@ -96,6 +101,10 @@ class PanelModel(HostOverrides, BaseModel):
     _fitted_series: FittedSeries | None = None
     _fitted_index: FrameIndex | None = None  # of the frame whose dates the last fit has checked
     _view: PanelView | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with kept_random_state():
+            super().__init__(*args, **kwargs)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -209,14 +218,17 @@ class PanelModel(HostOverrides, BaseModel):
         # All that can be wrong with the data is said here, before a minute of training.
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
         self._check_count(panel)
+        panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
-        self._prepare(panel, lookback)
+        with OwnRandomState(self.random_seed):
+            self._prepare(panel, lookback)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:
-            super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+            with OwnRandomState(self.random_seed):
+                super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         except Exception as error:  # the host raises this very type
             if not str(error).startswith("Loss is NaN"):
                 raise
@@ -240,7 +252,14 @@ class PanelModel(HostOverrides, BaseModel):
         if self._fitted_series is not None:
             panel.warn_of_features(self._fitted_series.features, self.input_size)
         self._view = self._view_of(panel)
-        return super().predict(dataset, *args, **kwargs)
+        given = self.trainer_kwargs
+        # Several processes would each forecast a part, and give none back.
+        self.trainer_kwargs = {**{k: v for k, v in given.items() if k not in ("strategy", "num_nodes")}, "devices": 1}
+        try:
+            with OwnRandomState(self.random_seed):
+                return super().predict(dataset, *args, **kwargs)
+        finally:
+            self.trainer_kwargs = given
 
     def _check_count(self, panel: Panel) -> None:
         panel.check_count(self.n_series)

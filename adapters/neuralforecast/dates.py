@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class FrameIndex:
         The frequency that the user gave to `NeuralForecast`.
     static_names : list, optional
         Ids of `static_df`, sorted.
+    rounded : dict of str to tuple
+        Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
     appended : FrameIndex, optional
         Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
     """
@@ -41,6 +44,7 @@ class FrameIndex:
     polars: bool = False
     freq: Any = None
     static_names: list[Any] | None = None
+    rounded: dict[str, tuple[Any, float, float]] = field(default_factory=dict)
     appended: FrameIndex | None = None
 
     def with_appended(self) -> FrameIndex:
@@ -71,6 +75,9 @@ def check_twice(argument: str, index: FrameIndex) -> None:
             )
 
 
+_UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
+
+
 def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     """Warn of a wrong freq, and of rows that are absent.
 
@@ -80,6 +87,14 @@ def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     """
     if index.dates is None or index.freq is None:
         return
+    if last_rows is None and isinstance(index.freq, str) and re.fullmatch(r"(\d+[a-z]+){2,}", index.freq):
+        step = pandas_frequency(index.freq)
+        one = next((f"{step // unit}{name}" for name, unit in _UNITS.items() if step and not step % unit), "one unit")
+        warnings.warn(
+            f"freq={index.freq!r} has two units, of which neuralforecast multiplies the first alone when it counts the "
+            f"dates ahead: write freq={one!r}",
+            stacklevel=2,
+        )
     all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
     grid = np.unique(np.concatenate(all_dates))
     jump = jump_of(grid, index.freq)
@@ -132,8 +147,9 @@ def _lines_that_mend(index: FrameIndex) -> str:
 
 def jump_of(dates: np.ndarray, freq: Any) -> str | None:
     """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
-    if isinstance(freq, str) and re.fullmatch(r"\d+(m|d|w|mo|q|y|i)", freq):
-        return None  # a name of polars, which pandas would read as another frequency
+    freq = pandas_frequency(freq)
+    if freq is None:
+        return None
     got: Any
     grid: Any
     if np.issubdtype(dates.dtype, np.number):
@@ -148,6 +164,18 @@ def jump_of(dates: np.ndarray, freq: Any) -> str | None:
     return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
 
 
+def pandas_frequency(freq: Any) -> Any:
+    """A frequency as pandas takes it, from pandas' or polars' word; None for months and years of polars."""
+    if not isinstance(freq, str):
+        return freq
+    if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w))+", freq):
+        steps = re.findall(r"(\d+)(ns|us|ms|s|m|h|d|w)", freq)
+        units = {"m": "min", "d": "D", "w": "W"}
+        return sum((pd.Timedelta(int(count), units.get(unit, unit)) for count, unit in steps), pd.Timedelta(0))
+    # Of these pandas has others of the same name, or none.
+    return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
+
+
 def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     """The frequency of dates that jump, if `freq` is not theirs; "" where it cannot be told.
 
@@ -158,7 +186,7 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
         usual = int(steps[counts.argmax()])
         return None if usual == freq else usual
     days = pd.DatetimeIndex(dates)
-    offset = pd.tseries.frequencies.to_offset(freq)
+    offset = pd.tseries.frequencies.to_offset(pandas_frequency(freq))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that some offsets are slow to add
         follows = np.asarray(days[1:] == days[:-1] + offset)
@@ -169,6 +197,37 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     stretches = (days[start : start + 8] for start in range(0, min(len(days) - 7, 400), 4))
     name = whole or next((name for stretch in stretches if (name := pd.infer_freq(stretch))), "")
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+
+
+def warn_of_rounding(index: FrameIndex) -> None:
+    """Warn of columns whose numbers are too large for their changes in float32, in which the host keeps them."""
+    for column, (name, distance, deviation) in index.rounded.items():
+        advice = "subtract its level before fit and add it to the forecasts"
+        if column != index.columns[2]:
+            advice = "subtract its level"
+        warnings.warn(
+            f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
+            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}",
+            stacklevel=2,
+        )
+
+
+def rounding_of(
+    names: Sequence[Any], columns: Mapping[str, np.ndarray], bounds: np.ndarray
+) -> dict[str, tuple[Any, float, float]]:
+    """Of each column [rows] the series that float32 rounds most, if by more than a twentieth of its deviation."""
+    rounded = {}
+    for column, values in columns.items():
+        worst = 0.0
+        for name, part in zip(names, np.split(values, bounds[1:-1]), strict=True):
+            part = part[np.isfinite(part)]
+            if not len(part) or np.abs(part).max() > np.finfo(np.float32).max:
+                continue
+            distance, deviation = float(np.spacing(np.float32(np.abs(part).max()))), float(part.std())
+            lost = (part != part.astype(np.float32)).any()  # whole numbers may fit
+            if lost and distance > max(0.05 * deviation, worst):
+                rounded[column], worst = (name, distance, deviation), distance
+    return rounded
 
 
 def date_of(index: FrameIndex | None, series: int, row: int) -> str:

@@ -5,11 +5,16 @@ docs/development/upstream.md says for each why, and which change of the host wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
@@ -17,16 +22,23 @@ from torch import Tensor
 from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, split_dates
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.random_state import OwnRandomState
+
+_SEEDING = threading.Lock()
 
 
 class HostOverrides:
     """Mix-in for a model of the host that reads all series of a panel together.
 
     Series and columns keep one order, what is stored on missing rows is never read, count distributions have a low
-    anchor, and training takes every window once before it takes one again.
+    anchor, and training takes every window once before it takes one again. Random numbers are the model's own, so that
+    threads do not take each other's.
     """
+
+    random_seed: int
+    trainer: Any
 
     cycle_column: str | None = None
     input_size: int
@@ -35,6 +47,7 @@ class HostOverrides:
     windows_batch_size: int | None
     max_steps: int
     val_check_steps: int
+    trainer_kwargs: dict[str, Any]
     _training: HostTraining
     _anchors_counts = False
     _batches: Sequence[Tensor] = ()  # of this pass over the windows, which were not trained on yet
@@ -48,6 +61,20 @@ class HostOverrides:
             return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # type: ignore[misc]
         finally:
             self.val_check_steps = given
+
+    def _restart_seed(self, random_seed: int | None) -> None:
+        # The host would seed the whole process.
+        if (own := OwnRandomState.current()) is None:
+            super()._restart_seed(random_seed)  # type: ignore[misc]
+        else:
+            own.manual_seed(self.random_seed if random_seed is None else random_seed)
+
+    def on_fit_start(self) -> None:
+        """Begin the random numbers of a fit."""
+        if OwnRandomState.current() is None:  # in a process of its own
+            super().on_fit_start()  # type: ignore[misc]
+        else:
+            self._restart_seed(None)
 
     def _create_windows(self, batch: dict[str, Any], step: str) -> Any:
         # What is stored on a missing row may be NaN, which no mask of a loss or a scaler would stop.
@@ -76,13 +103,22 @@ class HostOverrides:
         self._training.note_target(y_ahead, mask_ahead)
         return y, mask, y_ahead, mask_ahead, historic, future, static
 
+    def _shard_multivariate_windows(self, final_condition: Tensor) -> Tensor:
+        # In training `_sample_windows` divides each batch instead, so that devices take the batches of one.
+        if self.training:  # type: ignore[attr-defined]
+            return final_condition
+        return super()._shard_multivariate_windows(final_condition)  # type: ignore[misc, no-any-return]
+
     def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
         # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.
         if self.training and self.windows_batch_size is not None:  # type: ignore[attr-defined]
             if not self._batches:
                 order = torch.randperm(len(final_condition), device=w_idxs.device)
-                self._batches = order.split(self.windows_batch_size)
+                self._batches = order.split(self.windows_batch_size * self.trainer.world_size)
             w_idxs, *self._batches = self._batches
+            # Of several devices each takes its share, all as many: their random numbers then stay alike.
+            share = -(-len(w_idxs) // self.trainer.world_size)
+            w_idxs = w_idxs[(torch.arange(share) * self.trainer.world_size + self.trainer.global_rank) % len(w_idxs)]
         return super()._sample_windows(  # type: ignore[misc]
             *args, w_idxs=w_idxs, final_condition=final_condition, **kwargs
         )
@@ -104,6 +140,22 @@ class HostOverrides:
         location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)  # type: ignore[misc]
         scaled: Tensor = self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
         return scaled
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Give the process its random states back after a block in which the host seeds them."""
+    with _SEEDING:
+        states, variables = (random.getstate(), np.random.get_state(), torch.get_rng_state()), dict(os.environ)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.set_rng_state(states[2])
+            for name in {*os.environ} - {*variables}:
+                if name.startswith("PL_"):  # a seed that Lightning notes for its workers
+                    del os.environ[name]
 
 
 def keep_frame_indices() -> None:
@@ -130,6 +182,7 @@ def keep_frame_indices() -> None:
             (id_col, time_col, target_col),
             _is_polars(df),
             static_names=None if static_names is None else list(dict.fromkeys(static_names)),
+            rounded=_rounded(df, list(names), dataset, id_col, time_col),
         )
         return dataset, names, last_dates, dates
 
@@ -159,10 +212,55 @@ def keep_frame_indices() -> None:
             )
         return host
 
+    conformity = NeuralForecast._conformity_scores
+
+    @wraps(conformity)
+    def conformity_of_observed_rows(self: NeuralForecast, df: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(type(model).__module__.startswith("mvpa_ts.") for model in self.models):
+            _check_calibration(df, self.prediction_intervals, self.h, kwargs)
+        return conformity(self, df, *args, **kwargs)
+
+    NeuralForecast._conformity_scores = conformity_of_observed_rows
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
     TimeSeriesDataset.append = append_with_index
     NeuralForecast._prepare_fit = prepare_fit_with_frequency
     NeuralForecast.load = staticmethod(load_with_index)
+
+
+def _rounded(
+    df: Any, names: list[Any], dataset: Any, id_col: str, time_col: str
+) -> dict[str, tuple[Any, float, float]]:
+    """What float32 rounds in the columns of a frame; the host's table has lost it."""
+    wide = [
+        column
+        for column in df.columns
+        if column not in (id_col, time_col) and str(df[column].dtype).lower() in ("float64", "int64", "uint64")
+    ]
+    # Most frames hold small numbers: only of others the rows are sorted, as the host sorts them.
+    wide = [column for column in wide if np.abs(df[column].to_numpy()).max(initial=0.0) > 1e4]
+    if not wide:
+        return {}
+    rows = sort(df[[id_col, time_col, *wide]], by=[id_col, time_col])
+    return rounding_of(names, {column: rows[column].to_numpy().astype(float) for column in wide}, dataset.indptr)
+
+
+def _check_calibration(df: Any, intervals: Any, horizon: int, columns: Mapping[str, Any]) -> None:
+    """Raise ValueError where the host would take what is stored on missing rows for values to calibrate by."""
+    if intervals is None or "available_mask" not in df.columns:
+        return
+    id_col, time_col = columns.get("id_col", "unique_id"), columns.get("time_col", "ds")
+    rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])
+    ids, missing = rows[id_col].to_numpy(), rows["available_mask"].to_numpy() == 0
+    last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))
+    count = horizon + intervals.step_size * (intervals.n_windows - 1)
+    for end in last:
+        if missing[max(0, end + 1 - count) : end + 1].any():
+            raise ValueError(
+                f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
+                f"available_mask = 0 in series {ids[end]!r}: neuralforecast would take what is stored there for "
+                "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
+                "loss=MQLoss(level=[80])"
+            )
 
 
 def _is_polars(frame: Any) -> bool:

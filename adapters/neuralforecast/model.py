@@ -30,6 +30,7 @@ from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.windows import FeatureScaling
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
@@ -290,7 +291,8 @@ class MVPA(PanelModel):
         self._own_units = scaler == "identity"
         self._scales_features = self._own_units and scaler_type is None
         self._reads_units = config.normalise and self._own_units
-        self.network = ForecastingNetwork(config)
+        with OwnRandomState(random_seed):
+            self.network = ForecastingNetwork(config)
         losses.start_in_order(self.network.linear, self.loss)
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
         linear_ratio = 1.0 if losses.scaled_by_host(self.loss) else LINEAR_RATE

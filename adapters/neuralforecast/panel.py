@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,8 @@ import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, warn_of_dates
-from mvpa_ts.forecasting.series import listed
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, warn_of_dates, warn_of_rounding
+from mvpa_ts.forecasting.series import check_names, listed
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
 _IN_FILES = "needs df in memory, got parquet files, which are read series by series: pass df as a frame"
@@ -78,6 +78,23 @@ class Panel:
         """The frequency that the user gave to the host; None where the data set did not come from it."""
         return None if self.index is None else self.index.freq
 
+    def check_names(self, columns: Iterable[str]) -> None:
+        """Raise ValueError for ids that could not be saved, and for exogenous columns that are none."""
+        if self.index is None:
+            return
+        column = self.index.columns[0]
+        check_names(self.index.names, column, f"take df[{column!r}].astype(str)")
+        if self.index.polars and (zoned := [each for each in self.index.names if getattr(each, "tzinfo", None)]):
+            raise ValueError(
+                f"{column} must be moments without a time zone in a frame of polars, since neuralforecast would load "
+                f"{zoned[0]} as another moment: take pl.col({column!r}).dt.replace_time_zone(None)"
+            )
+        if wrong := sorted({*columns} & {*self.index.columns}):
+            raise ValueError(
+                f"futr_exog_list, hist_exog_list and stat_exog_list must hold columns beside the id, the date and the "
+                f"target of df, got {wrong}: leave them out, the model reads the target's past anyway"
+            )
+
     def check_count(self, n_series: int) -> None:
         """Raise ValueError unless the panel has `n_series` series; the host trains on any number."""
         if len(self) != n_series:
@@ -91,6 +108,7 @@ class Panel:
         if self.index is None or (read is not None and self.index.same_rows(already)):
             return
         check_twice("df", self.index)
+        warn_of_rounding(self.index)
         # In cross-validation the rows to forecast are rows of the frame itself.
         if read is not None and self.appended is None:
             read += self.unseen
@@ -136,6 +154,13 @@ class Panel:
                 f"df must leave more than input_size ({lookback}) rows to train on, got {left}: its longest series has "
                 f"{self.dataset.max_size} rows, less val_size ({val_size}) and test_size ({test_size}). Give a smaller "
                 "val_size or input_size, or start_padding_enabled=True"
+            )
+        if left - lookback < horizon:
+            warnings.warn(
+                f"steps {left - lookback + 1} to {horizon} of h have no target in any of the {left - lookback} windows "
+                f"to train on: the longest series has {left} rows, {lookback} of them to look back at. Their forecasts "
+                "are little more than a mean. Give more rows, a smaller input_size or a smaller h",
+                stacklevel=2,
             )
 
     def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:
@@ -317,7 +342,8 @@ class Panel:
         if np.isnan(value) and not validated:
             return (
                 f"df must hold finite numbers, got inf or NaN in column {column!r} of series {self._series([series])}, "
-                f"which local_scaler_type spreads over all its rows: {advice}"
+                "which local_scaler_type spreads over all its rows. Leave local_scaler_type out, since the model "
+                f"scales each series itself, or fill {column!r} on missing rows with any number: it is not read there"
             )
         where = date_of(self.index, series, row - int(self.dataset.indptr[series]))
         frames = "df and val_df" if validated else "df"

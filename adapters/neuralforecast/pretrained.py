@@ -186,6 +186,7 @@ class PretrainedMVPA(PanelModel):
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
         self._check_count(panel)
+        panel.check_names([])
         panel.check_dates()
         self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read

@@ -150,10 +150,17 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
 
     def to_files(self, folder: str | Path) -> None:
         """Write networks, scaler, classes and channel names as safetensors and JSON, without parameters of training."""
-        self._fitted_networks("to_files").to_files(folder)
-        self._write_channels(folder)
-        kind = self.classes_.dtype
+        fitted, kind = self._fitted_networks("to_files"), self.classes_.dtype
         labels = self.classes_.astype(np.int64) if kind.kind in "mM" else self.classes_  # JSON has no dates
+        # Before any file is written: a folder is whole or not there.
+        for label in labels.tolist():
+            if not isinstance(label, (str, int, float)):
+                raise ValueError(
+                    f"to_files keeps labels that are text, numbers or numpy's dates, got {label!r} of type "
+                    f"{type(label).__name__}: fit with y as text, np.array([str(label) for label in y])"
+                )
+        fitted.to_files(folder)
+        self._write_channels(folder)
         write_json(Path(folder) / "classes.json", {"classes": labels.tolist(), "dtype": kind.str})
 
     @classmethod

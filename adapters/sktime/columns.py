@@ -70,6 +70,9 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
     # A network with parameters of single columns must find each of them where it was in training.
     trained_names = [] if trained is None else list(trained.channel_names or ())
     by_name = {plain(name): name for name in names}
+    if len(by_name) < len(names):
+        alike = [name for name in names if by_name[plain(name)] is not name]
+        raise ValueError(f"y must have columns that differ as text, got {alike[0]!r} more than once: rename one")
     if trained_names and sorted(map(repr, by_name)) == sorted(map(repr, trained_names)):
         names = [by_name[name] for name in trained_names]
     else:

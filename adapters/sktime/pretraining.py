@@ -143,7 +143,10 @@ class Pretraining:
         if self.bounded != (start.config.bounded_channels is not None):
             raise ValueError(f"bounded ({self.bounded}) must be the same as in pretrain")
         if X is not None and start.feature_names is not None:
-            return columns_of(X, list(start.feature_names))
+            from mvpa_ts.forecasting.series import plain
+
+            by_name = {plain(name): name for name in X.columns}
+            return columns_of(X, [by_name.get(name, name) for name in start.feature_names])
         return X
 
     @property
@@ -221,7 +224,7 @@ class Pretraining:
             )
         # Vectors and parameters of single columns stay with the names that they were learned under.
         names = tuple(map(plain, columns.names)) if start is None else start.channel_names
-        features = tuple(self._features or ()) if config.future_size else None
+        features = tuple(map(plain, self._features or ())) if config.future_size else None
         return replace(fitted, feature_names=features, channel_names=names)
 
     def to_files(self, folder: str | Path) -> None:
@@ -232,9 +235,9 @@ class Pretraining:
         if fitted is None:
             raise NotFittedError("to_files needs a trained forecaster: call fit or pretrain first")
         book = book_of(self.get_params(deep=False))
-        columns = {"channel_order": book.order, "channel_positions": book.pairs}
+        columns = json.dumps({"channel_order": book.order, "channel_positions": book.pairs}).encode()
         fitted.to_files(folder)
-        write_bytes(Path(folder) / _COLUMNS, json.dumps(columns).encode())
+        write_bytes(Path(folder) / _COLUMNS, columns)
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> Self:

@@ -20,7 +20,16 @@ from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, star
 from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
-from mvpa_ts.windows import FeatureScaling, Scaling, Series, far_words, last_window, observed_range, series_windows
+from mvpa_ts.windows import (
+    FeatureScaling,
+    Scaling,
+    Series,
+    Windows,
+    far_words,
+    last_window,
+    observed_range,
+    series_windows,
+)
 
 _FORMAT = "mvpa-ts forecaster 1"
 _PARTS = {"train": "training", "validation": "validation"}
@@ -276,6 +285,8 @@ def fit_forecaster(
                 f"series ({rows} rows) hold no {_PARTS[name]} window with an observed target: give more rows, or "
                 "shorten horizon"
             )
+    if trained:
+        _warn_of_untaught_steps(windows["train"])
     with OwnRandomState(seed):
         if start is None:
             network = ForecastingNetwork(config)
@@ -290,6 +301,24 @@ def fit_forecaster(
             train(network.to(device), windows, training, seed=seed, levels=levels, progress=progress)
             network.to("cpu")
     return FittedForecaster(network.eval(), levels, feature_scaling)
+
+
+def _warn_of_untaught_steps(windows: Windows) -> None:
+    """Warn of steps of the horizon that are no target in any window."""
+    seen = torch.ones(len(windows.values), dtype=torch.bool) if windows.observed is None else windows.observed.any(1)
+    ends = torch.full_like(windows.starts, len(seen)) if windows.limits is None else windows.limits[:, 1]
+    first = windows.starts + windows.lookback
+    taught = [
+        bool((seen[(first + step).clamp(max=len(seen) - 1)] & (first + step < ends)).any())
+        for step in range(windows.horizon)
+    ]
+    if not all(taught):
+        untaught = [step + 1 for step, is_taught in enumerate(taught) if not is_taught]
+        warnings.warn(
+            f"steps {untaught[0]} to {untaught[-1]} of the horizon have no target in any of the {len(windows)} windows "
+            "to train on: their forecasts are little more than a mean. Give more rows, or a shorter horizon",
+            stacklevel=3,
+        )
 
 
 def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:

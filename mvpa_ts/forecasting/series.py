@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,7 +141,21 @@ def rows_of(trained: Sequence[Any], names: Sequence[Any]) -> list[int]:
 def plain(name: Any) -> Any:
     """A name as it is saved: a number or a text."""
     name = name.item() if isinstance(name, np.generic) else name
+    if isinstance(name, datetime) and name.tzinfo is not None:
+        name = name.astimezone(UTC).replace(tzinfo=None)  # hosts save the moment without its zone
     return name if isinstance(name, (str, int, float)) else str(name)
+
+
+def check_names(names: Sequence[Any], argument: str, advice: str) -> None:
+    """Raise ValueError for names of a kind that a file could not give back, and for two that would be saved alike."""
+    kinds = str, int, float, np.str_, np.bool_, np.integer, np.floating, np.datetime64, datetime
+    for name in names:
+        if not isinstance(name, kinds):
+            raise ValueError(
+                f"{argument} must be text, numbers or dates with times, which can be saved, got {name!r} of type "
+                f"{type(name).__name__}: {advice}"
+            )
+    _check_once(argument, [plain(name) for name in names], SERIES)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from mvpa_ts.forecasting.pretrained.base import (
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
+from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
 from mvpa_ts.weights import load_strictly, read_weights
 
@@ -98,7 +99,9 @@ def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> No
 
 
 def _read(folder: Path) -> BaseForecaster:
-    network = BaseForecaster(read_fields(BaseConfig, read_config(folder / _CONFIG), folder / _CONFIG))
+    config = read_fields(BaseConfig, read_config(folder / _CONFIG), folder / _CONFIG)
+    with OwnRandomState(0):  # its start is replaced by the weights
+        network = BaseForecaster(config)
     weights = {name: tensor.float() for name, tensor in read_weights(folder / _WEIGHTS).items()}
     load_strictly(network, weights, folder / _WEIGHTS)
     return network.eval()

@@ -1,0 +1,220 @@
+"""What was wrong without a word in public reports: each is right now, or said."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+import uuid
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+pytest.importorskip("neuralforecast")
+
+from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import MQLoss
+from neuralforecast.utils import PredictionIntervals
+from utilsforecast.preprocessing import fill_gaps
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast.dates import jump_of
+
+
+def test_threads_give_what_one_run_alone_gives(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(3)
+
+    def forecast() -> np.ndarray:
+        host = forecaster(tiny(3, dropout=0.3, max_steps=5))
+        host.fit(frame)
+        values: np.ndarray = host.predict()["MVPA"].to_numpy()
+        return values
+
+    alone = forecast()
+    torch.manual_seed(11), random.seed(11), np.random.seed(11)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr, index]
+    with ThreadPoolExecutor(2) as pool:
+        together = [running.result() for running in [pool.submit(forecast) for _ in range(2)]]
+    for each in together:
+        np.testing.assert_array_equal(each, alone)
+    forecast()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]  # type: ignore[union-attr, index]
+
+
+@pytest.mark.skipif(not hasattr(torch.distributed, "ProcessGroupGloo"), reason="this torch has no gloo")
+def test_two_processes_train_as_one(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    """Each takes half of every batch. Windows at the end have fewer targets, so that means of halves differ a bit."""
+    frame, forecasts = panel(3), []
+    for options in ({"windows_batch_size": 8}, {"windows_batch_size": 4, "devices": 2, "strategy": "ddp_fork"}):
+        host = forecaster(tiny(3, max_steps=6, accelerator="cpu", **options))
+        host.fit(frame, val_size=6)
+        forecasts.append(host.predict()["MVPA"].to_numpy())
+    assert np.abs(forecasts[1] - forecasts[0]).max() < 0.02 * frame["y"].std()
+    assert not np.array_equal(*forecasts)
+
+
+_MOMENTS = [datetime.datetime(2024, 1, day, tzinfo=datetime.UTC) for day in (1, 2, 3)]
+_IDS: dict[str, list[Any]] = {
+    "whole numbers": [7, 1, 3],
+    "numbers": [0.5, 0.25, 4.0],
+    "moments": [pd.Timestamp("2024-03-01"), pd.Timestamp("2024-01-01"), pd.Timestamp("2024-02-01 05:00:00.000001")],
+    "moments with zones": [pd.Timestamp(moment).tz_convert("Europe/Zurich") for moment in _MOMENTS],
+    "numpy's moments": list(np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "datetime64[D]")),
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("kind", _IDS)
+def test_a_loaded_model_knows_its_series(
+    kind: str, library: str, panel: Callable, tiny: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
+) -> None:
+    frame = panel(3, names=_IDS[kind])
+    host = forecaster(tiny(3), "h" if library == "pandas" else "1h")
+    if library == "polars":
+        frame = pl.from_pandas(frame)
+    if kind == "moments with zones" and library == "polars":
+        with pytest.raises(ValueError, match="must be moments without a time zone in a frame of polars, since"):
+            host.fit(frame)
+        return
+    host.fit(frame)
+    awaken(host.models[0], 0.3)
+    expected = host.predict()["MVPA"].to_numpy()
+    host.save(str(tmp_path), save_dataset=True, overwrite=True)
+    again = NeuralForecast.load(str(tmp_path))
+    for given in (None, frame):
+        np.testing.assert_array_equal(again.predict(given)["MVPA"].to_numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        datetime.date(2024, 1, 1), uuid.UUID(int=5), decimal.Decimal("1.10"), b"a", (1, "a"), datetime.time(5),
+        pd.Period("2024-01", "M"), pd.Interval(0, 1),
+    ],
+    ids=lambda name: type(name).__name__,
+)  # fmt: skip
+def test_ids_that_cannot_be_saved_are_refused(name: Any, panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(1)
+    frame["unique_id"] = pd.Series([name] * len(frame), dtype=object)
+    with pytest.raises(
+        ValueError, match=r"unique_id must be text, numbers or dates with times, which can be saved, got"
+    ):
+        forecaster(tiny(1)).fit(frame)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_levels_that_float32_rounds_are_named(
+    library: str, panel: Callable, tiny: Callable, forecaster: Callable
+) -> None:
+    frame = panel(2)
+    frame["y"] += 1e8
+    frame = frame if library == "pandas" else pl.from_pandas(frame)
+    host = forecaster(tiny(2), "h" if library == "pandas" else "1h")
+    with pytest.warns(
+        UserWarning, match=r"column 'y' of series 's00' is rounded to multiples of 8 and changes by only"
+    ):
+        host.fit(frame)
+    for level in (0.0, 1e4):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*is rounded")
+            forecaster(tiny(2)).fit(panel(2).assign(y=lambda rows, level=level: rows["y"] + level))
+
+
+def test_whole_numbers_that_float32_holds_are_no_warning(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(1)
+    frame["y"] = 8.0 * np.rint(frame["y"]) + 1e8
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*is rounded")
+        forecaster(tiny(1)).fit(frame)
+
+
+def test_steps_that_no_row_can_teach_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    with pytest.warns(UserWarning, match=r"steps 49 to 60 of h have no target in any of the 48 windows to train on"):
+        forecaster(tiny(2, h=60, start_padding_enabled=False)).fit(panel(2, rows=60))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*have no target")
+        forecaster(tiny(2, h=48)).fit(panel(2, rows=60))
+
+
+def test_calibration_by_missing_rows_is_refused(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(2)
+    short = frame[~((frame["unique_id"] == "s01") & (frame.groupby("unique_id").cumcount() >= 55))]
+    filled = fill_gaps(short, "h", end="global")
+    filled["available_mask"] = filled["y"].notna().astype(float)
+    filled["y"] = filled["y"].fillna(0.0)
+    intervals = PredictionIntervals(n_windows=2)
+    host = forecaster(tiny(2))
+    with pytest.raises(ValueError, match=r"the last 7 rows of each series, got some with available_mask = 0 in"):
+        host.fit(filled, prediction_intervals=intervals)
+    early = filled.assign(available_mask=(filled.groupby("unique_id").cumcount() != 3).astype(float))
+    early = early[early.groupby("unique_id").cumcount() < 55]
+    host = forecaster(tiny(2))
+    host.fit(early, prediction_intervals=intervals)
+    bounds = host.predict(level=[80])
+    assert bounds.filter(like="-").notna().all(axis=None)
+    host = forecaster(tiny(2, loss=MQLoss(level=[80])))  # the advice
+    host.fit(filled)
+    assert host.predict().notna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("word", "step"),
+    [("1h30m", "90min"), ("5m", "5min"), ("2d", "2D"), ("1w", "7D"), ("1d12h", "36h"), ("30s", "30s"), ("1h", "1h")],
+)
+def test_frequencies_in_the_words_of_polars(word: str, step: str) -> None:
+    dates = pd.date_range("2024-01-01", periods=6, freq=step).to_numpy()
+    assert jump_of(dates, word) is None
+    assert "comes" in (jump_of(np.delete(dates, 3), word) or "")
+
+
+@pytest.mark.parametrize("word", ["1mo", "1q", "1y"])
+def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word: str) -> None:
+    assert jump_of(pd.date_range("2024-01-01", periods=3, freq="D").to_numpy(), word) is None
+
+
+def test_a_frequency_of_polars_forecasts(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(2)
+    frame["ds"] = pd.Timestamp("2024-01-01") + frame.groupby("unique_id").cumcount() * pd.Timedelta("90min")
+    with pytest.warns(UserWarning, match=r"freq='1h30m' has two units, .* write freq='90m'"):
+        forecaster(tiny(2), "1h30m").fit(pl.from_pandas(frame))
+    host = forecaster(tiny(2), "90m")
+    host.fit(pl.from_pandas(frame))
+    assert host.predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
+
+
+@pytest.mark.parametrize("option", ["futr_exog_list", "hist_exog_list"])
+def test_the_target_is_no_exogenous_column(option: str, panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    with pytest.raises(
+        ValueError, match=r"must hold columns beside the id, the date and the target of df, got \['y'\]"
+    ):
+        forecaster(tiny(2, **{option: ["y"]})).fit(panel(2))
+
+
+def test_missing_rows_under_a_local_scaler_get_the_right_advice(
+    panel: Callable, tiny: Callable, forecaster: Callable
+) -> None:
+    frame = panel(2)
+    frame["available_mask"] = (frame.index != 20).astype(float)
+    frame.loc[20, "y"] = np.nan
+    host = forecaster(tiny(2), local_scaler_type="standard")
+    with pytest.raises(ValueError, match=r"Leave local_scaler_type out, .*, or fill 'y' on missing rows") as caught:
+        host.fit(frame)
+    assert "mark the row" not in str(caught.value)
+    host.fit(frame.fillna({"y": 0.0}))
+
+
+def test_making_a_model_leaves_the_random_state_of_the_process() -> None:
+    before = torch.get_rng_state()
+    MVPA(h=3, input_size=6, n_series=2)
+    MVPA.from_pretrained("base", h=3)
+    assert torch.equal(torch.get_rng_state(), before)
