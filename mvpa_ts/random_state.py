@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 _DRAWS = frozenset(
     [getattr(torch, name) for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")]
-    + [getattr(torch, name) for name in ("poisson", "rand_like", "randn_like", "randint_like")]
+    + [getattr(torch, name) for name in ("poisson", "binomial", "rand_like", "randn_like")]
+    + [torch.randint_like, torch._standard_gamma, torch._sample_dirichlet]
     + [getattr(Tensor, f"{name}_") for name in ("uniform", "normal", "bernoulli", "random", "exponential", "geometric")]
     + [getattr(Tensor, name) for name in ("bernoulli", "multinomial", "cauchy_", "log_normal_")]
     # Of torch's starts, those that a mode sees; the others call methods of tensors.

@@ -28,6 +28,9 @@ _DRAWS = {
     "starts": lambda: nn.init.xavier_uniform_(torch.empty(3, 4)) + nn.init.trunc_normal_(torch.empty(3, 4)),
     "a table": lambda: nn.Embedding(4, 3).weight.detach(),
     "a distribution": lambda: torch.distributions.Normal(0.0, 1.0).sample((4,)),
+    "counts": lambda: torch.distributions.NegativeBinomial(3.0, torch.tensor([0.4, 0.6])).sample((4,)),
+    "shares": lambda: torch.distributions.Dirichlet(torch.ones(3)).sample(),
+    "Student's": lambda: torch.distributions.StudentT(3.0).sample((4,)),
     "choices": lambda: torch.ones(9).multinomial(4),
 }
 

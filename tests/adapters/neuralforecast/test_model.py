@@ -267,7 +267,8 @@ def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callab
 @pytest.mark.parametrize("explainer", ["IntegratedGradients", "ShapleyValueSampling", "InputXGradient"])
 def test_explain(explainer: str, tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
     pytest.importorskip("captum")
-    frame = panel(2, rows=40).assign(z=1.0)
+    frame = panel(2, rows=40)
+    frame["z"] = np.random.default_rng(1).uniform(0.0, 3.0, size=len(frame))  # one that never varied moves nothing
     model = tiny(2, input_size=4, h=2, futr_exog_list=["z"], hist_exog_list=["w"], stat_exog_list=["kind"])
     fitted = forecaster(model)
     frame["w"] = np.random.default_rng(0).normal(size=len(frame))

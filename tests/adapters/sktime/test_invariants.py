@@ -1,0 +1,93 @@
+"""What must not change a forecast of sktime's forecaster, and names of any kind through files."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sktime")
+
+from support.made_up_series import fitted, waves
+
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster
+
+_DAY = datetime.date(2024, 1, 1)
+_NAMES: dict[str, list[Any]] = {
+    "text": ["b", "a", "c"],
+    "numbers": [3, 1, 2.5],
+    "moments": list(pd.to_datetime(["2024-03-01", "2024-01-01", "2024-02-01"])),
+    "days": [_DAY + datetime.timedelta(days) for days in (4, 0, 2)],
+    "identifiers": [uuid.UUID(int=number) for number in (9, 5, 7)],
+    "decimals": [decimal.Decimal(text) for text in ("1.10", "2", "0.5")],
+    "bytes": [b"x", b"a", b"c"],
+}
+
+
+@pytest.mark.parametrize("kind", _NAMES)
+def test_names_of_any_kind_come_back_from_files(kind: str, tmp_path: Any) -> None:
+    y, names = waves(columns=3), _NAMES[kind]
+    y.columns = pd.Index(names, dtype=object)
+    X = pd.DataFrame({names[0]: np.sin(np.arange(len(y) + 5)), names[1]: 1.0})
+    X.index = pd.period_range(y.index[0], periods=len(X), freq="M")
+    forecaster = fitted(y, X=X[: len(y)], network={"channel_vectors": True})
+    expected = forecaster.predict(X=X[len(y) :])
+    forecaster.to_files(tmp_path)
+    again = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
+    again.fit(y, X=X[: len(y)][names[1::-1]], fh=[1, 2, 3, 4, 5])
+    pd.testing.assert_frame_equal(again.predict(X=X[len(y) :][names[1::-1]]), expected, check_exact=True)
+
+
+def test_columns_that_are_saved_alike_are_refused() -> None:
+    y = waves()
+    y.columns = pd.Index([decimal.Decimal("1"), "1"], dtype=object)
+    with pytest.raises(ValueError, match=r"y must have columns that differ as text, got .* more than once: rename one"):
+        fitted(y)
+
+
+@pytest.mark.parametrize(("unit", "level"), [(1000.0, 0.0), (1.0, 1e8), (1e-6, 0.0)])
+def test_units_and_levels(unit: float, level: float) -> None:
+    y = waves()
+    forecast = fitted(y * unit + level).predict()
+    np.testing.assert_allclose((forecast - level) / unit, fitted(y).predict(), rtol=1e-5)
+
+
+def test_the_order_of_columns_that_have_one() -> None:
+    y = waves(columns=3)
+    expected = fitted(y, channel_order=["c2", "c0", "c1"]).predict()
+    got = fitted(y[["c1", "c2", "c0"]], channel_order=["c2", "c0", "c1"]).predict()
+    pd.testing.assert_frame_equal(got[y.columns], expected, check_exact=True)
+
+
+@pytest.mark.parametrize("kind", ["dates", "microseconds", "zone", "numbers"])
+def test_kinds_of_index(kind: str) -> None:
+    y = waves()
+    expected = fitted(y).predict()
+    dates = y.index.to_timestamp()
+    kinds = {"dates": dates, "microseconds": dates.as_unit("us"), "numbers": pd.RangeIndex(len(y))}
+    y.index = kinds.get(kind, dates.tz_localize("Europe/Zurich"))
+    forecaster = fitted(y)
+    np.testing.assert_array_equal(forecaster.predict(), expected)
+    np.testing.assert_array_equal(forecaster.predict(), expected)  # a second time
+
+
+@pytest.mark.parametrize("label", [b"left", _DAY, decimal.Decimal("1.5")], ids=lambda label: type(label).__name__)
+def test_labels_that_no_file_keeps_leave_no_folder(label: Any, tmp_path: Any) -> None:
+    sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
+    classifier = MVPAClassifier(
+        dim=4, num_layers=1, network=sizes, max_steps=1, kernel_features=0, validation_fraction=0.0, num_networks=1
+    )
+    X = np.random.default_rng(0).standard_normal((6, 1, 12))
+    other = type(label)(2) if isinstance(label, decimal.Decimal) else label[:2] if isinstance(label, bytes) else _LATER
+    classifier.fit(X, np.array([label, other] * 3, dtype=object if not isinstance(label, bytes) else None))
+    with pytest.raises(ValueError, match="to_files keeps labels that are text, numbers or numpy's dates, got"):
+        classifier.to_files(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+_LATER = _DAY + datetime.timedelta(1)
