@@ -219,12 +219,12 @@ def rounding_of(
     rounded = {}
     for column, values in columns.items():
         worst = 0.0
-        for name, part in zip(names, np.split(values, bounds[1:-1]), strict=True):
-            part = part[np.isfinite(part)]
-            if not len(part) or np.abs(part).max() > np.finfo(np.float32).max:
+        for name, rows in zip(names, np.split(values, bounds[1:-1]), strict=True):
+            numbers = rows[np.isfinite(rows)]
+            if not len(numbers) or np.abs(numbers).max() > np.finfo(np.float32).max:
                 continue
-            distance, deviation = float(np.spacing(np.float32(np.abs(part).max()))), float(part.std())
-            lost = (part != part.astype(np.float32)).any()  # whole numbers may fit
+            distance, deviation = float(np.spacing(np.float32(np.abs(numbers).max()))), float(numbers.std())
+            lost = (numbers != numbers.astype(np.float32)).any()  # whole numbers may fit
             if lost and distance > max(0.05 * deviation, worst):
                 rounded[column], worst = (name, distance, deviation), distance
     return rounded

@@ -64,10 +64,10 @@ class HostOverrides:
 
     def _restart_seed(self, random_seed: int | None) -> None:
         # The host would seed the whole process.
-        if (own := OwnRandomState.current()) is None:
+        if (state := OwnRandomState.current()) is None:
             super()._restart_seed(random_seed)  # type: ignore[misc]
         else:
-            own.manual_seed(self.random_seed if random_seed is None else random_seed)
+            state.manual_seed(self.random_seed if random_seed is None else random_seed)
 
     def on_fit_start(self) -> None:
         """Begin the random numbers of a fit."""

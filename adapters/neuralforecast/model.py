@@ -369,10 +369,10 @@ class MVPA(PanelModel):
         for column in columns:
             scaling = (0.0, 1.0, -math.inf, math.inf)
             if column in by_column:
-                known = FeatureScaling(*map(np.array, by_column[column]))
+                trained = FeatureScaling(*map(np.array, by_column[column]))
                 scaling = (
                     *(by_column[column][:2] if self._scales_features else scaling[:2]),
-                    *map(float, known.limits()),
+                    *map(float, trained.limits()),
                 )
             rows.append(scaling)
         shape = (-1, *[1] * (values.ndim - 1 - dim))
