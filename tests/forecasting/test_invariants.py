@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
 from mvpa_ts.forecasting import ForecasterTraining, Series, fit_forecaster
 
-_FEW = settings(max_examples=8, deadline=None, derandomize=True)
+# The first draw reads all imported sources for constants, which takes long on a busy machine.
+_SLOW = [HealthCheck.too_slow]
+_FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=_SLOW)
 _SIZES: dict[str, Any] = {
     "horizon": 4, "lookback": 12, "patch_length": 4, "patch_stride": 4, "dim": 8, "num_heads": 2, "mlp_dim": 8,
     "mixing_heads": 3, "max_channels": 4,
