@@ -18,7 +18,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import pandas as pd
-from harness.board.report import page_table
+from harness.board.report import page_table, sentence
 from harness.classification.models import COMPONENTS
 from harness.classification.models import MODELS as CLASSIFIERS
 from harness.classification.report import DATASETS as CLASSIFICATION_SETS
@@ -103,6 +103,7 @@ def filled(text: str) -> str:
         "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
         "structure": structure_summary(RESULTS / "structure" / "structure.md"),
         "panels": page_table(board),
+        "changing": sentence(board),
         "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }

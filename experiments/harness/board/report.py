@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def page_table(rows: pd.DataFrame) -> str:
     tests = tested(rows)
     lines = [*error_table(tests, ALL_ROWS, columns(tests)), "", *missing(tests), looks(tests)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def sentence(rows: pd.DataFrame, task: str = "changing wave") -> str:
+    """The errors of one task in words, the least first."""
+    means = tested(rows).query("task == @task").groupby("model")["test_mse"].mean().sort_values()
+    said = "; ".join(f"{name} {error:.3f}" for name, error in means.items() if "attention alone, " not in name)
+    text = f"Test MSE on {task} of [the board](docs/panels.md), where relations change and peers are tuned: {said}."
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def looks(tests: pd.DataFrame) -> str:
