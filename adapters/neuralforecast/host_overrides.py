@@ -107,7 +107,7 @@ class HostOverrides:
         # In training `_sample_windows` divides each batch instead, so that devices take the batches of one.
         if self.training:  # type: ignore[attr-defined]
             return final_condition
-        return super()._shard_multivariate_windows(final_condition)  # type: ignore[misc, no-any-return]
+        return super()._shard_multivariate_windows(final_condition)  # type: ignore[misc]
 
     def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
         # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.

@@ -232,7 +232,7 @@ def position_of(index: pd.Index, frequency: Any) -> int | None:
     """
     first = index[:1]
     if isinstance(first, pd.PeriodIndex):
-        return int(first.astype("int64").to_numpy()[0]) // first.freq.n  # type: ignore[attr-defined]
+        return int(first.astype("int64").to_numpy()[0]) // first.freq.n  # type: ignore[union-attr]
     if isinstance(first, pd.DatetimeIndex):
         positions = _positions(first, frequency)
         return None if positions is None else int(positions[0])
@@ -242,7 +242,7 @@ def position_of(index: pd.Index, frequency: Any) -> int | None:
 def positions_of(index: pd.Index, ahead: pd.Index | None, frequency: Any) -> int | np.ndarray | None:
     """As `position_of`; where a local clock may jump, the position of each row and of those ahead by that clock."""
     if isinstance(index, pd.DatetimeIndex) and index.tz is not None and isinstance(frequency, pd.offsets.Tick):
-        return _positions(index if ahead is None else index.append(ahead), frequency)
+        return _positions(pd.DatetimeIndex(index if ahead is None else index.append(ahead)), frequency)
     return position_of(index, frequency)
 
 
@@ -276,10 +276,10 @@ def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
     elif isinstance(frequency, (offsets.FY5253, offsets.FY5253Quarter)):
         # Such years have 52 or 53 weeks and never leave their month by more than one.
         years = isinstance(frequency, offsets.FY5253)
-        since = _spans(days, pd.Timedelta(1, "D")) - 30.4 * frequency.startingMonth
+        since = _spans(days, pd.Timedelta(1, "D")) - 30.4 * frequency.startingMonth  # type: ignore[union-attr]
         count = np.rint(since / (365.2425 if years else 365.2425 / 4))
     elif isinstance(frequency, (offsets.SemiMonthBegin, offsets.SemiMonthEnd)):
-        whole = days.is_month_end if isinstance(frequency, offsets.SemiMonthEnd) else days.day >= frequency.day_of_month
+        whole = days.is_month_end if isinstance(frequency, offsets.SemiMonthEnd) else days.day >= frequency.day_of_month  # type: ignore[attr-defined]
         count = 2 * _months(days) + np.asarray(whole)
     else:
         months = next((size for kinds, size in _MONTHS.items() if isinstance(frequency, _kinds(kinds))), None)
@@ -328,7 +328,7 @@ def _spans(dates: pd.DatetimeIndex, span: pd.Timedelta) -> np.ndarray:
     length = int(span.as_unit("ns").value)
     if length % unit:
         dates, unit = dates.as_unit("ns"), 1
-    return dates.asi8 // (length // unit)  # type: ignore[attr-defined, no-any-return]
+    return dates.asi8 // (length // unit)
 
 
 def _business_days(days: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
