@@ -26,7 +26,7 @@ from harness.detection.results import begin_study
 from harness.study import Study
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.detection.baselines import fit_baselines
 from mvpa_ts.ieeg.detection.features import TrainingFeatures, blocks, segment_features
 from mvpa_ts.ieeg.detection.linear import fit_linear
@@ -35,7 +35,7 @@ from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
 ANIMALS = range(500, 512)
 RATE, SECONDS = 400.0, 900.0
-DETECTORS = ("line length", "logistic regression", "one patient's detector", "demo")
+DETECTORS = ("line length", "logistic regression", "one patient's detector")
 
 
 def main() -> None:
@@ -53,13 +53,12 @@ def measure(seed: int) -> dict[str, Any]:
     test = [Segments(recording) for use, recording in files if use == "test"]
     labels = [segments.labels() for segments in test]
     line_length, regression = fit_baselines(training)
-    linear, box = fit_linear(training), Detector("demo", rules="none", channels="all")
+    linear = fit_linear(training)
     features = [np.concatenate([segment_features(*block) for block in blocks(segments)]) for segments in test]
     scores = {
         "line length": [np.concatenate([*line_length.probabilities(segments)]) for segments in test],
         "logistic regression": [np.concatenate([*regression.probabilities(segments)]) for segments in test],
         "one patient's detector": [linear.probabilities(rows) for rows in features],
-        "demo": [box.detect_segments(segments).probabilities for segments in test],
     }
     values: dict[str, Any] = {}
     ictal = np.concatenate(labels)
@@ -134,7 +133,8 @@ def report(rows: pd.DataFrame) -> str:
     return (
         f"{len(rows)} simulated animals, three seizures and seven quiet stretches of 38 s to learn from, two seizures "
         "and four stretches to test, two of which are two to five times as strong. Segments of 5 s; alarms are single "
-        "segments above 0.5. Simple rules: line length and logistic regression. These animals were looked at once.\n\n"
+        "segments above 0.5. Simple rules: line length and logistic regression. These animals were looked at twice: "
+        "a first detector shrank to what other simulated animals taught, had .991, and failed on a dog.\n\n"
         f"{markdown_table(pd.DataFrame(lines))}\n{rows['hardware'].iloc[0]}.\n"
     )
 

@@ -46,7 +46,7 @@ from mvpa_ts.ieeg import (
     simulate_cohort,
     simulate_recording,
 )
-from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, TrainingFeatures
+from mvpa_ts.ieeg.detection.features import BANDS, TrainingFeatures
 from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
@@ -159,8 +159,7 @@ def add_linear(folder: Path, *, quick: bool) -> None:
     """Fit the linear part of the model in a folder, and write it there."""
     animals = [animal(LINEAR_SEED, number) for number in range(1 if quick else ANIMALS)]
     joined = (np.concatenate(column) for column in zip(*[vars(item).values() for item in animals], strict=True))
-    nothing = LinearPart((0.0,) * NUM_FEATURES, 0.0)
-    weights = np.round(fit_linear(TrainingFeatures(*joined), nothing, LINEAR_STRENGTH).weights, 4)
+    weights = np.round(fit_linear(TrainingFeatures(*joined), LINEAR_STRENGTH).weights, 4)
     # How far channels differ in a seizure is another matter in every cohort: a second set of animals gave other weights
     # of the spread, and the same of the medians.
     weights[BANDS + 1 :] = 0.0

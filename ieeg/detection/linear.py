@@ -2,8 +2,7 @@
 
 A logistic regression on few examples trusts whatever differs between them, which is most often how strong the recording
 is. The penalty here knows how much a feature drifts from day to day, so the regression rather reads what does not: how
-fast activity stands to slow activity, and how far some channels stand out. It shrinks to coefficients that were learnt
-on simulated subjects and not to zero.
+fast activity stands to slow activity, and how far some channels stand out.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.constants import DEMO
 from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, Floats, TrainingFeatures
 from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
 from mvpa_ts.weights import CONFIG_NAME
@@ -135,19 +133,11 @@ def drift_covariance() -> Floats:
     return GAIN_DRIFT**2 * np.outer(gain, gain) + TILT_DRIFT**2 * np.outer(tilt, tilt) + other
 
 
-def fit_linear(training: TrainingFeatures, prior: LinearPart | None = None, strength: float = STRENGTH) -> LinearPart:
+def fit_linear(training: TrainingFeatures, strength: float = STRENGTH) -> LinearPart:
     """Fit the linear part to the recordings of one patient.
 
     The bias is such that quiet stretches that were left out are negative: the logit of 0 lies above 99 % of their
     segments, and no lower than halfway from there to the seizures that were left out.
-
-    Parameters
-    ----------
-    training : TrainingFeatures
-    prior : LinearPart, optional
-        Coefficients to shrink to. Default: those of the package's detector.
-    strength : float
-        Of the penalty, beside the mean loss.
 
     Examples
     --------
@@ -158,16 +148,13 @@ def fit_linear(training: TrainingFeatures, prior: LinearPart | None = None, stre
     >>> bool(np.median(logits[training.ictal]) > np.median(logits[~training.ictal]))
     True
     """
-    prior = load_linear(DEMO) if prior is None else prior
-    assert prior is not None
-    center = np.asarray(prior.weights)
-    weights, bias = _fitted(training.features, training.ictal, center, strength)
+    weights, bias = _fitted(training.features, training.ictal, strength)
     logits = training.features @ weights + bias
     # Left out one by one, because logits of segments that train are too good.
     for stretch in np.unique(training.stretch):
         out = training.stretch == stretch
         if training.ictal[~out].any() and not training.ictal[~out].all():
-            other, other_bias = _fitted(training.features[~out], training.ictal[~out], center, strength)
+            other, other_bias = _fitted(training.features[~out], training.ictal[~out], strength)
             logits[out] = training.features[out] @ other + other_bias
     quiet = float(np.quantile(logits[~training.ictal], 0.99))
     seizures = float(np.quantile(logits[training.ictal], 0.25))
@@ -209,10 +196,10 @@ def choose_network_weight(
     return best if gains[best].sum() > max(2 * error, 0.0) else 0.0
 
 
-def _fitted(features: Floats, ictal: npt.NDArray[np.bool_], center: Floats, strength: float) -> tuple[Floats, float]:
-    """Weights and bias of the least mean loss, both classes alike, with a penalty strength/2 · dᵀ P d.
+def _fitted(features: Floats, ictal: npt.NDArray[np.bool_], strength: float) -> tuple[Floats, float]:
+    """Weights w and bias of the least mean loss, both classes alike, with a penalty strength/2 · wᵀ P w.
 
-    Here d is the weights less `center`, and P the covariance of drift and that within the quiet segments.
+    P is the covariance of drift and that within the quiet segments.
     """
     from scipy.optimize import minimize
 
@@ -225,10 +212,9 @@ def _fitted(features: Floats, ictal: npt.NDArray[np.bool_], center: Floats, stre
 
     def loss(values: Floats) -> tuple[float, Floats]:
         margins = sign * (x @ values[:-1] + values[-1])
-        away = values[:-1] - center
         slopes = -shares * sign / (1.0 + np.exp(np.clip(margins, -500.0, 500.0)))
-        gradient = np.append(x.T @ slopes + penalty @ away, slopes.sum())
-        return float(shares @ np.logaddexp(0.0, -margins) + 0.5 * away @ penalty @ away), gradient
+        gradient = np.append(x.T @ slopes + penalty @ values[:-1], slopes.sum())
+        return float(shares @ np.logaddexp(0.0, -margins) + 0.5 * values[:-1] @ penalty @ values[:-1]), gradient
 
-    values = minimize(loss, np.append(center, 0.0), jac=True, method="L-BFGS-B").x
+    values = minimize(loss, np.zeros(NUM_FEATURES + 1), jac=True, method="L-BFGS-B").x
     return values[:-1], float(values[-1] - middle @ values[:-1])
