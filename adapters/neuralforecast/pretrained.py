@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import torch
+from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
@@ -21,11 +22,8 @@ from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 
-# Arguments of the host that would reach nothing: the network reads the series alone, and standardises them itself.
-_NOT_READ = (
-    "futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "categorical_cardinalities",
-    "exclude_insample_y", "scaler_type",
-)  # fmt: skip
+# Arguments of the host that would reach nothing: the network standardises what it reads itself.
+_NOT_READ = ("stat_exog_list", "cat_exog_list", "categorical_cardinalities", "exclude_insample_y", "scaler_type")
 
 
 class PretrainedMVPA(PanelModel):
@@ -55,6 +53,11 @@ class PretrainedMVPA(PanelModel):
     channel_positions : dict or table, optional
         Where each series lies, as in `MVPA`: one coordinate for places on a line, two or three for places in space.
         The forecaster then reads the series near each other as neighbours, without any training.
+    bounded : bool or (lower, upper), default False
+        Keep forecasts within bounds, None for none: (0, None) for counts and amounts. True: the range of the rows read.
+    futr_exog_list, hist_exog_list : list of str, optional
+        Columns that are known ahead, and columns that end with the series. The effect of the former is found in the
+        history, without training; the latter are read as further series of the panel, and not with positions.
     training : dict, optional
         As in `MVPA`: `weight_averaging`, `averaging_warm_up` and `frequency_weight`.
     max_steps : int, default 0
@@ -83,8 +86,6 @@ class PretrainedMVPA(PanelModel):
     (24, 3)
     """
 
-    EXOGENOUS_FUTR = False
-    EXOGENOUS_HIST = False
     EXOGENOUS_STAT = False
 
     def __init__(
@@ -97,6 +98,7 @@ class PretrainedMVPA(PanelModel):
         season: int | None = None,
         channel_order: Sequence[Any] | str | None = None,
         channel_positions: Any = None,
+        bounded: bool | Sequence[float | None] = False,
         training: dict[str, Any] | None = None,
         loss: nn.Module | None = None,
         valid_loss: nn.Module | None = None,
@@ -140,7 +142,7 @@ class PretrainedMVPA(PanelModel):
         # Saved as a number, so that a file does not change its meaning with the shipped network.
         self.hparams["input_size"] = input_size
         self._set_book(channel_order, channel_positions, n_series)
-        self.ordered, self.season, self._season = ordered, season, 0
+        self.ordered, self.season, self._season, self.bounded = ordered, season, 0, bounded
         self._levels = sorted(set(levels))
         self._columns = [self._levels.index(level) for level in levels]
         self.network = network
@@ -159,6 +161,10 @@ class PretrainedMVPA(PanelModel):
         order, positions = view.order, view.positions
         if positions is None and self.ordered:
             positions = torch.arange(len(order), device=x.device)[:, None].float()
+        past, known = (
+            None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")[:, :, order]
+            for name in ("hist_exog", "futr_exog")
+        )
         quantiles = forecast_quantiles(
             self.network,
             x[..., order],
@@ -167,6 +173,10 @@ class PretrainedMVPA(PanelModel):
             levels=self._levels,
             positions=positions,
             season=self._season,
+            known=known,
+            past=past,
+            names=self.futr_exog_list,
+            bounded=self.bounded,
         )
         output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
         self._training.note_forecast(output if self.training else None)
@@ -223,7 +233,8 @@ def _refuse(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name in _NOT_READ and value not in (None, [], False, "identity"):
             raise ValueError(
-                f"{name} must be left out: a pretrained forecaster reads only the series; use MVPA for {name}"
+                f"{name} must be left out: a pretrained forecaster reads the series, futr_exog_list and "
+                f"hist_exog_list; use MVPA for {name}"
             )
         of_mvpa = name in inspect.signature(MVPA.__init__).parameters and name not in of_host
         if of_mvpa or RENAMED.get(name, name) in NETWORK.names:

@@ -27,7 +27,7 @@ from mvpa_ts.adapters.sktime.frames import (
 )
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
-from mvpa_ts.adapters.sktime.shipped import ShippedForecaster
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows
 
 if TYPE_CHECKING:
     from mvpa_ts.windows import Series
@@ -64,7 +64,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     bounded : bool
         Keep forecasts and quantiles of each column between the smallest and the largest value of the rows that it was
         last fitted to. For columns that often lie at a limit (rain, sunshine, sales), not for columns that grow. Their
-        number is then fixed.
+        number is then fixed. With `pretrained`, a pair (lower, upper) gives the limits, None for none.
     quantiles : sequence of float
         Levels to train. They must include 0.5, the point forecast. Other levels are interpolated between them.
     max_steps, learning_rate
@@ -187,10 +187,8 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         self.verbose = verbose
         super().__init__()
         self._y = self._X = None  # for those who switch the host's own store on
-        if pretrained is not None:  # the shipped network reads the series alone
-            self.set_tags(**{"capability:exogenous": False})
-            if not finetune_steps:  # else it is trained for the steps of fh
-                self.set_tags(**{"requires-fh-in-fit": False})
+        if pretrained is not None and not finetune_steps:  # else it is trained for the steps of fh
+            self.set_tags(**{"requires-fh-in-fit": False})
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon | None) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
@@ -328,6 +326,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         steps, fitted = steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
         if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
             fitted = replace(fitted, horizon=int(steps.max()))
+            self._range = bounds_of_rows(self.bounded, self._cur_y[self._columns.names].to_numpy(float))
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")

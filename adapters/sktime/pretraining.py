@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,13 +79,7 @@ class Pretraining:
         return super().pretrain(y, fh=fh)  # type: ignore[misc]
 
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
-        """Fit to `y`, as sktime's forecasters do; warns where `X` comes with `pretrained`, which does not read it."""
-        if X is not None and self.pretrained is not None:
-            warnings.warn(
-                f"X is not used with pretrained={str(self.pretrained)!r}, which forecasts from y alone; to use X, "
-                "leave pretrained out and train",
-                stacklevel=2,
-            )
+        """Fit to `y` and the columns of `X`, as sktime's forecasters do."""
         for argument, table in (("y", y), ("X", X)):
             check_table(argument, table)
         return super().fit(y, X=X, fh=fh)  # type: ignore[misc]

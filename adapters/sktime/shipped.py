@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 USED = frozenset(
     {
-        "pretrained", "channel_order", "channel_positions", "sp", "finetune_steps", "learning_rate", "random_state",
-        "device", "verbose",
+        "pretrained", "channel_order", "channel_positions", "bounded", "sp", "finetune_steps", "learning_rate",
+        "random_state", "device", "verbose",
     }
 )  # fmt: skip
 """Parameters of the forecaster that a shipped network uses."""
@@ -65,6 +65,7 @@ class ShippedForecaster:
         # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
         positions = self._positions(values.shape[2], channel_inputs)
+        known = _known(series)
         with torch.no_grad():
             quantiles = forecast_quantiles(
                 self.network,
@@ -73,6 +74,7 @@ class ShippedForecaster:
                 horizon=self.horizon,
                 positions=positions,
                 season=self.season,
+                known=None if known is None else known[None, : len(series.values) + self.horizon],
             )[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -110,6 +112,7 @@ class ShippedForecaster:
             seed=seed,
             positions=self._positions(values.shape[1], channel_inputs),
             season=self.season,
+            known=_known(series),
         )
         return replace(self, network=trained)
 
@@ -118,6 +121,27 @@ class ShippedForecaster:
         from mvpa_ts.forecasting.pretrained import save_base
 
         save_base(self.network, folder)
+
+
+def _known(series: Series) -> Any:
+    """Columns of X for each column of y, a tensor [n + ahead, C, F]; None without X."""
+    import torch
+
+    if series.features is None:
+        return None
+    features = torch.tensor(series.features)
+    return features[:, None].expand(-1, series.values.shape[1], -1)
+
+
+def bounds_of_rows(bounded: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds of the columns' forecasts, [C, 1]; infinite where there are none."""
+    import torch
+
+    from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
+
+    values = torch.from_numpy(rows)[None]
+    lower, upper = bounds_of(bounded, values.nan_to_num(0.0), ~values.isnan())
+    return lower.mT.numpy(), upper.mT.numpy()
 
 
 def side_by_side(series: Sequence[Series]) -> Series:
@@ -137,6 +161,7 @@ def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any])
                 f"{name} must be left out with pretrained={parameters['pretrained']!r}, whose network exists and is "
                 f"trained already, got {value!r}; to train a network with {name}, leave pretrained out"
             )
+    bounds_of_rows(parameters["bounded"], np.zeros((1, 1)))
     if parameters["device"] != "cpu":
         raise ValueError(
             f"device must be 'cpu' with pretrained, whose network is small (7 megabytes as shipped), got "

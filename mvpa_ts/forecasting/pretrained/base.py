@@ -33,6 +33,7 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     seasons_of_panel,
     simple_forecasts,
 )
+from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Quantiles that the network gives."""
@@ -73,6 +74,8 @@ class Reading(NamedTuple):
         Of the history.
     rows : long Tensor, shape (B, C, C)
         Distances of the series, as rows of a table.
+    trust : Tensor, shape (B, R, s)
+        Share of each regression on other series, by what it would have brought so far.
     """
 
     values: Tensor
@@ -84,6 +87,7 @@ class Reading(NamedTuple):
     location: Tensor
     scale: Tensor
     rows: Tensor
+    trust: Tensor
 
     def of(self, windows: Tensor) -> Reading:
         """Some of the windows, by their number."""
@@ -260,16 +264,14 @@ class BaseForecaster(nn.Module):
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
         rows, observed = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask))
         steps = math.ceil(horizon / P) * P
-        simple, relative, features, unit = (
-            rearrange(tensor, "(b c) ... -> b c ...", c=C)
-            for tensor in self._simple(rows, observed, C, hint.repeat_interleave(C), steps, place)
-        )
+        *of_series, trust = self._simple(rows, observed, C, hint.repeat_interleave(C), steps, place)
+        simple, relative, features, unit = (rearrange(tensor, "(b c) ... -> b c ...", c=C) for tensor in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
             [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))], dim=3
         )
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
-        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0], place.rows)
+        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0], place.rows, trust)
 
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
@@ -298,6 +300,9 @@ class BaseForecaster(nn.Module):
             share = logits.softmax(2)
             middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
             middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
+            step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
+            apart = simple[:, :, -len(relations.NAMES) :] - middle[:, :, None]
+            middle = middle + (reading.trust[:, None, :, step] * apart).sum(2)
             steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
             half = Q // 2
             above = steps[..., half:].cumsum(3)
@@ -310,8 +315,8 @@ class BaseForecaster(nn.Module):
 
     def _simple(
         self, x: Tensor, mask: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], a usual error [N, 1]."""
+    ) -> tuple[Tensor, ...]:
+        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], a usual error [N, 1]; and trust."""
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         # Short histories: what lies before all of them costs time and says nothing.
@@ -355,9 +360,11 @@ class BaseForecaster(nn.Module):
             observed,
             (observed + 1e-3).log(),
         ]
+        compared = truth.masked_fill(~enough[..., None], torch.nan)
+        trust = trust_in_relations(past, compared, relative, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
-        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, trust
 
     @staticmethod
     def _tried(

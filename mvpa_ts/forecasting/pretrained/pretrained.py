@@ -27,7 +27,9 @@ from mvpa_ts.forecasting.pretrained.base import (
     BaseForecaster,
     Reading,
 )
+from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.layout import layout
+from mvpa_ts.forecasting.pretrained.seasons import with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
@@ -116,6 +118,10 @@ def forecast_quantiles(
     levels: Sequence[float] = LEVELS,
     positions: Tensor | None = None,
     season: int | None = None,
+    known: Tensor | None = None,
+    past: Tensor | None = None,
+    names: Sequence[str] = (),
+    bounded: bool | Sequence[float | None] = False,
 ) -> Tensor:
     """Quantiles of a horizon of any length, at any levels.
 
@@ -123,10 +129,20 @@ def forecast_quantiles(
     ----------
     network : BaseForecaster
     x, mask, positions, season
-        As in `BaseForecaster.forward`. Without a mask, NaN are missing values.
+        As in `BaseForecaster.forward`. Without a mask, NaN are missing values. Of days (a season of 7, or 5), the year
+        takes the place of the week where it repeats.
     horizon : int
     levels : sequence of float
         Increasing, within (0, 1).
+    known : Tensor, shape (B, L + horizon, C, k), optional
+        Covariates of each series that are known ahead. Their effect is found in the history and taken from it; the
+        forecast of the rest has their effect added. One that says nothing about its series has none.
+    past : Tensor, shape (B, L, C, m), optional
+        Covariates of each series that end where it ends. They are read as further series of the panel.
+    names : sequence of str, optional
+        Names of the known covariates, for messages.
+    bounded : bool or (lower, upper), default False
+        Keep quantiles within bounds; None is none: (0, None) for counts and amounts. True: the range of the history.
 
     Returns
     -------
@@ -135,12 +151,14 @@ def forecast_quantiles(
     Raises
     ------
     ValueError
-        `x` holds an infinite value.
+        `x` holds an infinite value; the bounds are no pair in order; covariates are missing within the horizon, or have
+        another shape; there are positions and past covariates, which lie nowhere.
 
     Warns
     -----
     UserWarning
-        A series has fewer than 16 observed steps.
+        A series has fewer than 16 observed steps. A known covariate goes over the range of its history by more than a
+        tenth of it: it then counts as that.
     """
     if mask is None:
         mask = ~x.isnan()
@@ -149,8 +167,87 @@ def forecast_quantiles(
             raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
     if not getattr(network, "training", False):
         _warn_of_short_series(mask)
-    forecast = network(x, mask, horizon=horizon, positions=positions, season=season)
-    return forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
+    B, L, C = x.shape
+    lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
+    effects = None
+    if known is not None:
+        with torch.no_grad():
+            effects = _effects(x, mask, known, horizon, names)
+        x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
+    every = 1
+    if past is not None and past.shape[3]:
+        if past.shape[:3] != x.shape:
+            raise ValueError(f"past must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(past.shape)}")
+        if positions is not None:
+            raise ValueError("past must be left out with positions: covariates lie nowhere. Leave one of the two out")
+        # Each series is followed by its covariates, so that a panel that is read in groups keeps them together.
+        every = 1 + past.shape[3]
+        x = torch.cat([x[..., None], past.nan_to_num(0.0)], 3).flatten(2)
+        mask = torch.cat([mask[..., None], ~past.isnan()], 3).flatten(2)
+    repeats = with_year(x, mask, season)
+    forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
+    if effects is not None:
+        forecast = forecast + effects[:, L:, :, None]
+    forecast = forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
+    return torch.minimum(torch.maximum(forecast, lower), upper)
+
+
+def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds of each series' forecasts, [B, C]; infinite where there are none.
+
+    Raises ValueError unless `bounded` is True, False or a pair in order.
+    """
+    infinity = x.new_full(x[:, 0].shape, torch.inf)
+    if isinstance(bounded, bool):
+        if not bounded:
+            return -infinity, infinity
+        return x.masked_fill(~mask, torch.inf).amin(1), x.masked_fill(~mask, -torch.inf).amax(1)
+    pair = tuple(bounded)
+    ends = [sign * torch.inf if end is None else float(end) for sign, end in zip((-1, 1), pair, strict=False)]
+    if len(pair) != 2 or not ends[0] < ends[1]:
+        raise ValueError(
+            f"bounded must be True, False or a pair (lower, upper) in order, None for none; got {bounded!r}"
+        )
+    return torch.full_like(infinity, ends[0]), torch.full_like(infinity, ends[1])
+
+
+def _effects(x: Tensor, mask: Tensor, known: Tensor, horizon: int, names: Sequence[str]) -> Tensor:
+    """Effects of known covariates, [B, L + h, C]."""
+    B, L, C = x.shape
+    if known.ndim != 4 or known.shape[:3] != (B, L + horizon, C):
+        raise ValueError(
+            f"known must be [B, L + horizon, C, k] = [{B}, {L + horizon}, {C}, k], got shape {tuple(known.shape)}"
+        )
+    if (missing := ~known[:, L:].isfinite()).any():
+        step = int(missing.any((0, 2, 3)).nonzero()[0]) + 1
+        raise ValueError(
+            f"known must hold a number at each step of the horizon, got none at step {step} of {horizon}: a covariate "
+            "that ends earlier is a past one"
+        )
+    # What lies before a series begins is padding, which is not among its values.
+    begun = F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)
+    given = known.isfinite() & begun[..., None]
+    rows = mask & given[:, :L].all(3)
+    counted = given[:, :L].sum(1, keepdim=True).clamp(min=1)
+    known = torch.where(given, known, known[:, :L].masked_fill(~given[:, :L], 0.0).sum(1, keepdim=True) / counted)
+    _warn_of_range(known, L, names)
+    series = known.transpose(1, 2).flatten(0, 1)
+    effects = covariate_effects(x.mT.flatten(0, 1), rows.mT.flatten(0, 1), series)
+    return effects.unflatten(0, (B, C)).mT
+
+
+def _warn_of_range(known: Tensor, length: int, names: Sequence[str]) -> None:
+    lowest, highest = known[:, :length].amin(1), known[:, :length].amax(1)
+    spread = (highest - lowest).clamp(min=1e-12)
+    over = torch.maximum(known[:, length:].amax(1) - highest, lowest - known[:, length:].amin(1)) / spread
+    for index, distance in enumerate(over.amax((0, 1)).tolist()):
+        if distance > BEYOND:
+            name = names[index] if index < len(names) else f"number {index}"
+            warnings.warn(
+                f"the covariate {name} goes {distance:.2g} times its range over what its history holds: it counts as "
+                f"{BEYOND:g} times the range over it",
+                stacklevel=4,
+            )
 
 
 def finetuned(
@@ -164,6 +261,7 @@ def finetuned(
     seed: int = 0,
     positions: Tensor | None = None,
     season: int | None = None,
+    known: Tensor | None = None,
 ) -> BaseForecaster:
     """A copy of a forecaster, trained further on one panel.
 
@@ -185,6 +283,8 @@ def finetuned(
     seed : int
     positions, season
         As in `BaseForecaster.forward`.
+    known : Tensor, shape (L, C, k), optional
+        Covariates, whose effect is taken from the panel first; see `forecast_quantiles`.
 
     Raises
     ------
@@ -201,6 +301,8 @@ def finetuned(
     generator = torch.Generator().manual_seed(seed)
     observed = ~values.isnan()
     filled = values.nan_to_num(0.0).float()
+    if known is not None:
+        filled = (filled - _effects(filled[None], observed[None], known[None].float(), 0, ())[0]) * observed
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)

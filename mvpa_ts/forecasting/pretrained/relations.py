@@ -1,14 +1,15 @@
 """Ridge regressions that are fitted inside the history: on a series' own lags, its neighbours, and its leaders.
 
 Relations between the series of a panel are found here in closed form, without a weight of the network. Each regression
-is fitted twice: on the early part of the history, to be tried at the origins that lie after it, and on all of it. The
-penalty is the one that did best there.
+is fitted on all of the history, and on what lies before earlier origins, to be tried there. The penalty is the one that
+did best there.
 
 Legend: B panels, C series, N = B·C, L steps of history, h steps ahead, O origins, R rows, F features.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -19,8 +20,10 @@ NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders"
 """What each forecast is, in their order."""
 OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 16, 6
 LEADERS, LEADER_LAGS, LEADER_OWN_LAGS = 4, 32, 16
-LATELY = 128
-"""Rows of the regression on what happened lately, before the origins."""
+LATELY = 128.0
+"""Steps after which a row counts 1/e in the regression on what happened lately."""
+LEAST_BACK = 24
+"""Nearer origins share the fit of this one: a few rows more change little."""
 PENALTIES = (3.0, 30.0, 300.0, 3000.0)
 BLOCK = 64
 """Steps that are forecast at once; longer horizons go on from there."""
@@ -57,13 +60,12 @@ def relation_forecasts(
     tested = [back for back in origins if 2 * back + 4 <= L]
     tried = max(tested) if tested else max(1, L // 3)
     alone = _Pooled(x, observed, block, tried, None)
-    forecasts = [alone.forecast(origins, horizon)]
-    if C > 1:
-        near = _Pooled(x, observed, block, tried, _neighbours(x, order))
-        forecasts += [near.forecast(origins, horizon), near.forecast(origins, horizon, lately=True)]
-        forecasts.append(_Led(x, observed, block, tried).forecast(origins, horizon))
-    else:
-        forecasts += [forecasts[0], alone.forecast(origins, horizon, lately=True), forecasts[0]]
+    if C == 1:
+        always, lately = alone.forecast(origins, horizon, (None, LATELY))
+        return torch.stack([always, always, lately, always], dim=3)
+    near = _Pooled(x, observed, block, tried, _neighbours(x, order))
+    forecasts = [*alone.forecast(origins, horizon), *near.forecast(origins, horizon, (None, LATELY))]
+    forecasts += _Led(x, observed, block, tried).forecast(origins, horizon)
     return torch.stack(forecasts, dim=3)
 
 
@@ -123,18 +125,32 @@ class _Regression:
         lags = self._lags(x, ends, number)
         return torch.cat([torch.ones_like(lags[..., :1]), lags[..., :1], lags[..., 1:] - lags[..., :1]], 3)
 
-    def products(self, first: int, last: int, every: int = 1) -> tuple[Tensor, Tensor]:
-        """Sums over rows of features times features, and times targets; rows end at first … last − 1."""
-        ends = torch.arange(first, last, every, device=self.x.device)
+    def products(self, stops: Sequence[int], memory: Sequence[float | None]) -> list[list[tuple[Tensor, Tensor]]]:
+        """Sums over rows of features times features, and times targets, up to each stop, for each memory.
+
+        With a memory, a row counts less by 1/e for so many steps between it and the stop.
+        """
+        every = max(1, round(self.x.shape[1] * stops[-1] / MOST_ROWS)) if self.pooled else 1
         padded = F.pad(self.x, (self.reach, 0))
-        rows = self.features(padded, ends)
-        ahead = ends[:, None] + torch.arange(1, self.block + 1, device=self.x.device)
-        target = self.x[:, :, ahead]
-        counts = self.observed[:, :, ends].to(rows.dtype)[..., None]
-        rows = rows * counts
-        if self.pooled:
-            rows, target = rows.flatten(1, 2), target.flatten(1, 2)
-        return rows.mT @ rows, rows.mT @ target
+        sums: list[list[tuple[Tensor, Tensor]]] = [[] for _ in memory]
+        first = 0
+        for stop in stops:
+            ends = torch.arange(first, max(stop, first + 1), every, device=self.x.device)
+            rows = self.features(padded, ends)
+            target = self.x[:, :, ends[:, None] + torch.arange(1, self.block + 1, device=self.x.device)]
+            counts = self.observed[:, :, ends].to(rows.dtype)[..., None]
+            for of_memory, steps in zip(sums, memory, strict=True):
+                faded = counts if steps is None else counts * ((ends - stop) / steps).exp()[:, None]
+                weighted, unweighted, ahead = rows * faded, rows, target
+                if self.pooled:
+                    weighted, unweighted, ahead = (tensor.flatten(1, 2) for tensor in (weighted, rows, target))
+                gram, cross = weighted.mT @ unweighted, weighted.mT @ ahead
+                if of_memory:
+                    kept = 1.0 if steps is None else math.exp((first - stop) / steps)
+                    gram, cross = gram + kept * of_memory[-1][0], cross + kept * of_memory[-1][1]
+                of_memory.append((gram, cross))
+            first = stop
+        return sums
 
     pooled = False
 
@@ -168,39 +184,47 @@ class _Regression:
         """The same for `number` copies of the panels."""
         return self
 
-    def forecast(self, origins: Sequence[int], horizon: int, *, lately: bool = False) -> Tensor:
-        """Forecasts [1 + O, B, C, h] with the penalty that did best at the origins."""
+    def forecast(self, origins: Sequence[int], horizon: int, memory: Sequence[float | None] = (None,)) -> list[Tensor]:
+        """Forecasts [1 + O, B, C, h] for each memory, with the penalty that did best at the origins."""
         L = self.x.shape[2]
-        stop = max(1, L - self.tried - self.block)  # the last target lies before the first origin
-        begin = max(0, stop - LATELY) if lately else 0
-        every = 1
-        if self.pooled:
-            every = max(1, round(self.x.shape[1] * (stop - begin) / MOST_ROWS))
-        early = self.products(begin, stop, every)
-        late = self.products(stop, max(stop, L - self.block), every)
-        backs = [back for back in origins if back <= self.tried]
-        truth = torch.stack(
-            [F.pad(self.x[:, :, L - back :][..., : self.block], (0, max(0, self.block - back)), value=torch.nan)
-             for back in backs]
-        ) if backs else None  # fmt: skip
-        whole = early[0] + late[0], early[1] + late[1]
-        every_penalty = self.x.new_tensor(PENALTIES)
-        errors, tried = [], []
-        for penalty in every_penalty:
-            past = self.apply(self.solve(*early, penalty.expand(early[0].shape[:-2])), origins, horizon)
-            tried.append(past)
-            if truth is not None:
-                difference = past[: len(backs), ..., : self.block] - truth
-                errors.append(difference.square().nanmean(3).nanmean(0))  # [B, C]
-        if truth is None:  # without a trial, much shrinking
+        tried = [back for back in origins if back <= self.tried]
+        # The last target of a fit lies before its origins.
+        fits = sorted({back for back in tried if back >= LEAST_BACK}, reverse=True) or [self.tried]
+        stops = [max(1, L - back - self.block) for back in fits]
+        of_memory = self.products([*stops, max(stops[-1], L - self.block)], memory)
+        return [self._of_memory(sums, fits, origins, tried, horizon) for sums in of_memory]
+
+    def _of_memory(
+        self, sums: list[tuple[Tensor, Tensor]], fits: list[int], origins: Sequence[int], tried: list[int], horizon: int
+    ) -> Tensor:
+        L = self.x.shape[2]
+        # Each origin has the latest fit that saw nothing after it.
+        fit_of = [max((i for i, back in enumerate(fits) if back >= origin), default=0) for origin in origins]
+        penalties = self.x.new_tensor(PENALTIES)
+        errors, past = [], []
+        for penalty in penalties:
+            forecasts = []
+            for index, (gram, cross) in enumerate(sums[:-1]):
+                if backs := [origin for origin, fit in zip(origins, fit_of, strict=True) if fit == index]:
+                    weights = self.solve(gram, cross, penalty.expand(gram.shape[:-2]))
+                    forecasts.append(dict(zip(backs, self.apply(weights, backs, horizon), strict=True)))
+            of_origin = {back: forecast for group in forecasts for back, forecast in group.items()}
+            past.append(torch.stack([of_origin[back] for back in origins]))
+            missed = [
+                (of_origin[back][..., : min(back, self.block, horizon)]
+                 - self.x[:, :, L - back : L - back + min(back, self.block, horizon)]).square().mean(2)
+                for back in tried
+            ]  # fmt: skip
+            errors.append(torch.stack(missed).mean(0) if missed else None)
+        if errors[0] is None:  # without a trial, much shrinking
             best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
         else:
             error = torch.stack(errors)  # [penalties, B, C]
             best = (error.mean(2, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
-        chosen = every_penalty[best[:, 0] if self.pooled else best]
-        final = self.apply(self.solve(*whole, chosen), [0], horizon)
-        index = best[None, None, :, :, None].expand(1, *tried[0].shape)
-        return torch.cat([final, torch.stack(tried).gather(0, index)[0]])
+        chosen = penalties[best[:, 0] if self.pooled else best]
+        final = self.apply(self.solve(*sums[-1], chosen), [0], horizon)
+        index = best[None, None, :, :, None].expand(1, *past[0].shape)
+        return torch.cat([final, torch.stack(past).gather(0, index)[0]])
 
 
 class _Pooled(_Regression):

@@ -114,13 +114,31 @@ def test_one_quantile():
 def test_what_does_not_fit():
     with pytest.raises(ValueError, match="loss must be a point loss"):
         MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
-    with pytest.raises(ValueError, match="futr_exog_list must be left out: a pretrained forecaster"):
-        MVPA.from_pretrained("base", h=3, futr_exog_list=["price"])
+    with pytest.raises(ValueError, match="stat_exog_list must be left out: a pretrained forecaster"):
+        MVPA.from_pretrained("base", h=3, stat_exog_list=["area"])
     with pytest.raises(FileNotFoundError, match="there is no pretrained forecaster 'large': take 'base', which"):
         MVPA.from_pretrained("large", h=3)
     for name, value in {"channel_window": 1, "hidden_size": 64, "components": ["content"]}.items():
         with pytest.raises(ValueError, match=f"{name} must be left out: a pretrained forecaster has its network"):
             MVPA.from_pretrained("base", h=3, **{name: value})
+
+
+def test_covariates_are_read_without_training():
+    rng = np.random.default_rng(0)
+    df = panel(2, steps=132)
+    df["price"], df["leader"] = rng.random(len(df)), rng.random(len(df))
+    df["y"] += 5.0 * df["price"]
+    past, ahead = df.groupby("unique_id").head(120), df.groupby("unique_id").tail(12)
+    plain = fitted(past[["unique_id", "ds", "y"]], h=12).predict().merge(ahead, on=["unique_id", "ds"])
+    forecaster = fitted(past, h=12, futr_exog_list=["price"])
+    told = forecaster.predict(futr_df=ahead.drop(columns="y")).merge(ahead, on=["unique_id", "ds"])
+    error = [(table.iloc[:, 2] - table["y"]).abs().mean() for table in (plain, told)]
+    assert error[1] < 0.3 * error[0], error
+    led = fitted(past, h=12, hist_exog_list=["leader"]).predict().iloc[:, 2]
+    x, leader = (torch.tensor(past[name].to_numpy().reshape(2, -1).T.copy()).float()[None] for name in ("y", "leader"))
+    with torch.no_grad():
+        expected = forecast_quantiles(load_base("base"), x, horizon=12, past=leader[..., None], season=7)[0, :, :, 4]
+    np.testing.assert_allclose(led, expected.T.ravel(), rtol=1e-3, atol=1e-3)
 
 
 def test_places_are_read_without_training():

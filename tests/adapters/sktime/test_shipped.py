@@ -79,12 +79,16 @@ def test_an_order_makes_neighbours_count():
     assert not np.allclose(plain, ordered)
 
 
-def test_columns_known_ahead_are_not_read():
-    y = waves()
-    X = pd.DataFrame({"x": np.arange(60.0)}, index=y.index)
-    with pytest.warns(UserWarning, match="X is not used with pretrained='base'.*leave pretrained out and train"):
-        forecaster = base().fit(y[:-2], X=X[:-2], fh=[1, 2])
-    pd.testing.assert_frame_equal(forecaster.predict(X=X[-2:]), base().fit(y[:-2], fh=[1, 2]).predict())
+def test_columns_known_ahead_are_read():
+    y = waves(rows=120, columns=2)
+    X = pd.DataFrame({"x": np.random.default_rng(0).random(120)}, index=y.index)
+    y += 4.0 * X[["x"]].to_numpy()
+    plain = base().fit(y[:-12], fh=range(1, 13)).predict()
+    for changes in ({}, {"finetune_steps": 2, "random_state": 0}):
+        told = base(**changes).fit(y[:-12], X=X[:-12], fh=range(1, 13)).predict(X=X[-12:])
+        assert (told - y[-12:]).abs().mean().mean() < 0.5 * (plain - y[-12:]).abs().mean().mean()
+    with pytest.raises(ValueError, match="X must hold the rows of fh in predict"):
+        base().fit(y[:-12], X=X[:-12], fh=[1, 2]).predict(X=X[:-12])
 
 
 def test_files_come_back(tmp_path):
@@ -145,3 +149,14 @@ def test_pretrain_goes_on_training_it():
     assert not np.allclose(tuned.predict(), base(finetune_steps=3, random_state=0).fit(y, fh=[1, 2]).predict())
     plain = base().pretrain(panel, fh=[1, 2]).fit(y, fh=[1, 2]).predict()
     pd.testing.assert_frame_equal(plain, base().fit(y, fh=[1, 2]).predict())
+
+
+def test_bounds_of_counts():
+    y = pd.DataFrame({"count": np.random.default_rng(0).poisson(0.3, 80).astype(float)})
+    plain = base().fit(y, fh=[1, 2, 3]).predict_quantiles(alpha=[0.05, 0.5, 0.95]).to_numpy()
+    bounded = base(bounded=(0, None)).fit(y, fh=[1, 2, 3]).predict_quantiles(alpha=[0.05, 0.5, 0.95]).to_numpy()
+    np.testing.assert_allclose(bounded, np.maximum(plain, 0.0), atol=1e-6)
+    assert base(bounded=True).fit(y, fh=[1]).predict_quantiles(alpha=[0.999]).to_numpy() <= y.to_numpy().max()
+    for wrong in ((1, 0), (0,), (None, float("nan"))):
+        with pytest.raises(ValueError, match=r"bounded must be True, False or a pair \(lower, upper\) in order"):
+            base(bounded=wrong).fit(y, fh=[1])

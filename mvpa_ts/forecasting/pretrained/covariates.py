@@ -1,0 +1,160 @@
+"""Effects of covariates, found in the history in closed form: nothing is trained, and noise has no effect.
+
+The effect of a covariate that is known ahead is a curve of its value now and one and two steps before. It is fitted by
+ridge regression on whitened rows: a series and its covariates less what the series' own lags explain (Cochrane and
+Orcutt, 1949), since two slow curves look alike by chance. What counts of it is decided out of the sample, in four
+pieces of the history: an effect that does not forecast them is left out.
+
+Legend: N series, L steps of history, h steps ahead, k covariates, F features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_periods
+
+LAGS = 3
+"""Steps of a covariate that act on a step of the series: its own and those before."""
+FOLDS = 4
+PENALTIES = (0.003, 0.03, 0.3)
+"""Shrinkage, as a share of the features' mean square."""
+BEYOND = 0.1
+"""How far over the range of the history a covariate counts, as a share of that range; further values count as this."""
+_LEAST_ROWS = 24
+_CLEAR = 2.0  # standard errors by which a share must differ from zero
+
+
+def covariate_effects(x: Tensor, mask: Tensor, known: Tensor) -> Tensor:
+    """What the covariates add to each step of the history and of the horizon, in the units of the series.
+
+    Parameters
+    ----------
+    x : Tensor, shape (N, L)
+    mask : bool Tensor, shape (N, L)
+    known : Tensor, shape (N, L + h, k)
+        Without gaps.
+
+    Returns
+    -------
+    Tensor, shape (N, L + h)
+        Zero for a series whose covariates say nothing about it, or that has fewer than 24 observed steps.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
+    >>> price = torch.rand(1, 110, 1, generator=torch.Generator().manual_seed(0))
+    >>> sales = 10.0 - 4.0 * price[:, :100, 0]
+    >>> effect = covariate_effects(sales, torch.ones(1, 100, dtype=torch.bool), price)
+    >>> round(float((effect[0, 100:] - effect[0, 100:].mean() + 4.0 * (price[0, 100:, 0] - price[0, 100:].mean()))
+    ...             .abs().max()), 1)
+    0.0
+    """
+    L = x.shape[1]
+    values, first = filled(x.double(), mask)
+    count = mask.sum(1, keepdim=True).clamp(min=1)
+    location = (values * mask).sum(1, keepdim=True) / count
+    scale = (((values - location) * mask).square().sum(1, keepdim=True) / count).sqrt().clamp(min=1e-9)
+    z = (values - location) / scale
+    features = _features(known.double(), L, int(count.min()))
+    lags = _own_lags(z, first)
+    furthest = lags.amax(1, keepdim=True)
+    step = torch.arange(L, device=x.device)
+    counted = (mask & mask.roll(1, 1) & (step > first[:, None] + furthest)).double()
+    # Of changes: two walks, or two levels that shift, go together for long by chance.
+    z, changes = torch.diff(z, dim=1, prepend=z[:, :1]), torch.diff(features[:, :L], dim=1, prepend=features[:, :1])
+    memory = _memory(z, changes, lags, counted)
+    white, white_features = _whitened(z[..., None], memory, lags)[..., 0], _whitened(changes, memory, lags)
+    weights, share = _fitted(white, white_features, counted)
+    usable = counted.sum(1) >= _LEAST_ROWS
+    return ((features @ weights[..., None])[..., 0] * (share * usable)[:, None] * scale).to(x.dtype)
+
+
+def _features(known: Tensor, length: int, rows: int) -> Tensor:
+    """Each covariate, its square and earlier values of both, [N, L + h, F]; fewer where the rows are few."""
+    past = known[:, :length]
+    lowest, highest = past.amin(1, keepdim=True), past.amax(1, keepdim=True)
+    room = BEYOND * (highest - lowest)
+    known = torch.minimum(torch.maximum(known, lowest - room), highest + room)
+    deviation = past.std(1, keepdim=True)
+    unit = torch.where(deviation > 1e-9 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
+    u = (known - past.mean(1, keepdim=True)) / unit
+    squares = u.clamp(-3.0, 3.0).square()
+    squares = squares - squares[:, :length].mean(1, keepdim=True)
+    curves = torch.cat([u, squares], 2)
+    lags = LAGS
+    if 4 * lags * curves.shape[2] > rows:
+        lags = 1
+    if 4 * curves.shape[2] > rows:
+        curves = u
+    return torch.cat([torch.cat([curves[:, :1].expand(-1, lag, -1), curves[:, : curves.shape[1] - lag]], 1)
+                      for lag in range(lags)], 2)  # fmt: skip
+
+
+def _own_lags(z: Tensor, first: Tensor) -> Tensor:
+    """Lags of the series itself, [N, 4]: the last three steps and the season; 1 again where it has none."""
+    periods = likely_periods(z, first)[0][:, :1]
+    near = torch.tensor([1, 2, 3], device=z.device).expand(len(z), 3)
+    season = torch.where((periods > 3) & (3 * periods <= z.shape[1] - first[:, None]), periods, 1)
+    return torch.cat([near, season], 1)
+
+
+def _lagged(x: Tensor, lag: Tensor) -> Tensor:
+    """[N, L, F] as it was `lag` [N] steps before; the first steps repeat."""
+    step = (torch.arange(x.shape[1], device=x.device) - lag[:, None]).clamp(min=0)
+    return x.gather(1, step[..., None].expand_as(x))
+
+
+def _memory(z: Tensor, features: Tensor, lags: Tensor, counted: Tensor) -> Tensor:
+    """Weights of the series' own lags, [N, 4], beside the covariates."""
+    own = torch.cat([_lagged(z[..., None], lag) for lag in lags.unbind(1)], 2)
+    rows = torch.cat([own, features, torch.ones_like(own[..., :1])], 2)
+    weighted = rows * counted[..., None]
+    gram = weighted.mT @ rows
+    size = 0.01 * counted.sum(1)[:, None, None] + 1e-3
+    solution = torch.linalg.solve(gram + size * torch.eye(gram.shape[1], device=z.device), weighted.mT @ z[..., None])
+    memory = solution[:, :4, 0]
+    return torch.cat([memory[:, :3], torch.where(lags[:, 3:] > 1, memory[:, 3:], 0.0)], 1)
+
+
+def _whitened(x: Tensor, memory: Tensor, lags: Tensor) -> Tensor:
+    """[N, L, F] less what is expected by the lags."""
+    expected = [weight[:, None, None] * _lagged(x, lag) for weight, lag in zip(memory.T, lags.T, strict=True)]
+    return x - torch.stack(expected).sum(0)
+
+
+def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights of the features [N, F], and the share of the effect that holds out of the sample [N]."""
+    L = white.shape[1]
+    total = counted.sum(1, keepdim=True).clamp(min=1.0)
+    centre = (features * counted[..., None]).sum(1, keepdim=True) / total[..., None]
+    features = (features - centre) * counted[..., None]
+    white = (white - (white * counted).sum(1, keepdim=True) / total) * counted
+    size = features.square().sum(1).mean(1).clamp(min=1e-9)
+    penalties = torch.tensor(PENALTIES, device=white.device, dtype=white.dtype)
+    eye = torch.eye(features.shape[2], device=white.device, dtype=white.dtype)
+    # Pieces of equally many counted rows.
+    piece = ((counted.cumsum(1) - 1) / total * FOLDS).long().clamp(0, FOLDS - 1)
+
+    def solved(rows: Tensor, penalty: Tensor) -> Tensor:
+        weighted = features * rows[..., None]
+        gram = weighted.mT @ features + (penalty * size)[:, None, None] * eye
+        return torch.linalg.solve(gram, weighted.mT @ white[..., None])[..., 0]
+
+    predictions = torch.zeros(len(penalties), len(white), L, device=white.device, dtype=white.dtype)
+    for index, penalty in enumerate(penalties):
+        for fold in range(FOLDS):
+            weights = solved((piece != fold).to(white.dtype), penalty)
+            predictions[index] += (features @ weights[..., None])[..., 0] * (piece == fold)
+    best = (white - predictions).square().sum(2).argmin(0)
+    chosen = predictions.gather(0, best[None, :, None].expand(1, -1, L))[0]
+    power = chosen.square().sum(1).clamp(min=1e-12)
+    share = (white * chosen).sum(1) / power
+    error = ((white - share[:, None] * chosen).square().sum(1) / total[:, 0] / power).sqrt()
+    # Shrunk by how sure it is, to nothing where it might as well be zero.
+    sure = (1.0 - (_CLEAR * error / share.abs().clamp(min=1e-9)).square()).clamp(min=0.0)
+    weights = torch.stack([solved(torch.ones_like(white), penalty) for penalty in penalties])
+    weights = weights.gather(0, best[None, :, None].expand(1, -1, weights.shape[2]))[0]
+    return weights, (share * sure).clamp(0.0, 1.0)

@@ -1,0 +1,75 @@
+"""How far a regression on other series is trusted, at each step ahead, by what it would have brought so far.
+
+The network weighs its simple forecasts by chunks of steps and by the errors of each series alone. A relation between
+series shows in all of them together, often at the next step only. So here the evidence of a whole panel counts: from
+earlier origins the regression's forecast is compared with the mixture of the forecasts that read no other series.
+
+Legend: B panels, C series, N = B·C, R regressions, O origins, K simple forecasts, s steps ahead.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvpa_ts.forecasting.pretrained.relations import NAMES
+
+_ERROR_WEIGHT = 4.0  # of the mixture of forecasts that read no other series
+_MOST = 5.0  # standard deviations: one outlier is not to decide for a panel
+_LEAST = 1e-3
+
+
+def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: int, chunk: int) -> Tensor:
+    """Share of each regression in the forecasts of a panel.
+
+    At each step the regression with the least errors has one, if it reads other series. It is the share that would
+    have been best by least squares, times how often the regression was better, times how many origins say so, o,
+    over o + 1.
+
+    Parameters
+    ----------
+    past : Tensor, shape (O, N, K, s)
+        Forecasts from earlier origins; the last R are the regressions.
+    truth : Tensor, shape (O, N, s)
+        NaN where nothing is compared.
+    relative : Tensor, shape (N, K, s / chunk)
+        Log of the errors over the least.
+    channels : int
+        Series of a panel.
+    chunk : int
+
+    Returns
+    -------
+    Tensor, shape (B, R, s)
+    """
+    R = len(NAMES)
+    if channels == 1:
+        return past.new_zeros(past.shape[1], R, past.shape[3])
+    weight = (-_ERROR_WEIGHT * relative[:, :-R]).softmax(1).repeat_interleave(chunk, 2)
+    usual = (past[:, :, :-R] * weight).sum(2)
+    compared = ~truth.isnan()
+    missed = (truth - usual).clamp(-_MOST, _MOST).masked_fill(~compared, 0.0)[:, :, None]
+    apart = (past[:, :, -R:] - usual[:, :, None]).clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
+    number = compared.to(apart.dtype)[:, :, None]
+    # Sums over a panel and over steps nearby, [O, B, R, s].
+    before, after, cross, moved, count = (
+        _around(tensor.unflatten(1, (-1, channels)).sum(2))
+        for tensor in (missed.square(), (missed - apart).square(), missed * apart, apart.square(), number)
+    )
+    origins = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
+    seen = (count > 0).to(apart.dtype)
+    better = ((after < before) * seen).sum(0) / seen.sum(0).clamp(min=1.0)
+    best_share = cross.sum(0) / (moved.sum(0) + _LEAST * count.sum(0).clamp(min=1.0))
+    share = best_share.clamp(0.0, 1.0) * better * origins / (origins + 1.0)
+    of_others = after.sum(0)[:, 1:].argmin(1, keepdim=True) + 1
+    return torch.zeros_like(share).scatter(1, of_others, share.gather(1, of_others))
+
+
+def _around(x: Tensor) -> Tensor:
+    """Sums over the steps from three quarters to four thirds of each, on the last axis: single steps are few."""
+    length = x.shape[-1]
+    step = torch.arange(1, length + 1, device=x.device)
+    first, last = (3 * step) // 4, ((4 * step + 2) // 3).clamp(max=length)
+    sums = F.pad(x.cumsum(-1), (1, 0))
+    return sums[..., last] - sums[..., torch.minimum(first, step - 1)]

@@ -1,0 +1,124 @@
+"""Effects of covariates that are known ahead: what drives a series is found, what does not is left alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
+
+L, H, N = 160, 24, 40
+
+
+def remembered(memory: float, generator: torch.Generator) -> Tensor:
+    """Noise with memory, [N, L + h]."""
+    noise = torch.randn(N, L + H, generator=generator)
+    for step in range(1, L + H):
+        noise[:, step] = memory * noise[:, step - 1] + (1 - memory**2) ** 0.5 * noise[:, step]
+    return noise
+
+
+def drivers(kind: str, generator: torch.Generator) -> Tensor:
+    if kind == "promotion":
+        return (torch.rand(N, L + H, generator=generator) < 0.15).float()
+    if kind == "walk":
+        return remembered(0.0, generator).cumsum(1)
+    return remembered({"price": 0.0, "weather": 0.9}[kind], generator)
+
+
+@pytest.mark.parametrize("kind", ["price", "weather", "promotion", "walk"])
+def test_a_driver_is_found_and_noise_is_left_out(kind):
+    generator = torch.Generator().manual_seed(5)
+    covariate, rest = drivers(kind, generator), remembered(0.8, generator)
+    effect = 2.0 * covariate / covariate.std(1, keepdim=True)
+    seen = torch.ones(N, L, dtype=torch.bool)
+
+    def rms(x: Tensor) -> float:
+        return x.square().mean().sqrt().item()
+
+    found = covariate_effects((rest + effect)[:, :L], seen, covariate[..., None])
+    level = (effect - found)[:, :L].mean(1, keepdim=True)  # a constant stays with the series
+    assert rms((effect - found - level)[:, L:]) < 0.25 * rms((effect - effect[:, :L].mean(1, keepdim=True))[:, L:])
+    assert rms(covariate_effects(rest[:, :L], seen, covariate[..., None])) < 0.05
+
+
+def test_units_and_places_do_not_matter():
+    generator = torch.Generator().manual_seed(6)
+    covariate = remembered(0.5, generator)
+    series = remembered(0.8, generator)[:, :L] + covariate[:, :L]
+    seen = torch.ones(N, L, dtype=torch.bool)
+    found = covariate_effects(series, seen, covariate[..., None])
+    other = covariate_effects(100.0 + 1000.0 * series, seen, 7.0 - 50.0 * covariate[..., None])
+    torch.testing.assert_close(other, 1000.0 * found, rtol=1e-3, atol=0.1)
+    torch.testing.assert_close(
+        covariate_effects(series[[3]], seen[[3]], covariate[[3]][..., None]), found[[3]], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_no_row_tells_has_no_effect():
+    constant, few = torch.ones(1, L + H, 1), torch.ones(1, L, dtype=torch.bool)
+    series = torch.randn(1, L, generator=torch.Generator().manual_seed(1))
+    assert not covariate_effects(series, few, constant).any()
+    few[:, 20:] = False
+    assert not covariate_effects(series, few, torch.randn(1, L + H, 1)).any()
+
+
+def test_a_price_far_outside_counts_as_a_little_outside():
+    generator = torch.Generator().manual_seed(2)
+    price = torch.rand(1, L + 1, 1, 1, generator=generator)
+    sales = 10.0 - 4.0 * price[:, :L, :, 0] + 0.05 * torch.randn(1, L, 1, generator=generator)
+    network = load_base("base")
+    price[:, L] = 30.0
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"the covariate price goes \d+ times its range over what"):
+        far = forecast_quantiles(network, sales, horizon=1, known=price, names=["price"])[0, 0, 0, 4]
+    assert 5.0 < far < 6.3  # 10 − 4 · 1.1
+
+
+def test_padding_before_the_beginning_says_nothing():
+    generator = torch.Generator().manual_seed(3)
+    known = torch.rand(1, 120 + 8, 1, 1, generator=generator)
+    x = 3.0 * known[:, :120, :, 0] + 0.1 * torch.randn(1, 120, 1, generator=generator)
+    mask = torch.ones_like(x, dtype=torch.bool)
+    network = load_base("base")
+
+    def padded(tensor: Tensor, value: float) -> Tensor:
+        return torch.cat([torch.full_like(tensor[:, :50], value), tensor], 1)
+
+    with torch.no_grad():
+        plain = forecast_quantiles(network, x, mask, horizon=8, known=known)
+        later = forecast_quantiles(
+            network, padded(x, 0.0), padded(mask.float(), 0.0).bool(), horizon=8, known=padded(known, 99.0)
+        )
+    torch.testing.assert_close(later, plain, rtol=1e-3, atol=1e-3)
+
+
+def test_a_past_covariate_that_leads_is_read():
+    generator = torch.Generator().manual_seed(4)
+    leader = torch.randn(1, 400, generator=generator)
+    x = torch.cat([torch.zeros(1, 12), leader[:, :-12]], 1)[..., None]
+    x = x + 0.1 * torch.randn(x.shape, generator=generator)
+    network = load_base("base")
+    with torch.no_grad():
+        alone = forecast_quantiles(network, x[:, :388], horizon=12)[..., 4]
+        led = forecast_quantiles(network, x[:, :388], horizon=12, past=leader[:, :388, None, None])[..., 4]
+    error = [(forecast - x[:, 388:]).square().mean().item() for forecast in (alone, led)]
+    assert led.shape == alone.shape
+    assert error[1] < 0.5 * error[0], error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"known": torch.zeros(1, 40, 2, 1)}, r"known must be \[B, L \+ horizon, C, k\] = \[1, 44, 2, k\], got shape"),
+        ({"known": torch.zeros(1, 44, 2, 1).index_fill(1, torch.tensor([42]), torch.nan)},
+         "known must hold a number at each step of the horizon, got none at step 3 of 4: a covariate that ends"),
+        ({"past": torch.zeros(1, 44, 2, 1)}, r"past must be \[B, L, C, m\] = \[1, 40, 2, m\], got shape"),
+        ({"past": torch.zeros(1, 40, 2, 1), "positions": torch.tensor([[0.0], [1.0]])},
+         "past must be left out with positions"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        forecast_quantiles(load_base("base"), torch.randn(1, 40, 2), horizon=4, **options)
