@@ -161,7 +161,7 @@ class PretrainedMVPA(PanelModel):
         order, positions = view.order, view.positions
         if positions is None and self.ordered:
             positions = torch.arange(len(order), device=x.device)[:, None].float()
-        past, known = (
+        historic, future = (
             None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")[:, :, order]
             for name in ("hist_exog", "futr_exog")
         )
@@ -173,8 +173,8 @@ class PretrainedMVPA(PanelModel):
             levels=self._levels,
             positions=positions,
             season=self._season,
-            known=known,
-            past=past,
+            future=future,
+            historic=historic,
             names=self.futr_exog_list,
             bounded=self.bounded,
         )

@@ -65,7 +65,7 @@ class ShippedForecaster:
         # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
         positions = self._positions(values.shape[2], channel_inputs)
-        known = _known(series)
+        future = _future(series)
         with torch.no_grad():
             quantiles = forecast_quantiles(
                 self.network,
@@ -74,7 +74,7 @@ class ShippedForecaster:
                 horizon=self.horizon,
                 positions=positions,
                 season=self.season,
-                known=None if known is None else known[None, : len(series.values) + self.horizon],
+                future=None if future is None else future[None, : len(series.values) + self.horizon],
             )[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -112,7 +112,7 @@ class ShippedForecaster:
             seed=seed,
             positions=self._positions(values.shape[1], channel_inputs),
             season=self.season,
-            known=_known(series),
+            future=_future(series),
         )
         return replace(self, network=trained)
 
@@ -123,7 +123,7 @@ class ShippedForecaster:
         save_base(self.network, folder)
 
 
-def _known(series: Series) -> Any:
+def _future(series: Series) -> Any:
     """Columns of X for each column of y, a tensor [n + ahead, C, F]; None without X."""
     import torch
 

@@ -26,14 +26,14 @@ _LEAST_ROWS = 24
 _CLEAR = 2.0  # standard errors by which a share must differ from zero
 
 
-def covariate_effects(x: Tensor, mask: Tensor, known: Tensor) -> Tensor:
+def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     """What the covariates add to each step of the history and of the horizon, in the units of the series.
 
     Parameters
     ----------
     x : Tensor, shape (N, L)
     mask : bool Tensor, shape (N, L)
-    known : Tensor, shape (N, L + h, k)
+    future : Tensor, shape (N, L + h, k)
         Without gaps.
 
     Returns
@@ -58,7 +58,7 @@ def covariate_effects(x: Tensor, mask: Tensor, known: Tensor) -> Tensor:
     location = (values * mask).sum(1, keepdim=True) / count
     scale = (((values - location) * mask).square().sum(1, keepdim=True) / count).sqrt().clamp(min=1e-9)
     z = (values - location) / scale
-    features = _features(known.double(), L, int(count.min()))
+    features = _features(future.double(), L, int(count.min()))
     lags = _own_lags(z, first)
     furthest = lags.amax(1, keepdim=True)
     step = torch.arange(L, device=x.device)
@@ -72,15 +72,15 @@ def covariate_effects(x: Tensor, mask: Tensor, known: Tensor) -> Tensor:
     return ((features @ weights[..., None])[..., 0] * (share * usable)[:, None] * scale).to(x.dtype)
 
 
-def _features(known: Tensor, length: int, rows: int) -> Tensor:
+def _features(future: Tensor, length: int, rows: int) -> Tensor:
     """Each covariate, its square and earlier values of both, [N, L + h, F]; fewer where the rows are few."""
-    past = known[:, :length]
+    past = future[:, :length]
     lowest, highest = past.amin(1, keepdim=True), past.amax(1, keepdim=True)
     room = BEYOND * (highest - lowest)
-    known = torch.minimum(torch.maximum(known, lowest - room), highest + room)
+    future = torch.minimum(torch.maximum(future, lowest - room), highest + room)
     deviation = past.std(1, keepdim=True)
     unit = torch.where(deviation > 1e-9 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
-    u = (known - past.mean(1, keepdim=True)) / unit
+    u = (future - past.mean(1, keepdim=True)) / unit
     squares = u.clamp(-3.0, 3.0).square()
     squares = squares - squares[:, :length].mean(1, keepdim=True)
     curves = torch.cat([u, squares], 2)

@@ -118,8 +118,8 @@ def forecast_quantiles(
     levels: Sequence[float] = LEVELS,
     positions: Tensor | None = None,
     season: int | None = None,
-    known: Tensor | None = None,
-    past: Tensor | None = None,
+    future: Tensor | None = None,
+    historic: Tensor | None = None,
     names: Sequence[str] = (),
     bounded: bool | Sequence[float | None] = False,
 ) -> Tensor:
@@ -134,10 +134,10 @@ def forecast_quantiles(
     horizon : int
     levels : sequence of float
         Increasing, within (0, 1).
-    known : Tensor, shape (B, L + horizon, C, k), optional
+    future : Tensor, shape (B, L + horizon, C, k), optional
         Covariates of each series that are known ahead. Their effect is found in the history and taken from it; the
         forecast of the rest has their effect added. One that says nothing about its series has none.
-    past : Tensor, shape (B, L, C, m), optional
+    historic : Tensor, shape (B, L, C, m), optional
         Covariates of each series that end where it ends. They are read as further series of the panel.
     names : sequence of str, optional
         Names of the known covariates, for messages.
@@ -157,8 +157,8 @@ def forecast_quantiles(
     Warns
     -----
     UserWarning
-        A series has fewer than 16 observed steps. A known covariate goes over the range of its history by more than a
-        tenth of it: it then counts as that.
+        A series has fewer than 16 observed steps. A covariate goes over the range of its history by more than a tenth
+        of it in the future: it then counts as that.
     """
     if mask is None:
         mask = ~x.isnan()
@@ -170,20 +170,22 @@ def forecast_quantiles(
     B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
     effects = None
-    if known is not None:
+    if future is not None:
         with torch.no_grad():
-            effects = _effects(x, mask, known, horizon, names)
+            effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
     every = 1
-    if past is not None and past.shape[3]:
-        if past.shape[:3] != x.shape:
-            raise ValueError(f"past must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(past.shape)}")
+    if historic is not None and historic.shape[3]:
+        if historic.shape[:3] != x.shape:
+            raise ValueError(f"historic must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(historic.shape)}")
         if positions is not None:
-            raise ValueError("past must be left out with positions: covariates lie nowhere. Leave one of the two out")
+            raise ValueError(
+                "historic must be left out with positions: covariates lie nowhere. Leave one of the two out"
+            )
         # Each series is followed by its covariates, so that a panel that is read in groups keeps them together.
-        every = 1 + past.shape[3]
-        x = torch.cat([x[..., None], past.nan_to_num(0.0)], 3).flatten(2)
-        mask = torch.cat([mask[..., None], ~past.isnan()], 3).flatten(2)
+        every = 1 + historic.shape[3]
+        x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
+        mask = torch.cat([mask[..., None], ~historic.isnan()], 3).flatten(2)
     repeats = with_year(x, mask, season)
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
     if effects is not None:
@@ -211,35 +213,37 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     return torch.full_like(infinity, ends[0]), torch.full_like(infinity, ends[1])
 
 
-def _effects(x: Tensor, mask: Tensor, known: Tensor, horizon: int, names: Sequence[str]) -> Tensor:
+def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Sequence[str]) -> Tensor:
     """Effects of known covariates, [B, L + h, C]."""
     B, L, C = x.shape
-    if known.ndim != 4 or known.shape[:3] != (B, L + horizon, C):
+    if future.ndim != 4 or future.shape[:3] != (B, L + horizon, C):
         raise ValueError(
-            f"known must be [B, L + horizon, C, k] = [{B}, {L + horizon}, {C}, k], got shape {tuple(known.shape)}"
+            f"future must be [B, L + horizon, C, k] = [{B}, {L + horizon}, {C}, k], got shape {tuple(future.shape)}"
         )
-    if (missing := ~known[:, L:].isfinite()).any():
+    if (missing := ~future[:, L:].isfinite()).any():
         step = int(missing.any((0, 2, 3)).nonzero()[0]) + 1
         raise ValueError(
-            f"known must hold a number at each step of the horizon, got none at step {step} of {horizon}: a covariate "
+            f"future must hold a number at each step of the horizon, got none at step {step} of {horizon}: a covariate "
             "that ends earlier is a past one"
         )
     # What lies before a series begins is padding, which is not among its values.
     begun = F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)
-    given = known.isfinite() & begun[..., None]
+    given = future.isfinite() & begun[..., None]
     rows = mask & given[:, :L].all(3)
     counted = given[:, :L].sum(1, keepdim=True).clamp(min=1)
-    known = torch.where(given, known, known[:, :L].masked_fill(~given[:, :L], 0.0).sum(1, keepdim=True) / counted)
-    _warn_of_range(known, L, names)
-    series = known.transpose(1, 2).flatten(0, 1)
-    effects = covariate_effects(x.mT.flatten(0, 1), rows.mT.flatten(0, 1), series)
-    return effects.unflatten(0, (B, C)).mT
+    future = torch.where(given, future, future[:, :L].masked_fill(~given[:, :L], 0.0).sum(1, keepdim=True) / counted)
+    if horizon:
+        _warn_of_range(future, L, names)
+    begin = int(mask.any(2).any(0).to(torch.uint8).argmax())
+    values, rows, series = (tensor[:, begin:].transpose(1, 2).flatten(0, 1) for tensor in (x, rows, future))
+    effects = covariate_effects(values, rows, series).unflatten(0, (B, C)).mT
+    return F.pad(effects, (0, 0, begin, 0))
 
 
-def _warn_of_range(known: Tensor, length: int, names: Sequence[str]) -> None:
-    lowest, highest = known[:, :length].amin(1), known[:, :length].amax(1)
+def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:
+    lowest, highest = future[:, :length].amin(1), future[:, :length].amax(1)
     spread = (highest - lowest).clamp(min=1e-12)
-    over = torch.maximum(known[:, length:].amax(1) - highest, lowest - known[:, length:].amin(1)) / spread
+    over = torch.maximum(future[:, length:].amax(1) - highest, lowest - future[:, length:].amin(1)) / spread
     for index, distance in enumerate(over.amax((0, 1)).tolist()):
         if distance > BEYOND:
             name = names[index] if index < len(names) else f"number {index}"
@@ -261,7 +265,7 @@ def finetuned(
     seed: int = 0,
     positions: Tensor | None = None,
     season: int | None = None,
-    known: Tensor | None = None,
+    future: Tensor | None = None,
 ) -> BaseForecaster:
     """A copy of a forecaster, trained further on one panel.
 
@@ -283,7 +287,7 @@ def finetuned(
     seed : int
     positions, season
         As in `BaseForecaster.forward`.
-    known : Tensor, shape (L, C, k), optional
+    future : Tensor, shape (L, C, k), optional
         Covariates, whose effect is taken from the panel first; see `forecast_quantiles`.
 
     Raises
@@ -301,8 +305,8 @@ def finetuned(
     generator = torch.Generator().manual_seed(seed)
     observed = ~values.isnan()
     filled = values.nan_to_num(0.0).float()
-    if known is not None:
-        filled = (filled - _effects(filled[None], observed[None], known[None].float(), 0, ())[0]) * observed
+    if future is not None:
+        filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, ())[0]) * observed
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)

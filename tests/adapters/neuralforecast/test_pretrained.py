@@ -131,13 +131,15 @@ def test_covariates_are_read_without_training():
     past, ahead = df.groupby("unique_id").head(120), df.groupby("unique_id").tail(12)
     plain = fitted(past[["unique_id", "ds", "y"]], h=12).predict().merge(ahead, on=["unique_id", "ds"])
     forecaster = fitted(past, h=12, futr_exog_list=["price"])
-    told = forecaster.predict(futr_df=ahead.drop(columns="y")).merge(ahead, on=["unique_id", "ds"])
-    error = [(table.iloc[:, 2] - table["y"]).abs().mean() for table in (plain, told)]
+    with_price = forecaster.predict(futr_df=ahead.drop(columns="y")).merge(ahead, on=["unique_id", "ds"])
+    error = [(table.iloc[:, 2] - table["y"]).abs().mean() for table in (plain, with_price)]
     assert error[1] < 0.3 * error[0], error
     led = fitted(past, h=12, hist_exog_list=["leader"]).predict().iloc[:, 2]
     x, leader = (torch.tensor(past[name].to_numpy().reshape(2, -1).T.copy()).float()[None] for name in ("y", "leader"))
     with torch.no_grad():
-        expected = forecast_quantiles(load_base("base"), x, horizon=12, past=leader[..., None], season=7)[0, :, :, 4]
+        expected = forecast_quantiles(load_base("base"), x, horizon=12, historic=leader[..., None], season=7)[
+            0, :, :, 4
+        ]
     np.testing.assert_allclose(led, expected.T.ravel(), rtol=1e-3, atol=1e-3)
 
 

@@ -85,8 +85,8 @@ def test_columns_known_ahead_are_read():
     y += 4.0 * X[["x"]].to_numpy()
     plain = base().fit(y[:-12], fh=range(1, 13)).predict()
     for changes in ({}, {"finetune_steps": 2, "random_state": 0}):
-        told = base(**changes).fit(y[:-12], X=X[:-12], fh=range(1, 13)).predict(X=X[-12:])
-        assert (told - y[-12:]).abs().mean().mean() < 0.5 * (plain - y[-12:]).abs().mean().mean()
+        with_x = base(**changes).fit(y[:-12], X=X[:-12], fh=range(1, 13)).predict(X=X[-12:])
+        assert (with_x - y[-12:]).abs().mean().mean() < 0.5 * (plain - y[-12:]).abs().mean().mean()
     with pytest.raises(ValueError, match="X must hold the rows of fh in predict"):
         base().fit(y[:-12], X=X[:-12], fh=[1, 2]).predict(X=X[:-12])
 
