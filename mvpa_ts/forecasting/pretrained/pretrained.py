@@ -184,8 +184,9 @@ def forecast_quantiles(
             )
         # Each series is followed by its covariates, so that a panel that is read in groups keeps them together.
         every = 1 + historic.shape[3]
+        begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
-        mask = torch.cat([mask[..., None], ~historic.isnan()], 3).flatten(2)
+        mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
     repeats = with_year(x, mask, season)
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
     if effects is not None:

@@ -199,7 +199,7 @@ class _Regression:
     ) -> Tensor:
         L = self.x.shape[2]
         # Each origin has the latest fit that saw nothing after it.
-        fit_of = [max((i for i, back in enumerate(fits) if back >= origin), default=0) for origin in origins]
+        fit_of = [max([i for i, back in enumerate(fits) if back >= origin], default=0) for origin in origins]
         penalties = self.x.new_tensor(PENALTIES)
         errors, past = [], []
         for penalty in penalties:
