@@ -236,12 +236,14 @@ def test_inputs_that_do_not_fit(network):
 
 
 def test_training_further_lowers_the_error_on_the_panel(network):
-    """Most values are 0, the others 1: no quantile lies between, and normal ones do."""
-    values = (torch.rand(640, 2, generator=torch.Generator().manual_seed(3)) < 0.15).float()
+    """Values lie near −1 or 1: no quantile lies between, and normal ones do."""
+    generator = torch.Generator().manual_seed(3)
+    values = torch.where(torch.rand(640, 2, generator=generator) < 0.5, -1.0, 1.0)
+    values += 0.05 * torch.randn(values.shape, generator=generator)
     values[5:9, 0] = torch.nan
     torch.manual_seed(0)
     base = BaseForecaster(SMALL).eval()
-    trained = finetuned(base, values, horizon=4, steps=80, learning_rate=5e-2)
+    trained = finetuned(base, values, horizon=4, steps=40, learning_rate=2e-2)
     assert all(parameter.grad is None for parameter in base.parameters())
 
     def error(model):
@@ -249,7 +251,7 @@ def test_training_further_lowers_the_error_on_the_panel(network):
         with torch.no_grad():
             return pinball_loss(model(windows[:, :64], horizon=4), windows[:, 64:], torch.tensor(LEVELS)).mean()
 
-    assert error(trained) < 0.97 * error(base)
+    assert error(trained) < 0.9 * error(base)
     with pytest.raises(ValueError, match=r"at least 8 rows, horizon \+ 4, got 6"):
         finetuned(base, values[:6], horizon=4, steps=1)
 
