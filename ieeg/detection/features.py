@@ -60,7 +60,7 @@ class TrainingFeatures:
         first_stretch = 0
         for segments in training:
             ictal = segments.labels()
-            seizures = segments.recording.seizures or []
+            seizures: Sequence[tuple[float, float]] = segments.recording.seizures or []
             middles = [(before[1] + after[0]) / 2 for before, after in itertools.pairwise(seizures)]
             stretch = first_stretch + np.searchsorted(middles, segments.starts, side="right")
             first_stretch += len(middles) + 1

@@ -188,7 +188,8 @@ def choose_network_weight(
 
     def losses(weight: float) -> Floats:
         each = shares * np.logaddexp(0.0, -sign * (linear_logits + weight * network_logits))
-        return np.bincount(recording, weights=each)
+        by_recording: Floats = np.bincount(recording, weights=each)
+        return by_recording
 
     gains = {weight: losses(0.0) - losses(weight) for weight in NETWORK_WEIGHTS}
     best = max(gains, key=lambda weight: gains[weight].sum())

@@ -201,30 +201,27 @@ class _Regression:
         # Each origin has the latest fit that saw nothing after it.
         fit_of = [max([i for i, back in enumerate(fits) if back >= origin], default=0) for origin in origins]
         penalties = self.x.new_tensor(PENALTIES)
-        errors, past = [], []
+        errors: list[Tensor] = []
+        past: list[Tensor] = []
         for penalty in penalties:
-            forecasts = []
+            of_origin: dict[int, Tensor] = {}
             for index, (gram, cross) in enumerate(sums[:-1]):
                 if backs := [origin for origin, fit in zip(origins, fit_of, strict=True) if fit == index]:
                     weights = self.solve(gram, cross, penalty.expand(gram.shape[:-2]))
-                    forecasts.append(dict(zip(backs, self.apply(weights, backs, horizon), strict=True)))
-            of_origin = {back: forecast for group in forecasts for back, forecast in group.items()}
+                    of_origin.update(zip(backs, self.apply(weights, backs, horizon), strict=True))
             past.append(torch.stack([of_origin[back] for back in origins]))
-            missed = [
-                (of_origin[back][..., : min(back, self.block, horizon)]
-                 - self.x[:, :, L - back : L - back + min(back, self.block, horizon)]).square().mean(2)
-                for back in tried
-            ]  # fmt: skip
-            errors.append(torch.stack(missed).mean(0) if missed else None)
-        if errors[0] is None:  # without a trial, much shrinking
-            best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
-        else:
-            error = torch.stack(errors)  # [penalties, B, C]
+            for back in tried:
+                near = min(back, self.block, horizon)
+                errors.append((of_origin[back][..., :near] - self.x[:, :, L - back :][..., :near]).square().mean(2))
+        if tried:
+            error = torch.stack(errors).unflatten(0, (len(past), -1)).mean(1)  # [penalties, B, C]
             best = (error.mean(2, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
+        else:  # without a trial, much shrinking
+            best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
         chosen = penalties[best[:, 0] if self.pooled else best]
         final = self.apply(self.solve(*sums[-1], chosen), [0], horizon)
-        index = best[None, None, :, :, None].expand(1, *past[0].shape)
-        return torch.cat([final, torch.stack(past).gather(0, index)[0]])
+        place = best[None, None, :, :, None].expand(1, *past[0].shape)
+        return torch.cat([final, torch.stack(past).gather(0, place)[0]])
 
 
 class _Pooled(_Regression):
