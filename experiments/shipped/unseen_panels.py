@@ -3,7 +3,8 @@
 Made-up panels are drawn from seeds of their own; of the real ones, rows and latitudes that the training left out. The
 median forecast is scored, mean square error. Arms switch parts of the same network off; nothing is trained again.
 
-    python experiments/shipped/unseen_panels.py            # results/shipped/unseen_panels.csv and .md
+    python experiments/shipped/unseen_panels.py            # results/shipped/unseen_panels.csv
+    python experiments/shipped/unseen_panels.py --tasks sea --seeds 1     # some rows of it anew
     python experiments/shipped/unseen_panels.py --quick    # two tasks, few windows, printed only
 """
 
@@ -26,6 +27,7 @@ import torch
 from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders
 from torch import Tensor
 
+from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.base import BaseForecaster, Reading
 from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN, layout
@@ -318,18 +320,21 @@ def main() -> None:
     if arguments.quick:
         names = [name for name in names if name in ("changing wave", "decoys")]
     network = load_base(arguments.model)
-    found = []
-    for row in rows(network, names, *((1, 2) if arguments.quick else (arguments.seeds, None))):
-        found.append(row)
-        print(f"{row['task']:32} {row['seed']} {row['forecaster']:38} {row['mse']:.3f} {row['seconds']:.2f} s",
-              flush=True)  # fmt: skip
-    if arguments.quick or arguments.tasks:
-        return
-    ROOT.mkdir(exist_ok=True)
-    with (ROOT / "unseen_panels.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
+    path = ROOT / "unseen_panels.csv"
+    kept = list(csv.DictReader(path.open(newline=""))) if path.is_file() else []
+    for name in names:
+        scored = []
+        for row in rows(network, [name], *((1, 2) if arguments.quick else (arguments.seeds, None))):
+            scored.append(row)
+            print(f"{name:32} {row['seed']} {row['forecaster']:38} {row['mse']:.3f} {row['seconds']:.2f} s", flush=True)
+        if arguments.quick:
+            continue
+        # Written after each task, so that a run can be stopped and go on with --tasks.
+        kept = [row for row in kept if row["task"] != name] + scored
+        with replaced(path) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(scored[0]))
+            writer.writeheader()
+            writer.writerows(kept)
 
 
 if __name__ == "__main__":
