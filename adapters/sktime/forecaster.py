@@ -326,7 +326,6 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         steps, fitted = steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
         if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
             fitted = replace(fitted, horizon=int(steps.max()))
-            self._range = bounds_of_rows(self.bounded, self._cur_y[self._columns.names].to_numpy(float))
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
@@ -345,7 +344,9 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.channel_inputs)[steps - 1]
         wanted = quantiles_at(torch.from_numpy(quantiles), fitted.levels, alpha).numpy()
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
-            wanted = np.clip(wanted, *self._range)
+            shipped = isinstance(fitted, ShippedForecaster)
+            limits = bounds_of_rows(self.bounded, y[columns.names].to_numpy(float)) if shipped else self._range
+            wanted = np.clip(wanted, *limits)
         return index, wanted[:, columns.places(list(y.columns))]
 
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:

@@ -261,14 +261,15 @@ def _switched(reading: Reading, arm: Arm) -> Reading:
         simple, relative = reading.simple.clone(), reading.relative.clone()
         simple[:, :, -K:] = simple[:, :, :1]
         relative[:, :, -K:] = 50.0
-        reading = reading._replace(simple=simple, relative=relative)
+        reading = reading._replace(simple=simple, relative=relative, trust=torch.zeros_like(reading.trust))
     if not arm.distances:
         reading = reading._replace(rows=torch.where(reading.rows == SAME, SAME, UNKNOWN))
     if not arm.attention:  # each series as a panel of its own, with what was read from all
         B, C = reading.location.shape
         values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
         rest = [part.flatten(0, 1)[:, None] for part in reading[2:8]]
-        reading = Reading(values, real, *rest, torch.zeros(B * C, 1, 1, dtype=torch.long))
+        trust = reading.trust.repeat_interleave(C, 0)
+        reading = Reading(values, real, *rest, torch.zeros(B * C, 1, 1, dtype=torch.long), trust)
     return reading
 
 

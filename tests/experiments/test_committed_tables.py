@@ -132,6 +132,10 @@ def test_rows_were_run_with_the_present_settings(name: str, lookback: int) -> No
         for text in own["settings"].unique():
             stated = json.loads(text)
             trained = of_today(stated.pop("training"))
+            ways = [stated.pop(f"covariate_{name}", None) for name in ("maps", "heads", "effects")]
+            if ways[0] is not None:  # one field stands for what were three; without maps nothing was read
+                read = [name for name, on in zip(("maps", "channels", "effects"), ways, strict=True) if on and ways[0]]
+                stated["covariates"] = read
             where = f"{model}, {dataset}, {horizon}"
             assert stated == {key: present[key] for key in stated}, where
             for key, value in trained.items():

@@ -85,7 +85,7 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     if mask is not None:
         z, counts = _filled(z, mask), mask.to(x.dtype)
     lowest, highest = z.amin(1) - _ROOM, z.amax(1) + _ROOM
-    neighbours = min(_NEIGHBOURS, C - 1)
+    neighbours = _NEIGHBOURS if C > _NEIGHBOURS else int(C > 1)  # one graph serves all larger panels
     pooled, tried = _pooled(z, counts, neighbours, h, back, (lowest, highest))
     if leads := 1 < C <= _MOST_LED:
         led = _led(z, counts, h, (lowest, highest))
@@ -126,9 +126,8 @@ def _filled(z: Tensor, mask: Tensor) -> Tensor:
     return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0)
 
 
-def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int) -> Tensor:
+def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int, neighbours: int) -> Tensor:
     """Lags of each channel and of its neighbours that end at some steps, [B, R, C, (2 S + 1)·p]; its own come first."""
-    neighbours = (padded.shape[2] - channels) // 2
     lagged = padded.unfold(1, lags, 1)[:, ends - (lags - 1)]  # [B, R, C + 2 S, p]
     places = sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
     return torch.cat([lagged[:, :, place : place + channels] for place in places], 3)
@@ -154,7 +153,7 @@ def _pooled(
     grams, crosses = [], []
     for first, last in pairwise(edges):
         ends = torch.arange(first, last, every, device=z.device)
-        rows, target = _rows(padded, ends, lags, C).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
+        rows, target = _rows(padded, ends, lags, C, neighbours).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
         weighed = rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]
         grams.append(weighed.mT @ rows)
         crosses.append(weighed.mT @ target)
@@ -170,7 +169,7 @@ def _pooled(
     lowest, highest = (bound.repeat_interleave(6, 0) for bound in bounds)
     end, steps = torch.tensor([lags - 1], device=z.device), []
     for _ in range(max(h, back)):
-        step = (_rows(starts, end, lags, C)[:, 0] @ weights)[..., 0]
+        step = (_rows(starts, end, lags, C, neighbours)[:, 0] @ weights)[..., 0]
         step = torch.minimum(torch.maximum(step, lowest), highest)
         steps.append(step)
         starts = torch.cat([starts[:, 1:], F.pad(step, (neighbours, neighbours))[:, None]], 1)
