@@ -188,8 +188,7 @@ def choose_network_weight(
 
     def losses(weight: float) -> Floats:
         each = shares * np.logaddexp(0.0, -sign * (linear_logits + weight * network_logits))
-        by_recording: Floats = np.bincount(recording, weights=each)
-        return by_recording
+        return np.bincount(recording, weights=each).astype(np.float64)
 
     gains = {weight: losses(0.0) - losses(weight) for weight in NETWORK_WEIGHTS}
     best = max(gains, key=lambda weight: gains[weight].sum())

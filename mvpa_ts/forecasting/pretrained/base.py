@@ -327,8 +327,10 @@ class BaseForecaster(nn.Module):
         values, first = filled(x, mask)
         periods, strength = seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))
+        # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
+        counted = values.masked_fill(~mask, torch.nan)
         truth = torch.stack(
-            [F.pad(values[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan) for back in self.origins]
+            [F.pad(counted[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan) for back in self.origins]
         )
         related = self._related(values, mask, first, periods, strength, channels, horizon, place)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.

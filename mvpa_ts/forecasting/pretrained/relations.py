@@ -212,7 +212,8 @@ class _Regression:
             past.append(torch.stack([of_origin[back] for back in origins]))
             for back in tried:
                 near = min(back, self.block, horizon)
-                errors.append((of_origin[back][..., :near] - self.x[:, :, L - back :][..., :near]).square().mean(2))
+                missed = of_origin[back][..., :near] - self.x[:, :, L - back :][..., :near]
+                errors.append((missed.square() * self.observed[:, :, L - back :][..., :near]).mean(2))
         if tried:
             error = torch.stack(errors).unflatten(0, (len(past), -1)).mean(1)  # [penalties, B, C]
             best = (error.mean(2, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
