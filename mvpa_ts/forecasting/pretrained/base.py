@@ -330,7 +330,10 @@ class BaseForecaster(nn.Module):
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)
         truth = torch.stack(
-            [F.pad(counted[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan) for back in self.origins]
+            [
+                F.pad(counted[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan)
+                for back in self.origins
+            ]
         )
         related = self._related(values, mask, first, periods, strength, channels, horizon, place)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
