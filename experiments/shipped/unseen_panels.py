@@ -249,7 +249,8 @@ def _parts(
             reading.simple[:, :, -len(NAMES) :, :horizon] * reading.scale[..., None, None]
             + reading.location[..., None, None]
         )
-        medians.append(network.forecast(_switched(reading, arm))[:, :horizon, :, 4])
+        median = network.forecast(_switched(reading, arm))[:, :horizon, :, 4]
+        medians.append(median if arm.attention else median.reshape(len(x), -1, horizon).mT)
     found = torch.cat(medians, 2)
     return (found[..., 0] if not arm.panel else found), torch.cat(single, 1)
 
