@@ -124,3 +124,17 @@ def test_a_past_covariate_that_leads_is_read():
 def test_what_does_not_fit_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         forecast_quantiles(load_base("base"), torch.randn(1, 40, 2), horizon=4, **options)
+
+
+def test_bounds_are_those_of_the_rows_seen_or_as_given():
+    x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]] * 20])
+    mask = torch.tensor([True, False]).expand(x.shape)
+    network = load_base("base")
+    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16 observed steps"):
+        within = forecast_quantiles(network, x, mask, horizon=3, bounded=True)
+    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16 observed steps"):
+        below = forecast_quantiles(network, x, mask, horizon=3, bounded=(None, 1.5))
+    assert within[:, :, 0].min() >= 1.0
+    assert within[:, :, 0].max() <= 3.0
+    assert within.isfinite().all()  # the second series was never seen
+    assert below.max() <= 1.5

@@ -169,6 +169,7 @@ def forecast_quantiles(
         _warn_of_short_series(mask)
     B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
+    repeats = with_year(x, mask, season)
     effects = None
     if future is not None:
         with torch.no_grad():
@@ -187,7 +188,6 @@ def forecast_quantiles(
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
-    repeats = with_year(x, mask, season)
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
     if effects is not None:
         forecast = forecast + effects[:, L:, :, None]
@@ -204,7 +204,9 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     if isinstance(bounded, bool):
         if not bounded:
             return -infinity, infinity
-        return x.masked_fill(~mask, torch.inf).amin(1), x.masked_fill(~mask, -torch.inf).amax(1)
+        lowest, highest = x.masked_fill(~mask, torch.inf).amin(1), x.masked_fill(~mask, -torch.inf).amax(1)
+        seen = mask.any(1)  # a series without a value has no range
+        return torch.where(seen, lowest, -infinity), torch.where(seen, highest, infinity)
     pair = tuple(bounded)
     ends = [sign * torch.inf if end is None else float(end) for sign, end in zip((-1, 1), pair, strict=False)]
     if len(pair) != 2 or not ends[0] < ends[1]:
@@ -243,7 +245,8 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
 
 def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:
     lowest, highest = future[:, :length].amin(1), future[:, :length].amax(1)
-    spread = (highest - lowest).clamp(min=1e-12)
+    varied = highest > lowest  # what never varied has no effect, wherever it goes
+    spread = torch.where(varied, highest - lowest, torch.inf)
     over = torch.maximum(future[:, length:].amax(1) - highest, lowest - future[:, length:].amin(1)) / spread
     for index, distance in enumerate(over.amax((0, 1)).tolist()):
         if distance > BEYOND:
