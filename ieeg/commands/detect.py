@@ -84,6 +84,8 @@ def main(arguments: list[str]) -> None:
     warn_of_missing_subjects(files_of, files)
     if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
+    if options.calibration and options.threshold is not None:
+        raise CommandError("--calibration sets the threshold: leave --threshold out")
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(files_of, Path(options.output))
@@ -137,6 +139,9 @@ def command_line() -> CommandParser:
         choices=("szcore", "paper", "none"),
         default="szcore",
         help="how positive segments become events; paper gives fewer and longer events",
+    )
+    parser.add_argument(
+        "--calibration", type=str, help="file of `mvpformer calibrate`: its threshold and rules, for the same model"
     )
     add_reading_options(parser)
     parser.add_argument(

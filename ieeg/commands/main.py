@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "pretrain": "train a model to predict the next segment, from a YAML file",
     "finetune": "train a pretrained model to detect seizures, from a YAML file",
     "detect": "seizure events, probabilities and a report from recordings",
+    "calibrate": "a threshold that keeps a promise of false alarms, from quiet recordings",
     "stream": "seizure probability of each 5 s of a running LSL stream",
     "evaluate": "tables and figures of detected against reference seizures",
     "plot": "a figure from a detection, a recording or a model",

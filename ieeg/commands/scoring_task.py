@@ -33,11 +33,13 @@ class ScoringTask:
     noise: float | None
     batch_size: int
     device: str
+    calibration: str | None = None
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
         from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline
         from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+        from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.detector import Detector
         from mvpa_ts.ieeg.detection.rules import OnlineRule
 
@@ -46,15 +48,18 @@ class ScoringTask:
             return loaded
         OnlineRule(*self.online)
         _LOADED.clear()
+        calibration = None if self.calibration is None else load_calibration(self.calibration)
         detector = _LOADED[repr(self)] = (BaselineDetector if names_baseline(self.model) else Detector)(
             self.model,
             self.preprocessing,
             threshold=self.threshold,
-            rules=self.rules,  # type: ignore[arg-type]
+            rules=self.rules if calibration is None else calibration.rules,  # type: ignore[arg-type]
             channels=channel_choice(self.channels),
             batch_size=self.batch_size,
             device=self.device,
         )
+        if calibration is not None:
+            calibration.check(detector)
         return detector
 
     def score(self, file: Path, output: Path, *, progress: bool = False) -> str:

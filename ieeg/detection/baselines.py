@@ -329,7 +329,7 @@ class BaselineDetector(Detector):
     def _check_channels(self, recording: Recording, count: int) -> None:
         """A baseline takes any number."""
 
-    def _weights(self) -> str:
+    def weights(self) -> str:
         text = json.dumps(self.baseline.settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

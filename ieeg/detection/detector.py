@@ -231,7 +231,7 @@ class Detector:
         """What the probabilities depend on, as JSON values: a store is gone on with where they are the same."""
         recording = segments.recording
         return {
-            "weights": self._weights(),
+            "weights": self.weights(),
             "model": self._sizes(),
             "preprocessing": segments.preprocessing.to_dict(),
             "channels": list(segments.channel_names),
@@ -243,7 +243,7 @@ class Detector:
             },
         }
 
-    def _weights(self) -> str:
+    def weights(self) -> str:
         """SHA-256 of the weights of all networks."""
         return weight_hash(self.networks[0] if len(self.networks) == 1 else nn.ModuleList(self.networks))
 
@@ -285,7 +285,7 @@ class Detector:
             recording.sfreq,
             segments.preprocessing.to_dict(),
             dropped,
-            self._weights(),
+            self.weights(),
             self._sizes(),
             self.model_name,
             self._trained_on(recording),

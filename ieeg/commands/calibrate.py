@@ -1,0 +1,75 @@
+"""``mvpformer calibrate``: a threshold that keeps a promise of false alarms, from quiet recordings of the patient."""
+
+from __future__ import annotations
+
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    channel_choice,
+    check_model,
+    names_baseline,
+    preprocessing_changes,
+    reading_options,
+    with_baseline_files,
+)
+from mvpa_ts.ieeg.constants import DEMO
+
+DESCRIPTION = """Choose a detector's threshold so that false alarms stay below a rate that you set.
+
+Takes quiet recordings of the patient, without a seizure. T hours without an alarm promise 55/T a day with 90 %
+confidence: 6 a day need 10 hours, 1 a day 55. The promise is for hours like these, so give them from all times of the
+day. A rate that these hours cannot promise is an error, which says what they can.
+
+Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --per-day 6 -o calibration.json
+         mvpformer detect new.edf --model runs/patient/model --calibration calibration.json -o results
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = command_line().parse_args(with_baseline_files(arguments))
+    from pathlib import Path
+
+    from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+    from mvpa_ts.ieeg.detection.calibration import calibrate
+    from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings, read_recording
+
+    files = []
+    for path in map(Path, options.recordings):
+        if not path.exists():
+            raise CommandError(f"no file or folder {path}")
+        check_kind(path)
+        files += find_recordings(path)
+    if not files:
+        raise CommandError(f"{', '.join(options.recordings)} holds no recording")
+    if not names_baseline(options.model):
+        check_model(options.model)
+    detector = (BaselineDetector if names_baseline(options.model) else Detector)(
+        options.model,
+        options.preprocessing,
+        rules=options.rules,
+        channels=channel_choice(options.channels),
+        device=options.device,
+    )
+    recordings = (read_recording(file, **reading_options(options)) for file in files)
+    calibration = calibrate(detector, recordings, options.per_day, confidence=options.confidence)
+    calibration.save(options.output)
+    print(f"{calibration}; see {options.output}")
+
+
+def command_line() -> CommandParser:
+    """The command's arguments."""
+    parser = CommandParser("calibrate", DESCRIPTION)
+    parser.add_argument("recordings", type=str, nargs="+", metavar="recording", help="quiet files, or folders of them")
+    parser.add_argument("--per-day", type=float, required=True, help="false alarms a day, at most")
+    parser.add_argument("--confidence", type=float, default=0.9, help="probability that the promise holds")
+    parser.add_argument("-o", "--output", type=str, required=True, help="file.json for detect --calibration")
+    parser.add_argument("--model", type=str, default=DEMO, help="as for detect, a baseline too")
+    parser.add_argument("--rules", choices=("szcore", "paper", "none"), default="szcore", help="as for detect")
+    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
+    parser.add_argument("--preprocessing", type=preprocessing_changes, help="as for detect")
+    parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    add_reading_options(parser)
+    return parser

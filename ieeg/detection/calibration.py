@@ -1,0 +1,205 @@
+"""A threshold that keeps a promise: at most so many false alarms a day, from quiet recordings of the patient.
+
+A false alarm is an event, as the rules make it from positive segments. The loudest quiet events come at random: of
+those above the j-th highest the number in T hours is Poisson, so their true rate times T has the Gamma distribution of
+shape j. This holds whatever the scores are, and j is fixed before they are seen, so choosing the threshold from the
+same recordings costs nothing more. It speaks for hours like those that were given: nights promise nothing for days.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from mvpa_ts.files import read_config, write_json
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.detector import Detector
+from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
+from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
+
+# A confidence counts as reached if it rounds to the one that was asked for: 55 hours give 89.9 % for one alarm a day.
+ROUNDING = 0.005
+
+Scores = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold, its rules, and what is promised of them.
+
+    Attributes
+    ----------
+    per_day : float
+        False alarms a day that are promised at most.
+    confidence : float
+        Probability that the promise holds, in hours like the quiet ones.
+    hours : float
+        Quiet hours with a score.
+    alarms : int
+        Quiet events above the threshold.
+    rules : EventRules
+        With the threshold.
+    weights : str or None
+        SHA-256 of the detector's weights; None for scores without a detector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quiet = np.random.default_rng(0).uniform(0, 0.5, 7200)
+    >>> calibration = calibrate_scores([(quiet, 5.0 * np.arange(7200))], per_day=6.0, rules=EventRules())
+    >>> calibration.alarms, calibration.rules.threshold == float(quiet.max())
+    (0, True)
+    """
+
+    per_day: float
+    confidence: float
+    hours: float
+    alarms: int
+    rules: EventRules
+    weights: str | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from {self.hours:.1f} "
+            f"quiet hours with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for hours like "
+            "these"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON, which ``mvpformer detect --calibration FILE`` takes."""
+        fields = dataclasses.asdict(self)
+        # JSON has no infinity.
+        fields["rules"] = {name: "none" if value == math.inf else value for name, value in fields["rules"].items()}
+        write_json(path, {"calibration": 1, **fields})
+
+    def check(self, detector: Detector) -> None:
+        """Raise a ValueError where the detector is another than the one that was calibrated."""
+        if self.weights not in (None, detector.weights()):
+            raise ValueError(
+                f"the calibration is of another detector than {detector.model_name or 'this one'} (their weights "
+                "differ): calibrate this one, or name the model that was calibrated"
+            )
+
+
+def load_calibration(path: str | os.PathLike[str]) -> Calibration:
+    """Read what `Calibration.save` or ``mvpformer calibrate`` wrote; a ValueError where it is damaged."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no calibration {path}: mvpformer calibrate writes one")
+    fields: dict[str, Any] = read_config(Path(path))
+    if fields.pop("calibration", None) != 1:
+        raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
+    try:
+        rules = {name: math.inf if value == "none" else value for name, value in fields.pop("rules").items()}
+        return Calibration(rules=EventRules(**rules), **fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no calibration: {error}") from error
+
+
+def calibrate(
+    detector: Detector, recordings: Iterable[AnyRecording], per_day: float, *, confidence: float = 0.9
+) -> Calibration:
+    """Choose a detector's threshold so that it keeps a promise of false alarms.
+
+    Parameters
+    ----------
+    detector : Detector
+        Its rules decide what an event is; its threshold is not used.
+    recordings : iterable of Recording, Raw or path
+        Quiet ones of the patient, from as many hours of the day and as many days as there are.
+    per_day : float
+        False alarms a day, at most.
+    confidence : float, default 0.9
+        Probability that the promise holds.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    ValueError
+        A recording states seizures; or the quiet hours are too few for the rate: the error says what they can promise,
+        and how many hours the rate needs.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+    >>> quiet = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
+    >>> calibrate(BaselineDetector("line-length"), [quiet], per_day=400.0).alarms
+    0
+    """
+    scores: list[Scores] = []
+    for item in recordings:
+        recording = as_recording(item)
+        if recording.seizures:
+            onset, offset = recording.seizures[0]
+            raise ValueError(
+                f"{recording.name} is not quiet: it states {len(recording.seizures)} seizures, the first from "
+                f"{onset:g} to {offset:g} s. Leave it out, or give its quiet stretches as recordings of their own"
+            )
+        detection = detector.detect(recording)
+        scores.append((detection.probabilities, detection.starts))
+    calibration = calibrate_scores(scores, per_day, rules=detector.rules, confidence=confidence)
+    return dataclasses.replace(calibration, weights=detector.weights())
+
+
+def calibrate_scores(
+    scores: Sequence[Scores], per_day: float, *, rules: EventRules, confidence: float = 0.9
+) -> Calibration:
+    """As `calibrate`, from the probabilities and starts of quiet recordings."""
+    if not (math.isfinite(per_day) and per_day > 0):
+        raise ValueError(f"per_day must be a positive number of false alarms, got {per_day!r}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}")
+    values = [(np.asarray(p, dtype=np.float64), np.asarray(s, dtype=np.float64)) for p, s in scores]
+    hours = sum(np.count_nonzero(~np.isnan(p)) for p, _ in values) * SEGMENT_SECONDS / 3600
+    expected = per_day * hours / 24  # quiet events if the rate is just what is promised
+    if stats.gamma.cdf(expected, 1) < confidence - ROUNDING:
+        least = -math.log1p(-confidence)
+        raise ValueError(
+            f"{hours:.1f} quiet hours cannot promise {per_day:g} false alarms a day with {confidence:.0%} confidence: "
+            + (f"they promise {least * 24 / hours:.3g} at best, and " if hours else "")
+            + f"{per_day:g} a day needs {least * 24 / per_day:.1f} hours. Give more quiet recordings, a higher rate or "
+            "a lower confidence"
+        )
+    events = 1
+    while stats.gamma.cdf(expected, events + 1) >= confidence:
+        events += 1
+    threshold = _highest_with(values, events, rules)
+    chosen = dataclasses.replace(rules, threshold=threshold)
+    if threshold >= 1.0:
+        warnings.warn(
+            "the threshold is 1, which no segment exceeds: quiet segments have a probability of 1", stacklevel=2
+        )
+    alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
+    return Calibration(per_day, float(stats.gamma.cdf(expected, events)), float(hours), alarms, chosen)
+
+
+def _highest_with(
+    values: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], events: int, rules: EventRules
+) -> float:
+    """Highest score that as a threshold lets fewer than `events` through, while the next lower score lets that many.
+
+    From the top, because lower thresholds may join two events: the first one from above is an order statistic.
+    """
+    everything = np.concatenate([p for p, _ in values])
+    candidates = np.unique(everything[~np.isnan(everything)])[::-1]
+    for higher, lower in itertools.pairwise(candidates):
+        lowered = dataclasses.replace(rules, threshold=float(lower))
+        # Recordings without a positive segment have no event.
+        count = sum(len(probabilities_to_events(p, s, lowered)) for p, s in values if np.any(p > lower))
+        if count >= events:
+            return float(higher)
+    return float(candidates[-1])

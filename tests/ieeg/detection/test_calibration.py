@@ -1,0 +1,106 @@
+"""A calibrated threshold keeps its promise, and refuses none that it can make."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import simulate_recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.detection.calibration import calibrate, calibrate_scores, load_calibration
+from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.rules import RULES, EventRules, probabilities_to_events
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+SZCORE = RULES["szcore"]
+
+
+def quiet_stream(random, hours, an_hour):
+    """Scores of quiet hours: bursts of 1 to 6 segments at random times, each with a height of its own."""
+    count = int(hours * 720)
+    scores = random.uniform(0.0, 0.1, count)
+    for place in random.integers(0, count, random.poisson(an_hour * hours)):
+        length = random.integers(1, 7)
+        scores[place : place + length] = np.maximum(scores[place : place + length], 0.1 + 0.9 * random.beta(2, 5))
+    return scores, 5.0 * np.arange(count)
+
+
+@pytest.mark.parametrize(("hours", "rate"), [(10, 6.0), (24, 6.0), (56, 1.0), (20, 24.0)])
+def test_the_promise_is_kept_in_nine_of_ten_patients(hours, rate):
+    random = np.random.default_rng(54)
+    kept, patients, further = 0, 100, 200
+    for _ in range(patients):
+        an_hour = random.uniform(3.0, 20.0)
+        rules = calibrate_scores([quiet_stream(random, hours, an_hour)], rate, rules=SZCORE).rules
+        events = probabilities_to_events(*quiet_stream(random, further, an_hour), rules)
+        kept += len(events) <= rate * further / 24
+    # Two standard errors of 100 patients, and the noise of 200 further hours.
+    assert kept >= 84
+
+
+def test_with_events_far_apart_the_threshold_is_an_order_statistic():
+    # 20 quiet events of one segment each, 10 minutes apart: 24 hours at 6 a day allow two of them (Gamma of shape 3).
+    random = np.random.default_rng(0)
+    scores, heights = np.zeros(24 * 720), np.sort(random.uniform(0.2, 0.9, 20))[::-1]
+    scores[random.permutation(20) * 120] = heights
+    calibration = calibrate_scores([(scores, 5.0 * np.arange(len(scores)))], 6.0, rules=SZCORE)
+    assert calibration.rules.threshold == heights[2]
+    assert calibration.alarms == 2
+    # Poisson by hand: at the rate that is promised, 6 events are expected; three or more come with this probability.
+    assert calibration.confidence == pytest.approx(1 - math.exp(-6) * (1 + 6 + 18))
+    assert calibration.rules.merge_gap == SZCORE.merge_gap
+
+
+@pytest.mark.parametrize(
+    ("hours", "rate", "possible"), [(10, 6.0, True), (9, 6.0, False), (55, 1.0, True), (50, 1.0, False)]
+)
+def test_it_refuses_only_what_the_hours_cannot_promise(hours, rate, possible):
+    quiet = quiet_stream(np.random.default_rng(1), hours, 5.0)
+    if possible:
+        assert calibrate_scores([quiet], rate, rules=SZCORE).alarms == 0
+    else:
+        least = math.log(10) * 24
+        message = rf"promise {least / hours:.3g} at best, and {rate:g} a day needs {least / rate:.1f} hours"
+        with pytest.raises(ValueError, match=message):
+            calibrate_scores([quiet], rate, rules=SZCORE)
+
+
+def test_hours_without_a_score_do_not_count_and_bad_values_are_named():
+    scores, starts = quiet_stream(np.random.default_rng(1), 12, 5.0)
+    scores[::2] = np.nan
+    with pytest.raises(ValueError, match=r"6\.0 quiet hours cannot promise 6"):
+        calibrate_scores([(scores, starts)], 6.0, rules=SZCORE)
+    with pytest.raises(ValueError, match="per_day must be a positive number"):
+        calibrate_scores([(scores, starts)], 0.0, rules=SZCORE)
+    with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
+        calibrate_scores([(scores, starts)], 6.0, rules=SZCORE, confidence=90)
+    with pytest.warns(UserWarning, match="which no segment exceeds"):
+        calibrate_scores([(np.ones(8640), 5.0 * np.arange(8640))], 6.0, rules=EventRules())
+
+
+def test_a_recording_that_states_a_seizure_is_not_quiet():
+    recording = simulate_recording("S01", num_channels=2, duration=120.0, num_seizures=1)
+    with pytest.raises(ValueError, match="S01_session0 is not quiet: it states 1 seizures, the first from"):
+        calibrate(BaselineDetector("line-length"), [recording], 400.0)
+
+
+def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
+    quiet = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0, sfreq=256.0)
+    write_edf(quiet, tmp_path / "quiet.edf")
+    file, options = tmp_path / "calibration.json", ["--model", "line-length"]
+    words = ["calibrate", str(tmp_path / "quiet.edf"), *options, "--per-day", "400", "-o", str(file)]
+    assert main(words) == 0
+    assert "at most 400 false alarms a day with 94% confidence, from 0.2 quiet hours" in capsys.readouterr().out
+    calibration = load_calibration(file)
+    detect = ["detect", str(tmp_path / "quiet.edf"), "-o", str(tmp_path / "out"), "--calibration", str(file)]
+    assert main([*detect, *options]) == 0
+    detection = read_detection(tmp_path / "out" / "quiet")
+    assert (detection.rules, detection.events) == (calibration.rules, [])
+    assert main([*detect, "--model", "demo"]) == 1
+    assert "the calibration is of another detector than demo" in capsys.readouterr().err
+    file.write_text("{}")
+    assert main([*detect, *options]) == 1
+    assert "is no calibration" in capsys.readouterr().err
