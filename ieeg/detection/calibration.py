@@ -100,7 +100,7 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     if fields.pop("calibration", None) != 1:
         raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
     try:
-        rules = {name: math.inf if value == "none" else value for name, value in fields.pop("rules").items()}
+        rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
         return Calibration(rules=EventRules(**rules), **fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no calibration: {error}") from error
