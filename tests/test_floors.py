@@ -36,6 +36,7 @@ FLOORS = (
     ("mvpa_ts.forecasting.channel_order", "mvpa_ts.forecasting.normalisation", "mvpa_ts.forecasting.quantiles"),
     ("mvpa_ts.forecasting.network", "mvpa_ts.forecasting.pretrained"),
     ("mvpa_ts.forecasting", "mvpa_ts.classification", "mvpa_ts.datasets"),
+    ("mvpa_ts.plots",),
     ("mvpa_ts.",),
     ("mvpa_ts.adapters.", "mvpa_ts.adapters.options", "mvpa_ts.ieeg.constants"),
     ("mvpa_ts.adapters.neuralforecast", "mvpa_ts.adapters.sktime"),

@@ -41,6 +41,8 @@ def classification(names: Names) -> None:
 def explanations(names: Names) -> None:
     assert names["share"].shape == (2,)
     assert (names["share"] > 0).all()
+    assert Path("forecast.png").exists()
+    assert Path("channels.png").exists()
 
 
 def neuralforecast(names: Names) -> None:
@@ -107,7 +109,7 @@ PAGES = {
         ),
     ),
     "forecasting.md": Page(3),
-    "guides/explanations.md": Page(1, explanations, needs=("neuralforecast", "captum")),
+    "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(13, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),

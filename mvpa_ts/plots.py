@@ -1,0 +1,257 @@
+"""Pictures of a forecast and of what the channels of a panel read of each other. They need matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mvpa_ts.forecasting.channel_weights import ChannelWeights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST = 12  # series that are drawn unless more are named
+_SHADES = (0.15, 0.3)  # of the widest interval and of the narrowest
+
+
+def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Iterable[Any] | None = None) -> Figure:
+    """Draw each series, its forecast and its intervals.
+
+    Parameters
+    ----------
+    df : pandas.DataFrame or Series
+        What was observed. As neuralforecast takes it, with columns `unique_id`, `ds` and `y`; or as sktime takes it,
+        a column a series.
+    forecast : pandas.DataFrame or Series
+        What `predict`, `cross_validation` or `predict_quantiles` of the same host gave.
+    pred_interval : pandas.DataFrame, optional
+        What sktime's `predict_interval` gave. Frames of neuralforecast hold their intervals already.
+    series : iterable, optional
+        Names of the series to draw, by default the first 12.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        An axis a series. The observed rows are the last ones, four horizons at the most.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        The frames are not of one host, or a series is in one of them only.
+
+    Examples
+    --------
+    >>> from neuralforecast.utils import AirPassengersPanel
+    >>> from mvpa_ts import plots
+    >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+    >>> future = panel.groupby("unique_id").tail(12).rename(columns={"y": "naive"})
+    >>> figure = plots.forecast(panel.groupby("unique_id").head(132), future)
+    >>> [axis.get_title() for axis in figure.axes]
+    ['Airline1', 'Airline2']
+    """
+    panels = [
+        name for name, frame in (("df", df), ("forecast", forecast)) if "unique_id" in getattr(frame, "columns", ())
+    ]
+    if len(panels) == 1:
+        raise ValueError(
+            f"df and forecast must be frames of one host, got the column unique_id in {panels[0]} alone: give both as "
+            "neuralforecast has them, or both with a column a series, as sktime has them"
+        )
+    read = _of_neuralforecast if panels else _of_sktime
+    observed, lines = read(df, forecast, pred_interval)
+    names = list(lines) if series is None else list(series)
+    if strange := [name for name in names if name not in lines or name not in observed]:
+        raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
+    names = names[:_MOST] if series is None else names
+    figure, axes = _figure(len(names))
+    for axis, name in zip(axes, names, strict=True):
+        steps, levels = lines[name]
+        past, truth = observed[name]
+        keep = max(24, 4 * len(steps))
+        axis.plot(past[-keep:], truth[-keep:], color="black", linewidth=1.0, label="observed")
+        middle, intervals = _middle_and_intervals(levels)
+        for rank, (label, (lower, upper)) in enumerate(intervals.items()):
+            alpha = np.interp(rank, (0, max(1, len(intervals) - 1)), _SHADES)
+            axis.fill_between(steps, lower, upper, color="tab:blue", alpha=alpha, linewidth=0, label=label)
+        for label, values in middle.items():
+            axis.plot(steps, values, label=label)
+        axis.set_title(str(name))
+    axes[0].legend(loc="upper left", fontsize="small")
+    return figure
+
+
+def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
+    """Draw how much the channels attend to each other while a fitted model forecasts.
+
+    Parameters
+    ----------
+    forecaster : NeuralForecast or MVPAForecaster
+        Fitted, with `MVPA`, `MVPA.from_pretrained` or, in sktime, `MVPAForecaster`.
+    model : int, default 0
+        Which of the models of `NeuralForecast`.
+    **predict
+        What `predict` needs, such as `df`, `futr_df` or `X`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A map, where each channel has two coordinates or more (`channel_positions`): a line for each of the largest
+        weights, as wide as the weight. Else a matrix in the order in which the network sees the channels: a row reads
+        a column. Weights are means over heads, layers and segments; those of a row sum to 1.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        The model has no attention between channels, or the panel more than 128 series.
+
+    Notes
+    -----
+    A weight says where the attention looks, not what a forecast rests on: the linear path and the regressions read
+    other channels, too. `docs/guides/explanations.md` has the latter.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from mvpa_ts import plots
+    >>> from mvpa_ts.adapters.sktime import MVPAForecaster
+    >>> y = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 3)), columns=["a", "b", "c"])
+    >>> figure = plots.channels(MVPAForecaster(max_steps=2, random_state=0).fit(y, fh=[1]))
+    >>> figure.axes[0].images[0].get_array().sum(1).round(3).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    network, named = _of_host(forecaster, model)
+    with ChannelWeights(network) as recorded:
+        names, positions = named(forecaster.predict(**predict))
+    weights = recorded.of(len(names))
+    figure, (axis,) = _figure(1)
+    if positions is not None and positions.shape[1] > 1:
+        _map(axis, names, weights, positions)
+        return figure
+    image = axis.imshow(weights, vmin=0.0)
+    axis.set_xticks(range(len(names)), names, rotation=90)
+    axis.set_yticks(range(len(names)), names)
+    axis.set(xlabel="read channel", ylabel="forecast channel", title="attention between channels")
+    figure.colorbar(image, ax=axis, label="weight")
+    return figure
+
+
+def _figure(count: int) -> tuple[Figure, list[Any]]:
+    """A figure with so many axes, two beside each other."""
+    # Loaded here, so that whoever draws nothing needs no matplotlib.
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError as error:
+        raise ImportError(f'mvpa_ts.plots needs {error.name}: pip install ".[plots]" in the clone') from error
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(5 * columns, (2.5 if count > 1 else 4) * rows), squeeze=False, layout="constrained"
+    )
+    for empty in axes.flat[count:]:
+        empty.remove()
+    return figure, list(axes.flat[:count])
+
+
+# Of each series: steps, and the columns of its forecast by what they are.
+_Lines = dict[Any, tuple[Any, dict[Any, np.ndarray]]]
+
+
+def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any], _Lines]:
+    if pred_interval is not None:
+        raise ValueError("pred_interval is for sktime: a forecast of neuralforecast holds its intervals")
+    observed = {name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.groupby("unique_id")}
+    columns = [name for name in forecast.columns if name not in ("unique_id", "ds", "cutoff", "y")]
+    lines: _Lines = {}
+    for name, rows in forecast.groupby("unique_id"):
+        lines[name] = rows["ds"].to_numpy(), {_level(column): rows[column].to_numpy(float) for column in columns}
+    return observed, lines
+
+
+def _level(column: str) -> Any:
+    """A column's name in neuralforecast's frames, or ("MODEL", 80.0, "lo") for MODEL-lo-80."""
+    for end in ("lo", "hi"):
+        model, _, share = column.rpartition(f"-{end}-")
+        if model:
+            return model, float(share), end
+    return column
+
+
+def _of_sktime(y: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any], _Lines]:
+    # matplotlib draws dates, not periods.
+    def steps(index: Any) -> Any:
+        return (index.to_timestamp() if hasattr(index, "to_timestamp") else index).to_numpy()
+
+    y = y.to_frame() if not hasattr(y, "columns") else y
+    names = list(y.columns)
+    observed = {name: (steps(y.index), y[name].to_numpy(float)) for name in names}
+    forecast = forecast.to_frame() if not hasattr(forecast, "columns") else forecast
+    lines: _Lines = {}
+    for frame in (forecast, pred_interval):
+        for column in () if frame is None else frame.columns:
+            name, *what = column if isinstance(column, tuple) else (column,)
+            # A series without a name is column 0 of both, or has the name of a number.
+            name = names[0] if len(names) == 1 else name
+            _, levels = lines.setdefault(name, (steps(frame.index), {}))
+            label: Any = "forecast"
+            if len(what) == 2:
+                label = ("", round(100 * float(what[0]), 6), "lo" if what[1] == "lower" else "hi")
+            elif what and what[0] != 0.5:
+                label = ("", round(200 * abs(float(what[0]) - 0.5), 6), "lo" if what[0] < 0.5 else "hi")
+            levels[label] = frame[column].to_numpy(float)
+    return observed, lines
+
+
+def _middle_and_intervals(levels: dict[Any, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Point forecasts by name, and pairs of bounds by name, the widest first."""
+    middle = {name: values for name, values in levels.items() if isinstance(name, str)}
+    lower = {name[:2]: values for name, values in levels.items() if name[-1] == "lo"}
+    upper = {name[:2]: values for name, values in levels.items() if name[-1] == "hi"}
+    widest = sorted(lower.keys() & upper.keys(), key=lambda pair: (-pair[1], pair[0]))
+    return middle, {
+        f"{model} {share:g} %".strip(): (lower[model, share], upper[model, share]) for model, share in widest
+    }
+
+
+def _of_host(forecaster: Any, model: int) -> tuple[Any, Any]:
+    """The network of a fitted forecaster, and what names its channels from what `predict` gave."""
+    if hasattr(forecaster, "models"):
+        fitted = forecaster.models[model]
+
+        def named(forecast: Any) -> tuple[list[Any], Any]:
+            names = list(forecast["unique_id"].unique())
+            view = fitted.view(len(names), next(fitted.network.parameters()).device)
+            return [names[row] for row in view.order.tolist()], view.positions
+
+    else:
+        fitted = getattr(forecaster, "fitted_", None)
+
+        def named(forecast: Any) -> tuple[list[Any], Any]:
+            return forecaster._columns.names, forecaster._columns.channel_inputs.get("positions")
+
+    if not hasattr(fitted, "network"):
+        raise ValueError(
+            "forecaster must be a fitted NeuralForecast with MVPA, or a fitted MVPAForecaster of one panel, got "
+            f"{type(forecaster).__name__}"
+        )
+    return fitted.network, named
+
+
+def _map(axis: Any, names: list[Any], weights: np.ndarray, positions: Any) -> None:
+    """Channels at their first two coordinates, joined by the largest weights."""
+    places = positions.cpu().numpy()[:, :2]
+    others = weights - np.diag(weights.diagonal())
+    # Of a hundred channels, ten thousand arrows would hide what matters.
+    order = np.argsort(others, axis=None)[::-1][: 3 * len(names)]
+    for row, column in zip(*np.unravel_index(order, others.shape), strict=True):
+        width = 4.0 * others[row, column] / others.max()
+        axis.annotate("", places[row], places[column], arrowprops={"arrowstyle": "->", "lw": width, "alpha": 0.6})
+    axis.scatter(*places.T, s=200.0 * len(names) * weights.mean(0), zorder=2)
+    for name, place in zip(names, places, strict=True):
+        axis.annotate(str(name), place, xytext=(4, 4), textcoords="offset points")
+    axis.set(title="attention between channels: from read to forecast", aspect="equal")

@@ -1,0 +1,130 @@
+"""Pictures hold the numbers of the frames that they were given."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mvpa_ts import plots
+
+pytest.importorskip("matplotlib").use("Agg")
+
+
+STEPS = pd.date_range("2024-01-01", periods=10, freq="D")
+
+
+def long_frame(values: dict[str, np.ndarray], steps: pd.DatetimeIndex, column: str = "y") -> pd.DataFrame:
+    parts = [pd.DataFrame({"unique_id": name, "ds": steps, column: each}) for name, each in values.items()]
+    return pd.concat(parts)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+def lines_of(axis):
+    return {line.get_label(): line.get_ydata().tolist() for line in axis.lines}
+
+
+def bands_of(axis):
+    return {
+        band.get_label(): (band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max())
+        for band in axis.collections
+    }
+
+
+def test_a_forecast_of_neuralforecast_has_its_intervals():
+    df = long_frame({"a": np.arange(10.0), "b": -np.arange(10.0)}, STEPS)
+    ahead = pd.date_range("2024-01-11", periods=2, freq="D")
+    forecast = long_frame({"a": np.array([10.0, 11.0]), "b": np.array([-10.0, -11.0])}, ahead, "MVPA-median")
+    for share, width in ((80.0, 4), (50, 2)):
+        forecast[f"MVPA-lo-{share}"] = forecast["MVPA-median"] - width
+        forecast[f"MVPA-hi-{share}"] = forecast["MVPA-median"] + width
+    figure = plots.forecast(df, forecast)
+    assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
+    assert lines_of(figure.axes[1]) == {"observed": (-np.arange(10.0)).tolist(), "MVPA-median": [-10.0, -11.0]}
+    assert bands_of(figure.axes[0]) == {"MVPA 80 %": (6.0, 15.0), "MVPA 50 %": (8.0, 13.0)}
+    assert len(plots.forecast(df, forecast, series=["b"]).axes) == 1
+
+
+@pytest.mark.parametrize("period", [False, True])
+def test_a_forecast_of_sktime_has_its_intervals(period):
+    index = STEPS.to_period() if period else STEPS
+    y = pd.DataFrame({"a": np.arange(10.0), "b": -np.arange(10.0)}, index=index)
+    ahead = index[-1:] + (1 if period else pd.Timedelta(days=1))
+    point = pd.DataFrame({"a": [10.0], "b": [-10.0]}, index=ahead)
+    columns = pd.MultiIndex.from_tuples([("a", 0.9, "lower"), ("a", 0.9, "upper")])
+    figure = plots.forecast(y, point, pd.DataFrame([[7.0, 12.0]], index=ahead, columns=columns))
+    assert lines_of(figure.axes[0])["forecast"] == [10.0]
+    assert bands_of(figure.axes[0]) == {"90 %": (7.0, 12.0)}
+    assert bands_of(figure.axes[1]) == {}
+    columns = pd.MultiIndex.from_product([["a"], [0.1, 0.5, 0.9]])
+    figure = plots.forecast(y[["a"]], pd.DataFrame([[1.0, 2.0, 4.0]], index=ahead, columns=columns))
+    assert lines_of(figure.axes[0])["forecast"] == [2.0]
+    assert bands_of(figure.axes[0]) == {"80 %": (1.0, 4.0)}
+
+
+def test_what_cannot_be_drawn_is_an_error(monkeypatch):
+    df = long_frame({"a": np.arange(10.0)}, STEPS)
+    with pytest.raises(ValueError, match="frames of one host, got the column unique_id in df alone"):
+        plots.forecast(df, pd.DataFrame({"a": [1.0]}))
+    with pytest.raises(ValueError, match=r"series must be in df and in forecast, got \['c'\]"):
+        plots.forecast(df, df.rename(columns={"y": "naive"}), series=["c"])
+    with pytest.raises(ValueError, match="pred_interval is for sktime"):
+        plots.forecast(df, df.rename(columns={"y": "naive"}), pd.DataFrame())
+    with pytest.raises(ValueError, match="must be a fitted NeuralForecast"):
+        plots.channels(object())
+
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+    with pytest.raises(ImportError, match=r'needs matplotlib: pip install "\.\[plots\]"'):
+        plots.forecast(df, df.rename(columns={"y": "naive"}))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("coordinates", [0, 1, 2])
+def test_channels_come_by_name_in_the_networks_order(coordinates):
+    pytest.importorskip("sktime")
+    from mvpa_ts.adapters.sktime import MVPAForecaster
+
+    names = ["a", "b", "c"]
+    y = pd.DataFrame(np.random.default_rng(0).standard_normal((50, 3)), columns=names)
+    places = {name: [float(-place)] * coordinates for place, name in enumerate(names)} if coordinates else None
+    forecaster = MVPAForecaster(max_steps=1, dim=8, channel_positions=places, random_state=0).fit(y, fh=[1])
+    axis = plots.channels(forecaster).axes[0]
+    if coordinates == 2:
+        places = {text.get_text(): text.xy for text in axis.texts if text.get_text()}
+        assert places["a"][0] > places["c"][0]
+        return
+    assert [label.get_text() for label in axis.get_yticklabels()] == (["c", "b", "a"] if coordinates else names)
+    np.testing.assert_allclose(axis.images[0].get_array().sum(1), 1.0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_channels_of_the_pretrained_forecaster_in_neuralforecast():
+    pytest.importorskip("neuralforecast")
+    from neuralforecast import NeuralForecast
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    df = long_frame({"a": np.arange(10.0) % 3, "b": np.arange(10.0) % 2}, STEPS)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    forecaster = NeuralForecast([MVPA.from_pretrained("base", h=2, channel_order=["b", "a"], **quiet)], freq="D")
+    forecaster.fit(pd.concat([df, df.assign(ds=df["ds"] + pd.Timedelta(days=10))]))
+    axis = plots.channels(forecaster).axes[0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["b", "a"]
