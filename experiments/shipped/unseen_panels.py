@@ -30,6 +30,7 @@ from torch import Tensor
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.base import BaseForecaster, Reading
+from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
 from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN, layout
 from mvpa_ts.forecasting.pretrained.relations import NAMES
 
@@ -48,6 +49,8 @@ class Windows(NamedTuple):
     steps : int
         Steps that are averaged for the score: the whole horizon, or its last alone where `last`.
     floor : float, optional
+    known : Tensor, shape (B, L + h, C, k), optional
+        Covariates that are known ahead.
     """
 
     past: Tensor
@@ -55,6 +58,7 @@ class Windows(NamedTuple):
     positions: Tensor | None = None
     last: bool = False
     floor: float | None = None
+    known: Tensor | None = None
 
 
 def cut(
@@ -176,6 +180,38 @@ def sea_level(latitude: float, months: int) -> Windows:
     return found._replace(last=True)
 
 
+def _stored(name: str) -> dict[str, np.ndarray]:
+    with np.load(Path(os.environ["MVPA_TS_DATA"]) / "panels" / name) as stored:
+        return dict(stored)
+
+
+def tide_gauges() -> Windows:
+    """A year of 126 tide gauges with coordinates, in units of each one's deviation; training ended with 2009."""
+    stored = _stored("tide_gauges.npz")
+    values = _standardised(stored["x"], 600)
+    latitude, longitude = np.radians(stored["lat"]), np.radians(stored["lon"])
+    place = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], 1)
+    return cut(values[600 - CONTEXT :], 12, 12, place)
+
+
+def stations() -> Windows:
+    """A day of fine dust at twelve stations in Beijing, after November 2015, where training ended."""
+    stored = _stored("beijing_air.npz")
+    return cut(_standardised(stored["x"][..., 0], 24_000)[24_000:], 24, 24)
+
+
+def farms() -> Windows:
+    """A day of power of ten wind farms, whose wind forecast is known ahead."""
+    stored = _stored("gefcom14_wind.npz")["x"]
+    power = cut(_standardised(stored[..., 0], len(stored)), 24, 24)
+    known = [cut(stored[..., index], 24, 24) for index in range(1, stored.shape[2])]
+    return power._replace(known=torch.stack([torch.cat([part.past, part.future], 1) for part in known], 3))
+
+
+def _standardised(values: np.ndarray, rows: int) -> np.ndarray:
+    return (values - np.nanmean(values[:rows], 0)) / np.nanstd(values[:rows], 0)
+
+
 TASKS: dict[str, Callable[[int], Windows]] = {
     "wave, 12 channels": lambda seed: wave(seed, 12),
     "wave, 24 channels": lambda seed: wave(seed, 24),
@@ -188,7 +224,11 @@ TASKS: dict[str, Callable[[int], Windows]] = {
     "failing sensors": failing,
     "decoys": lambda seed: decoys(seed, season=False),
     "decoys, equal seasons": lambda seed: decoys(seed, season=True),
+    "real: tide gauges": lambda seed: tide_gauges(),
+    "real: stations": lambda seed: stations(),
+    "real: farms": lambda seed: farms(),
 }
+REAL = ("sea", "real")
 for _latitude in (-15.375, 15.625, 32.625):
     for _months in (1, 2, 3):
         TASKS[f"sea level at {_latitude:.1f}°, {_months} months"] = lambda seed, latitude=_latitude, months=_months: (
@@ -205,6 +245,7 @@ class Arm:
     regressions: bool = True
     panel: bool = True
     places: bool = True
+    known: bool = True
 
 
 ARMS = {
@@ -213,6 +254,7 @@ ARMS = {
     "without distances in attention": Arm(distances=False),
     "without regressions in the history": Arm(regressions=False),
     "places not told": Arm(places=False),
+    "covariates not told": Arm(known=False),
     "series by series": Arm(panel=False),
 }
 
@@ -222,6 +264,11 @@ def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tenso
     x, positions = windows.past, windows.positions if arm.places else None
     B, _, C = x.shape
     h = windows.future.shape[1]
+    effects = 0.0
+    if windows.known is not None and arm.known:
+        of_series = (part.transpose(1, 2).flatten(0, 1) for part in (x.nan_to_num(0.0), ~x.isnan(), windows.known))
+        effects = covariate_effects(*of_series).view(B, C, -1).mT
+        x, effects = x - effects[:, :-h], effects[:, -h:]
     if not arm.panel:
         x, positions = x.movedim(2, 1).reshape(B * C, -1, 1), None
     parts = [_parts(network, rows, positions, h, arm) for rows in x.split(8 if arm.panel else 128)]
@@ -231,7 +278,7 @@ def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tenso
         single = single.view(B, C, len(NAMES), h).movedim(3, 1)
     else:
         single = single.movedim(3, 1)
-    return medians, {name: single[..., index] for index, name in enumerate(NAMES)}
+    return medians + effects, {name: single[..., index] + effects for index, name in enumerate(NAMES)}
 
 
 def _parts(
@@ -286,15 +333,18 @@ def error(windows: Windows, medians: Tensor) -> float:
 def rows(network: BaseForecaster, names: list[str], seeds: int, number: int | None) -> Iterator[dict[str, object]]:
     """One row for each task, seed and forecaster, on so many windows; None takes all."""
     for task in names:
-        for seed in range(1, (1 if task.startswith("sea") else seeds) + 1):
+        for seed in range(1, (1 if task.startswith(REAL) else seeds) + 1):
             windows = TASKS[task](seed)
-            windows = windows._replace(past=windows.past[:number], future=windows.future[:number])
+            known = None if windows.known is None else windows.known[:number]
+            windows = windows._replace(past=windows.past[:number], future=windows.future[:number], known=known)
             if windows.floor is not None:
                 yield {"task": task, "seed": seed, "forecaster": "floor", "mse": windows.floor, "seconds": 0.0}
             last = windows.past.nan_to_num(0.0)[:, -1:].expand_as(windows.future)
             zero = error(windows, torch.zeros_like(last))
             yield {"task": task, "seed": seed, "forecaster": "zero", "mse": zero, "seconds": 0.0}
             for name, arm in ARMS.items():
+                if not arm.known and windows.known is None:
+                    continue
                 begun = time.perf_counter()
                 with torch.no_grad():
                     medians, single = forecast(network, windows, arm)
@@ -318,7 +368,7 @@ def main() -> None:
     torch.set_num_threads(1)
     names = [name for name in TASKS if not arguments.tasks or name.startswith(tuple(arguments.tasks))]
     if not (Path(os.environ.get("MVPA_TS_DATA", "")) / "sea_level").is_dir():
-        names = [name for name in names if not name.startswith("sea")]
+        names = [name for name in names if not name.startswith(REAL)]
     if arguments.quick:
         names = [name for name in names if name in ("changing wave", "decoys")]
     network = load_base(arguments.model)

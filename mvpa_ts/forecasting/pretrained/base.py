@@ -22,6 +22,7 @@ from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
+from mvpa_ts.forecasting.pretrained.gaps import carried_on
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
@@ -325,6 +326,9 @@ class BaseForecaster(nn.Module):
             x, mask = x[:, begin:], mask[:, begin:]
         L = x.shape[1]
         values, first = filled(x, mask)
+        if channels > 1 and not (self.training or torch.compiler.is_compiling()):
+            values, seen = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
+            values = carried_on(values, seen).flatten(0, 1)
         periods, strength = seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.

@@ -90,7 +90,7 @@ def _neighbours(x: Tensor, order: Tensor | None) -> Tensor:
     return torch.where(placed, torch.where(inside, neighbour, -1), alike)
 
 
-def _lagged_correlation(x: Tensor) -> Tensor:
+def lagged_correlation(x: Tensor) -> Tensor:
     """Largest correlation of each series with an earlier value of another, over some lags, [B, C, C]; own are −1."""
     L = x.shape[2]
     z = x - x.mean(2, keepdim=True)
@@ -101,7 +101,7 @@ def _lagged_correlation(x: Tensor) -> Tensor:
 
 
 def _strongest(x: Tensor, number: int) -> Tensor:
-    return _lagged_correlation(x).topk(number, dim=2).indices
+    return lagged_correlation(x).topk(number, dim=2).indices
 
 
 class _Regression:

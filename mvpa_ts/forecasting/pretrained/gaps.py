@@ -1,0 +1,114 @@
+"""Series that stop before the rest of their panel, carried on to its end by what the others show.
+
+A sensor that has failed repeats its last value where gaps are filled by it, and every forecast would start from there.
+So a ridge regression on the series' own lags and on those series that are still there, also at the steps after, goes on
+step by step. A gap of the same length before the real one is filled for a trial: it chooses the penalty, and the share
+that the regression gets beside the last value.
+
+Legend: M series that have stopped, K others that are read, L steps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvpa_ts.forecasting.pretrained.relations import PENALTIES, lagged_correlation
+
+OTHERS, LAGS = 6, 16
+"""Series that are read, and steps of the own past, of theirs, and of theirs ahead."""
+LEAST_OBSERVED = 64
+"""Steps that a series spans at least, so that something can be learnt about it."""
+_AT_ONCE = 64  # series; more would take memory
+_MOST = 5.0  # standard deviations: one outlier is not to decide for a series
+_BOUND = 20.0
+
+
+def carried_on(x: Tensor, observed: Tensor) -> Tensor:
+    """Panels in which series that have stopped go on to the end.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, C, L)
+        Standardised series in which a missing step takes the value before it.
+    observed : bool Tensor, shape (B, C, L)
+
+    Returns
+    -------
+    Tensor, shape (B, C, L)
+    """
+    L = x.shape[2]
+    step = torch.arange(L, device=x.device)
+    last, first = torch.where(observed, step, -1).amax(2), torch.where(observed, step, L).amin(2)
+    gap = L - 1 - last
+    stopped = (gap > 0) & (last - first >= LEAST_OBSERVED)
+    panels = (stopped.any(1) & (gap == 0).any(1)).nonzero()[:, 0]
+    if not len(panels):
+        return x
+    correlation = lagged_correlation(x[panels])
+    alike = torch.maximum(correlation, correlation.mT).masked_fill((gap[panels] > 0)[:, None], -1.0)
+    strength, index = alike.topk(min(OTHERS, x.shape[1] - 1), dim=2)
+    x = x.clone()
+    for of_panel, panel in enumerate(panels.tolist()):
+        for series in stopped[panel].nonzero()[:, 0].split(_AT_ONCE):
+            others = x[panel, index[of_panel, series]] * (strength[of_panel, series] > 0)[..., None]
+            x[panel, series] = _carried_on(
+                x[panel, series], observed[panel, series], others, gap[panel, series], first[panel, series]
+            )
+    return x
+
+
+def _carried_on(x: Tensor, observed: Tensor, others: Tensor, gap: Tensor, first: Tensor) -> Tensor:
+    """Series [M, L] whose last `gap` [M] steps are filled by the regression, as far as a trial trusts it."""
+    L = x.shape[1]
+    step = torch.arange(L, device=x.device)
+    # The trial ends with the last observed step: all is moved there.
+    moved = (step - gap[:, None]).clamp(min=0)
+    inside = step >= gap[:, None]
+    before, seen = x.gather(1, moved), observed.gather(1, moved) & inside
+    beside = others.gather(2, moved[:, None].expand_as(others)) * inside[:, None]
+    missing = torch.minimum(gap, (L - gap - first) // 3).clamp(min=1)
+    tried = seen & (step >= L - missing[:, None])
+    last_value = before.gather(1, (L - 1 - missing)[:, None])
+    known = torch.where(step >= L - missing[:, None], last_value, before)
+    trials = torch.stack([_regression(known, seen, beside, missing, x.new_full(gap.shape, p)) for p in PENALTIES])
+    errors = ((trials - before).square() * tried).sum(2)
+    best = errors.argmin(0)
+    trial = trials.gather(0, best[None, :, None].expand(1, -1, L))[0]
+    missed, apart = ((part - last_value).clamp(-_MOST, _MOST) * tried for part in (before, trial))
+    share = (missed * apart).sum(1) / (apart.square().sum(1) + 1e-3 * tried.sum(1).clamp(min=1))
+    regression = _regression(x, observed, others, gap, x.new_tensor(PENALTIES)[best])
+    return x + share.clamp(0.0, 1.0)[:, None] * (regression - x)
+
+
+def _regression(x: Tensor, observed: Tensor, others: Tensor, gap: Tensor, penalty: Tensor) -> Tensor:
+    """Series [M, L] whose last `gap` steps follow from the rest, one step after the other."""
+    L = x.shape[1]
+    step = torch.arange(L, device=x.device)
+    counted = observed & (step < L - gap[:, None])
+    padded, beside = F.pad(x, (LAGS, 0)), F.pad(others, (LAGS, 0))
+    weights = {}
+    for ahead in (LAGS, 0):  # near the end, the others are not known ahead
+        rows = step[LAGS : max(LAGS + 1, L - ahead)]
+        features = _features(padded, beside, rows, ahead)
+        weighted = features * counted[:, rows, None]
+        gram, cross = weighted.mT @ features, weighted.mT @ x[:, rows, None]
+        size = penalty[:, None].double().repeat(1, gram.shape[1])
+        size[:, :2] = 0.1  # the constant and the last value are hardly shrunk
+        factor = torch.linalg.cholesky_ex(gram.double() + torch.diag_embed(size + 1e-3))[0]
+        weights[ahead] = torch.cholesky_solve(cross.double(), factor).to(x.dtype)
+    for t in range(L - int(gap.max()), L):
+        ahead = LAGS if t + LAGS < L else 0
+        value = (_features(padded, beside, step[t : t + 1], ahead) @ weights[ahead])[:, 0, 0].clamp(-_BOUND, _BOUND)
+        padded[:, LAGS + t] = torch.where(t >= L - gap, value, padded[:, LAGS + t])
+    return padded[:, LAGS:]
+
+
+def _features(padded: Tensor, beside: Tensor, rows: Tensor, ahead: int) -> Tensor:
+    """Own lags, and the others' steps around each row, [M, R, F]; both are padded by `LAGS` in front."""
+    own = padded[:, LAGS + rows[:, None] - torch.arange(1, LAGS + 1, device=rows.device)]
+    around = beside[:, :, LAGS + rows[:, None] + ahead - torch.arange(LAGS + ahead, device=rows.device)]
+    # With the others shrunk away, the last value is what stays.
+    own = torch.cat([torch.ones_like(own[..., :1]), own[..., :1], own[..., 1:] - own[..., :1]], 2)
+    return torch.cat([own, around.movedim(1, 2).flatten(2)], 2)

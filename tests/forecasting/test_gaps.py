@@ -1,0 +1,65 @@
+"""Series that stop before their panel."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mvpa_ts.forecasting.pretrained.gaps import carried_on
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled
+
+
+@pytest.fixture
+def walk() -> torch.Tensor:
+    """An AR(1) process of unit variance, 460 steps."""
+    draws = torch.randn(460, generator=torch.Generator().manual_seed(3))
+    values = [draws[0]]
+    for draw in draws[1:]:
+        values.append(0.9 * values[-1] + (1 - 0.9**2) ** 0.5 * draw)
+    return torch.stack(values)
+
+
+def stopped(panel: torch.Tensor, gap: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The panel [C, L] whose first series lacks its last steps, as `carried_on` takes it."""
+    observed = torch.ones_like(panel, dtype=torch.bool)
+    observed[0, -gap:] = False
+    return filled(panel, observed)[0][None], observed[None]
+
+
+@pytest.mark.parametrize("gap", [1, 7, 40])
+@pytest.mark.parametrize("lag", [0, 5])
+def test_a_sensor_that_followed_another_goes_on_after_it(walk, lag, gap):
+    panel = torch.stack([walk[60 - lag : 460 - lag], walk[60:], walk.flip(0)[60:]])
+    x, observed = stopped(panel, gap)
+    found = carried_on(x, observed)
+    last_value = (x[0, 0, -gap:] - panel[0, -gap:]).square().mean()
+    assert (found[0, 0, -gap:] - panel[0, -gap:]).square().mean() < 0.02 + 0.1 * last_value
+    assert torch.equal(found[0, 1:], x[0, 1:])
+    assert torch.equal(found[0, 0, :-gap], panel[0, :-gap])
+
+
+def test_what_was_ahead_of_the_others_follows_from_what_they_show_later(walk):
+    panel = torch.stack([walk[60:], walk[55:455], walk[52:452]])
+    x, observed = stopped(panel, 40)
+    found = carried_on(x, observed)[0, 0]
+    assert (found[-40:-16] - panel[0, -40:-16]).square().mean() < 0.02
+
+
+def test_panels_without_anything_to_tell_stay_as_they_are(walk):
+    alone = filled(walk[None, 60:], torch.arange(400)[None] < 380)[0][None]
+    assert torch.equal(carried_on(alone, torch.arange(400)[None, None] < 380), alone)
+    short = torch.stack([walk[:80], walk[80:160]])
+    x, observed = stopped(short, 30)  # fifty steps are too few
+    assert torch.equal(carried_on(x, observed), x)
+
+
+def test_panels_and_series_do_not_depend_on_those_beside_them(walk):
+    first, second = torch.stack([walk[60:], walk[50:450], walk[:400]]), torch.randn(3, 400).cumsum(1)
+    x, observed = (torch.cat(parts) for parts in zip(stopped(first, 20), stopped(second, 3), strict=True))
+    observed[1, 1, -9:] = False
+    x[1] = filled(x[1], observed[1])[0]
+    together = carried_on(x, observed)
+    alone = torch.cat([carried_on(x[:1], observed[:1]), carried_on(x[1:], observed[1:])])
+    torch.testing.assert_close(together, alone)
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(carried_on(x[:, order], observed[:, order]), together[:, order])
