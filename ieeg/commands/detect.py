@@ -32,6 +32,7 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   probabilities.tsv     probability of each 5 s, and the alarm of the online rule
   baselines.tsv         probability by line length, and by the regression that finetune left beside the model
   reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
+  onsets.tsv            where each event begins: channels by how strongly and how early they change
   report.html           figures and settings, in one file
   run.json              versions, weights, preprocessing, channels left out and why
 and probabilities.store, from which an interrupted run continues when you start it again. If --output ends in .tsv, only

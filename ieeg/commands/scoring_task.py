@@ -78,7 +78,10 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
+        import warnings
+
         from mvpa_ts.ieeg.commands.main import read_named
+        from mvpa_ts.ieeg.detection.onsets import check_positions
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
         from mvpa_ts.ieeg.recordings.noise import add_noise
@@ -92,7 +95,13 @@ class ScoringTask:
             truncated=self.truncated,
             seizure_words=self.seizure_words,
         )
-        positions = electrode_positions(file)  # before the hours of scoring, so that its warnings come early
+        positions = electrode_positions(file)
+        # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
+        try:
+            check_positions(recording.channel_names, positions)
+        except ValueError as error:
+            warnings.warn(f"{recording.name}: {error}", stacklevel=2)
+            positions = {}
         if self.noise is not None:
             recording = add_noise(recording, self.noise)
         segments = detector.segments(recording)
@@ -102,7 +111,9 @@ class ScoringTask:
             detection.save_events(output, clock=self.clock)
         else:
             self._save_baselines(segments, output)
-            detection.save(output, online=OnlineRule(*self.online), positions=positions, clock=self.clock)
+            detection.save(
+                output, online=OnlineRule(*self.online), positions=positions, clock=self.clock, detector=detector
+            )
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
             share = segments.implausible_samples / (recording.num_samples * len(segments.channel_names))

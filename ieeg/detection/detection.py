@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
-from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, html_report
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions, onset_map, write_onsets
+from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, ONSET_WORDS, html_report
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
     EVENTS,
+    ONSETS,
     PROBABILITIES,
     REFERENCE,
     REPORT,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
@@ -232,6 +235,7 @@ class Detection:
         online: OnlineRule | None = None,
         positions: Mapping[str, Sequence[float]] | None = None,
         clock: bool = False,
+        detector: Detector | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
 
@@ -239,7 +243,8 @@ class Detection:
         ``mvpformer detect patient.edf -o results`` does. ``mvpformer evaluate`` reads both.
 
         These are ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` if the recording states
-        its seizures or that there are none, ``run.json``, and last ``report.html``. None holds a name or birth date.
+        its seizures or that there are none, ``onsets.tsv`` if the signal is at hand, ``run.json``, and last
+        ``report.html``. None holds a name or birth date.
         Files of an earlier run are replaced or removed.
 
         Parameters
@@ -251,11 +256,20 @@ class Detection:
             For the report's map of channels.
         clock : bool, default False
             Write the recording's date and time into ``events.tsv``; by default they are hidden.
+        detector : Detector, optional
+            For the channels' scores in the onset maps of the surest events.
+
+        Raises
+        ------
+        ValueError
+            `folder` is a file, or `positions` are those of other channels.
         """
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"folder must be a folder, {folder} is a file; save_events writes the events to one file")
         online = online_rule(online)
+        if positions:
+            check_positions(self.channel_names, positions)
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         # run.json is written last but for the report: where it is there, the folder is whole.
         (folder / RUN).unlink(missing_ok=True)
@@ -267,9 +281,14 @@ class Detection:
             write_events(folder / REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
         write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
+        maps = self._onset_maps(detector)
+        if self.segments is None:
+            (folder / ONSETS).unlink(missing_ok=True)
+        else:
+            write_onsets(folder / ONSETS, maps)
         run = self.describe(online)
         write_json(folder / RUN, run)
-        html_report(folder / REPORT, run, self._figures(positions), self._event_rows(), self.reference)
+        html_report(folder / REPORT, run, self._figures(positions, maps), self._event_rows(), self.reference)
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
@@ -332,22 +351,37 @@ class Detection:
         pairs = zip(self.events, self.confidences, strict=True)
         return [(onset, offset - onset, confidence) for (onset, offset), confidence in pairs]
 
-    def _figures(self, positions: Mapping[str, Sequence[float]] | None) -> Iterator[tuple[str, str, Figure]]:
+    def _surest(self) -> list[int]:
+        """The events that a report draws, in order: a page with hundreds of figures is not read."""
+        return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES])
+
+    def _onset_maps(self, detector: Detector | None) -> list[OnsetMap]:
+        """Onset map of each event; the channels' scores, which take seconds, of the surest alone."""
+        if self.segments is None:
+            return []
+        surest = self._surest()
+        return [
+            onset_map(self.segments, event, detector if index in surest else None)
+            for index, event in enumerate(self.events)
+        ]
+
+    def _figures(
+        self, positions: Mapping[str, Sequence[float]] | None, maps: Sequence[OnsetMap]
+    ) -> Iterator[tuple[str, str, Figure]]:
         """Heading, text and figure of each part of the report; without a signal only the probability."""
-        from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_traces
+        from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_onset_map, plot_traces
 
         yield "Probability", "", self.plot()
         if self.segments is None:
             return
         reference = self.reference or []
-        # The surest first, as a page with hundreds of figures is not read.
-        surest = sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES]
-        for index in sorted(surest):
+        for index in self._surest():
             onset, offset = self.events[index]
             first = max(onset - MARGIN, 0.0)
             last = min(offset + MARGIN, onset + 60.0, self.duration)
             figure = plot_traces(self.segments, first, last, self.events, reference)
             yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "", figure
+            yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)
         if not self.events:
             figure = plot_traces(self.segments, 0.0, min(30.0, self.duration), (), reference)
             yield "No event was detected; the beginning of the recording", "", figure

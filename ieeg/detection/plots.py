@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from mvpa_ts.ieeg.detection.onsets import OnsetMap
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = RED, GREEN
@@ -158,6 +159,47 @@ def plot_channel_map(
     figure.colorbar(drawn, ax=axis, label=label)
     if left_out:
         axis.legend(loc="upper left", bbox_to_anchor=(0.0, 1.15))
+    return figure
+
+
+@styled
+def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None, count: int = 8) -> Figure:
+    """The first channels of an event with all measures, and where they lie if positions are known.
+
+    Parameters
+    ----------
+    positions : mapping of name to (x, y, z), optional
+        Drawn if every channel has one.
+    count : int
+        Channels that are listed.
+
+    Raises
+    ------
+    ValueError
+        `positions` are those of other channels.
+    """
+    from mvpa_ts.ieeg.detection.onsets import check_positions
+
+    check_positions(onsets.channel_names, positions or {})
+    where = {plain_name(name): position for name, position in (positions or {}).items()}
+    placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
+    figure, axes = plt.subplots(1, 1 + placed, figsize=(6 + 3 * placed, 3.6), layout="constrained", squeeze=False)
+    axis, first = axes[0, 0], onsets.ranked[:count]
+    measures = {"rise": onsets.rise, "epileptogenicity index": onsets.epileptogenicity}
+    if onsets.scores is not None:
+        measures["detector on this channel alone"] = onsets.scores
+    places, height = np.arange(len(first)), 0.8 / len(measures)
+    for number, (label, values) in enumerate(measures.items()):
+        axis.barh(places + (number - (len(measures) - 1) / 2) * height, values[first], height, label=label)
+    names = [f"{literal(onsets.channel_names[row])} ({onsets.onsets[row]:.1f} s)" for row in first]
+    axis.set_yticks(places, names)
+    axis.set(xlim=(0, 1.02), xlabel="1: strongest", ylim=(len(first) - 0.4, -0.6))
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1)
+    if placed:
+        xyz = np.array([where[plain_name(name)] for name in onsets.channel_names], dtype=float)
+        drawn = axes[0, 1].scatter(xyz[:, 0], xyz[:, 1], c=onsets.rise, s=30, cmap="viridis", vmin=0, vmax=1)
+        axes[0, 1].set(xlabel="x", ylabel="y", aspect="equal")
+        figure.colorbar(drawn, ax=axes[0, 1], label="rise")
     return figure
 
 

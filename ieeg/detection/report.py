@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 MAX_FIGURES = 6
 # Box at the top of the report of such a recording.
 SEEN = "The model was trained on this recording or on others of its subject, so this page does not show how good it is."
+# Beside each onset map.
+ONSET_WORDS = (
+    "Channels by how strongly and how early they change (all in onsets.tsv). Not a diagnosis: the contact that changes "
+    "first need not be where the event begins."
+)
 # Seconds before and after an event in its figure.
 MARGIN = 10.0
 

@@ -16,7 +16,7 @@ from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import unscored_stretches
 
-BASELINES = "baselines.tsv"
+BASELINES, ONSETS = "baselines.tsv", "onsets.tsv"
 EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
     "events.tsv",
     "reference_events.tsv",

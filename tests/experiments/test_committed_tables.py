@@ -15,6 +15,7 @@ import first_seizure
 import generation
 import many_channels
 import numpy as np
+import onsets
 import patient_drift
 import pytest
 import real_seizures
@@ -43,6 +44,7 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
+    "detection/onsets": onsets.report,
     "detection/patient_drift": patient_drift.report,
     "detection/real_seizures": real_seizures.report,
     "forecasting/drop_last": drop_last.markdown,
@@ -108,6 +110,7 @@ def test_page_of_the_gpu() -> None:
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/first_seizure", ["detector", "seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
+        ("detection/onsets", ["subject"]),
         ("detection/patient_drift", ["animal"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),

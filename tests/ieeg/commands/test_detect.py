@@ -22,7 +22,7 @@ from mvpa_ts.ieeg.commands.detect import _outputs, command_line
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.detection.rules import RULES
-from mvpa_ts.ieeg.detection.saved import BASELINES, EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN
+from mvpa_ts.ieeg.detection.saved import BASELINES, EVENTS, ONSETS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.reading import find_recordings
@@ -75,7 +75,7 @@ def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
 
     folder = tmp_path / "out" / "sub" / "a"
     assert {path.name for path in folder.iterdir()} == {
-        *(EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN, BASELINES),
+        *(EVENTS, PROBABILITIES, REFERENCE, REPORT, RUN, BASELINES, ONSETS),
         "probabilities.store",
     }
     table = pd.read_csv(folder / PROBABILITIES, sep="\t")

@@ -1,0 +1,145 @@
+"""Onset maps: the index against its formula, value by value, and the truth of simulated seizures."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import Segments, simulate_recording
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.detection.onsets import channel_scores, energy_ratio, epileptogenicity, onset_map, rises
+from mvpa_ts.ieeg.detection.plots import plot_onset_map
+
+
+def scalar_index(ratio, step, bias, threshold, horizon=5.0, tau=1.0):
+    """Bartolomei et al. 2008, equations 1 to 4, one number after the other."""
+    detected = []
+    for channel in ratio:
+        total, low, low_place, alarm, mean_sum = 0.0, math.inf, None, False, 0.0
+        for n, value in enumerate(channel):
+            mean_sum += value
+            total += value - mean_sum / (n + 1) - bias
+            if total < low:
+                low, low_place = total, n
+            if total - low > threshold:
+                alarm = True
+                break
+        detected.append(low_place if alarm else None)
+    times = [place for place in detected if place is not None]
+    index = []
+    for channel, place in zip(ratio, detected, strict=True):
+        if place is None:
+            index.append(0.0)
+            continue
+        energy = 0.0
+        for n in range(place, min(place + round(horizon / step), len(channel) - 1) + 1):
+            energy += channel[n]
+        index.append(energy / ((place - min(times)) * step + tau))
+    return [value / max(index) for value in index], detected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_index_equals_its_formula(seed):
+    random = np.random.default_rng(seed)
+    ratio = random.gamma(2.0, 0.5, (7, 180))
+    for channel, place in zip(ratio[:5], random.integers(40, 150, 5), strict=True):
+        channel[place:] *= random.uniform(2, 8)
+    index, times = epileptogenicity(ratio, 0.25, bias=0.4, threshold=8.0)
+    expected, places = scalar_index(ratio, 0.25, 0.4, 8.0)
+    np.testing.assert_allclose(index, expected, atol=1e-6)
+    assert [None if math.isnan(time) else round(time / 0.25) for time in times] == places
+    assert max(expected) == 1.0
+    assert min(expected) == 0.0
+
+
+def test_without_fast_discharges_there_is_no_index():
+    index, times = epileptogenicity(np.ones((3, 100)))
+    assert index.tolist() == [0.0, 0.0, 0.0]
+    assert np.isnan(times).all()
+
+
+def test_the_ratio_is_of_the_paper_s_bands():
+    energy = np.zeros((1, 6, 2))
+    energy[0, :, 0] = [100.0, 1.0, 3.0, 2.0, 4.0, 6.0]  # 1, 3.4, 7.4, 12.4, 24, 48 Hz: delta counts nowhere
+    energy[0, :, 1] = 1.0
+    assert energy_ratio(energy).tolist() == [[3.0, 1.5]]
+
+
+def test_what_all_channels_do_at_once_is_no_rise():
+    random = np.random.default_rng(0)
+    energy = random.gamma(8.0, 1 / 8, (8, 6, 200))
+    energy[:, :, 100:] *= 5.0
+    energy[3, :, 120:] *= 4.0
+    place, strength = rises(energy)
+    assert strength.argmax() == 3
+    assert abs(place[3] - 119.5) <= 2
+
+
+def first_channel(recording):
+    """Index of the channel in which the seizure of a recording of the hard cohort begins, from its own waves."""
+    source = recording.source
+    begins = [np.argmax(wave != 0) if wave.any() else wave.size for wave in source._seizure(0)]
+    return source._order.tolist().index(int(np.argmin(begins)))
+
+
+def test_simulated_onsets():
+    errors, hits = [], 0
+    for number in range(5):
+        recording = simulate_recording(
+            f"T{number}", seed=9, num_channels=12, duration=180.0, num_seizures=1, cohort="hard"
+        )
+        onset, offset = recording.seizures[0]
+        onsets = onset_map(Segments(recording), (5.0 * (onset // 5.0), offset))
+        errors.append(abs(onsets.start - onset))
+        hits += first_channel(recording) in onsets.ranked[:3]
+    assert np.median(errors) <= 1.5
+    assert hits >= 4
+
+
+def test_scores_of_channels_are_those_of_the_detector_on_each_alone():
+    recording = simulate_recording("S01", num_channels=3, duration=60.0, num_seizures=0)
+    segments = Segments(recording)
+    scores = channel_scores(BaselineDetector("line-length"), segments, (20.0, 40.0))
+    signal = segments.read(0, segments.num_segments)[0].reshape(3, -1, 2560).astype(float)
+    lengths = np.abs(np.diff(signal[:, 4:8], axis=-1)).mean(-1)
+    # To one in a hundred: the detector reads a stretch, whose ends are filtered otherwise.
+    np.testing.assert_allclose(scores, (lengths / (lengths + 10.0)).mean(1), rtol=0.01)
+
+
+def test_masked_stretches_and_short_recordings():
+    recording = simulate_recording("S01", num_channels=4, duration=64.0, num_seizures=0)
+    x = recording.read(0, recording.num_samples)
+    x[2, 10 * 512 : 40 * 512] = np.nan
+    holed = type(recording).from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
+    onsets = onset_map(Segments(holed), (30.0, 50.0))
+    assert np.isfinite(onsets.rise).all()
+    assert onsets.ranked[0] != 2
+    short = onset_map(Segments(recording.crop(0, 6.0)), (0.0, 5.0))
+    assert np.isfinite(short.rise).all()
+    with pytest.raises(ValueError, match=r"event must lie in S01_session0, which lasts 64 s, got \(70.0, 80.0\)"):
+        onset_map(Segments(recording), (70.0, 80.0))
+
+
+def test_detect_writes_a_table_and_positions_of_other_channels_are_named(tmp_path):
+    recording = simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1)
+    detection = BaselineDetector("line-length", threshold=0.0).detect(recording)
+    detection.save(tmp_path, detector=BaselineDetector("line-length"))
+    with (tmp_path / "onsets.tsv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t")]
+    assert len(rows) == 4 * len(detection.events)
+    assert {row["channel"] for row in rows} == {*recording.channel_names}
+    assert [row["rank"] for row in rows[:4]] == ["1", "2", "3", "4"]
+    assert all(0 <= float(row["score"]) <= 1 for row in rows)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "where it begins" in page
+    assert "Not a diagnosis" in page
+    with pytest.raises(ValueError, match="the positions are of other channels: they name X1, the recording has A1, A2"):
+        detection.save(tmp_path, positions={"X1": (0.0, 0.0, 0.0)})
+    onsets = onset_map(detection.segments, detection.events[0])
+    figure = plot_onset_map(onsets, {f"A{n}": (n, 0.0, 0.0) for n in range(1, 5)})
+    assert len(figure.axes) == 3
+    with pytest.raises(ValueError, match="the positions are of other channels"):
+        plot_onset_map(onsets, {"X1": (0.0, 0.0, 0.0)})
