@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
-from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions, onset_map, write_onsets
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, ONSET_WORDS, html_report
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
@@ -235,7 +234,7 @@ class Detection:
         online: OnlineRule | None = None,
         positions: Mapping[str, Sequence[float]] | None = None,
         clock: bool = False,
-        detector: Detector | None = None,
+        detector: Scorer | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
 
@@ -355,7 +354,7 @@ class Detection:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
         return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES])
 
-    def _onset_maps(self, detector: Detector | None) -> list[OnsetMap]:
+    def _onset_maps(self, detector: Scorer | None) -> list[OnsetMap]:
         """Onset map of each event; the channels' scores, which take seconds, of the surest alone."""
         if self.segments is None:
             return []

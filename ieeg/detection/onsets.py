@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.channels import plain_name
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detector
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,6 +41,13 @@ COMPARED, SHARE = 10.0, 0.4
 WINDOW, STEP = 1.0, 0.25
 # The stretch that is looked at, from the event's onset (s).
 BEFORE, AFTER = 20.0, 30.0
+
+
+class Scorer(Protocol):
+    """What can score segments, as every `Detector`."""
+
+    def score_segments(self, segments: Segments) -> Floats:
+        """Probability of each segment, NaN where there is none."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class OnsetMap:
         return np.argsort(-self.rise, kind="stable").tolist()
 
 
-def onset_map(segments: Segments, event: tuple[float, float], detector: Detector | None = None) -> OnsetMap:
+def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer | None = None) -> OnsetMap:
     """The onset map of an event.
 
     Parameters
@@ -242,7 +246,7 @@ def rises(energy: Floats, step: float = STEP) -> tuple[Floats, Floats]:
     return middles[best] - 0.5, strength.max(1)
 
 
-def channel_scores(detector: Detector, segments: Segments, event: tuple[float, float]) -> Floats:
+def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, float]) -> Floats:
     """Mean probability [C] of the first 30 s of an event when the detector sees one channel alone."""
     onset, offset = event
     begin = max(onset - 2 * SEGMENT_SECONDS, 0.0)
@@ -252,7 +256,7 @@ def channel_scores(detector: Detector, segments: Segments, event: tuple[float, f
     scores = np.full(len(segments.channel_names), math.nan)
     for place, name in enumerate(segments.channel_names):
         alone = with_channels(stretch, [name])
-        probabilities = np.concatenate([*detector._scored(alone, 0, False)])
+        probabilities = detector.score_segments(alone)
         inside = probabilities[(alone.starts + SEGMENT_SECONDS > onset - begin) & ~np.isnan(probabilities)]
         scores[place] = inside.mean() if len(inside) else math.nan
     return scores
