@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "a threshold that keeps a promise of false alarms, from quiet recordings",
     "stream": "seizure probability of each 5 s of a running LSL stream",
     "evaluate": "tables and figures of detected against reference seizures",
+    "board": "every detector at hand on the same recordings, in one table",
     "plot": "a figure from a detection, a recording or a model",
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
     "convert": "the authors' released weights as a model folder",

@@ -1,0 +1,63 @@
+"""``mvpformer board``: every detector at hand on every recording of a folder, in one table and one page."""
+
+from __future__ import annotations
+
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+
+DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
+
+Runs the box's detector (demo), line length, brainmaze where it is installed, the folders of --model with their
+regression, and what --add adds, all with SzCORE's rules. Recordings must state their seizures, or that there are none
+(bckg); others are listed. Writes board.csv and board.html to --output; running again gives the same bytes.
+
+Example: mvpformer board bids --model runs/patient/model --add my_detectors.py -o board
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = command_line().parse_args(arguments)
+    import runpy
+    from pathlib import Path
+
+    from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
+
+    folder = Path(options.folder)
+    if not folder.exists():
+        raise CommandError(f"no file or folder {folder}")
+    for file in options.add:
+        if not Path(file).is_file():
+            raise CommandError(f"--add: there is no file {file}")
+    for model in options.model:
+        check_model(model)
+    files = find_recordings(folder)
+    if not files:
+        raise CommandError(f"{folder} holds no recording")
+    from mvpa_ts.ieeg.scoring.board import ADDED, board, detectors_at_hand
+    from mvpa_ts.ieeg.scoring.cohort import markdown_table
+
+    before = dict(ADDED)
+    try:
+        for file in options.add:
+            runpy.run_path(file)
+        recordings = [read_recording(file, **reading_options(options)) for file in files]
+        result = board(recordings, detectors_at_hand(options.model))
+    finally:
+        ADDED.clear()
+        ADDED.update(before)
+    result.save(options.output)
+    print(markdown_table(result.rows))
+    for name, reason in {**result.left_out, **result.failures}.items():
+        print(f"{name}: {reason}")
+    print(f"see {options.output}")
+
+
+def command_line() -> CommandParser:
+    """The command's arguments."""
+    parser = CommandParser("board", DESCRIPTION)
+    parser.add_argument("folder", type=str, help="a BIDS or SWEC folder, any folder of recordings, or a file")
+    parser.add_argument("-o", "--output", type=str, required=True, help="folder for board.csv and board.html")
+    parser.add_argument("--model", type=str, nargs="+", default=[], help="folders of finetuned models")
+    parser.add_argument("--add", type=str, nargs="+", default=[], help="Python files that call add_detector")
+    add_reading_options(parser)
+    return parser

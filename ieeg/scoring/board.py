@@ -1,0 +1,208 @@
+"""A board: every detector at hand on every recording of a folder, by the rules of SzCORE, in one table and one page.
+
+To add a detector, write a function that takes a `Recording` and the seconds at which its segments of 5 s begin, and
+gives a probability for each. brainmaze as the example; the file is what ``mvpformer board FOLDER --add FILE`` takes:
+
+    import numpy as np
+    from mvpa_ts.ieeg.scoring.board import add_detector
+
+    def brainmaze(recording, starts):
+        from brainmaze_eeg_models.seizure import predict_channel_seizure_probability as predict
+        signal = recording.read(0, recording.num_samples).astype(float)  # [C, n], µV
+        traces = [predict(x, recording.sfreq, model="modelA") for x in signal]
+        seconds, values = traces[0][0], np.nanmean([trace for _, trace in traces], axis=0)
+        return [np.nanmean(values[(seconds >= start) & (seconds < start + 5)]) for start in starts]
+
+    add_detector("my brainmaze", brainmaze)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mvpa_ts.files import write_csv, write_text
+from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, LINE_LENGTH
+from mvpa_ts.ieeg.detection.baselines import Baseline, BaselineDetector, brainmaze_installed
+from mvpa_ts.ieeg.detection.detector import Detector
+from mvpa_ts.ieeg.detection.report import render
+from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.scoring.comparison import ranking
+from mvpa_ts.ieeg.scoring.scores import Scores, score_events, score_seconds
+
+ScoreFunction = Callable[[Recording, npt.NDArray[np.float64]], npt.ArrayLike]
+
+BOARD, PAGE = "board.csv", "board.html"
+
+
+class Added(Baseline):
+    """A detector that is a function of a recording and the starts of its segments."""
+
+    kind = "added"
+
+    def __init__(self, name: str, score: ScoreFunction) -> None:
+        self._name, self.score = name, score
+
+    @property
+    def name(self) -> str:
+        """See `Baseline.name`."""
+        return self._name
+
+    def settings(self) -> dict[str, Any]:
+        """Its name: what else it depends on nobody knows."""
+        return {"baseline": self._name}
+
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[npt.NDArray[np.float64]]:
+        """See `Baseline.probabilities`."""
+        values = np.asarray(self.score(segments.recording, segments.starts), dtype=np.float64)
+        scored = values[~np.isnan(values)] if values.shape == segments.starts.shape else np.array([math.inf])
+        if ((scored < 0) | (scored > 1)).any():
+            raise ValueError(
+                f"the detector {self._name} must give {len(segments.starts)} probabilities between 0 and 1 (NaN where "
+                f"it has none) for {segments.recording.name}, got an array of shape {values.shape}: {values!s:.100}"
+            )
+        yield values[first:]
+
+
+ADDED: dict[str, Detector] = {}
+
+
+def add_detector(name: str, score: ScoreFunction, *, threshold: float = 0.5) -> None:
+    """Add a detector to the board of this process.
+
+    Parameters
+    ----------
+    name : str
+        What the table calls it.
+    score : callable
+        Takes a `Recording` and the starts of its segments (s, shape (n,)); gives n probabilities, NaN for none.
+    threshold : float, default 0.5
+        A segment is positive above it.
+
+    Raises
+    ------
+    ValueError
+        The name is taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> add_detector("never", lambda recording, starts: np.zeros(len(starts)))
+    >>> ADDED.pop("never").rules.merge_gap
+    90.0
+    """
+    if name in ADDED or name in (DEMO, LINE_LENGTH, BRAINMAZE):
+        raise ValueError(f"there is a detector {name!r} already: give this one another name")
+    ADDED[name] = BaselineDetector(Added(name, score), threshold=threshold, channels="all")
+
+
+def detectors_at_hand(models: Sequence[str] = ()) -> dict[str, Detector]:
+    """The box's detector, line length, brainmaze where it is installed, folders of models, and what was added."""
+    detectors: dict[str, Detector] = {DEMO: Detector(DEMO), LINE_LENGTH: BaselineDetector(LINE_LENGTH)}
+    if brainmaze_installed():
+        detectors[BRAINMAZE] = BaselineDetector(BRAINMAZE)
+    for model in models:
+        regression = Path(model) / "regression.json"
+        detectors[model] = Detector(model)
+        if regression.is_file():
+            detectors[f"{model}: regression"] = BaselineDetector(os.fspath(regression))
+    return detectors | ADDED
+
+
+@dataclass(frozen=True)
+class Board:
+    """Scores of detectors over recordings.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        One row a detector, the best F1 of events first.
+    left_out : mapping of recording to reason
+    failures : mapping of "detector: recording" to error
+    """
+
+    rows: pd.DataFrame
+    left_out: Mapping[str, str]
+    failures: Mapping[str, str]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``board.csv`` and ``board.html``; the same board gives the same bytes."""
+        write_csv(Path(folder) / BOARD, self.rows)
+        cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in self.rows.to_numpy().tolist()]
+        cells = [[cell.replace("nan", "–") for cell in row] for row in cells]
+        facts = {
+            "Events": "SzCORE: events less than 90 s apart are one, those over 5 min are split; a seizure is found if "
+            "an event overlaps the time from 30 s before it to 60 s after it",
+            "Segments": "of 5 s; AUROC and AUPRC of the probabilities",
+            "Left out": "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) or "no recording",
+            "Failed": "; ".join(f"{name}: {why}" for name, why in self.failures.items()) or "no detector",
+        }
+        table = ("Detectors", tuple(self.rows.columns), cells)
+        write_text(Path(folder) / PAGE, render("Detectors on the same recordings", [], facts, [table]))
+
+
+def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) -> Board:
+    """Score every detector on every recording that says where its seizures are.
+
+    A recording on which a detector fails counts for this detector as nothing detected, and is listed.
+
+    Raises
+    ------
+    ValueError
+        No recording says where its seizures are, or there is no detector.
+    """
+    left_out = {r.name: "says nothing of seizures" for r in recordings if not r.annotated}
+    known = [recording for recording in recordings if recording.annotated]
+    if not known or not detectors:
+        raise ValueError(
+            f"a board needs a detector and a recording that states its seizures, or that there are none; of "
+            f"{len(recordings)} recordings {len(known)} do, and there are {len(detectors)} detectors"
+        )
+    failures: dict[str, str] = {}
+    rows = []
+    for name, detector in detectors.items():
+        events, seconds, labels, scores = [], [], [], []
+        for recording in known:
+            try:
+                detection = detector.detect(recording)
+                starts, values, found = detection.starts, detection.probabilities, detection.events
+                skipped = [(stretch.onset, stretch.offset) for stretch in detection.skipped]
+            # A foreign detector may fail in any way; the others are scored all the same.
+            except Exception as error:
+                failures[f"{name}: {recording.name}"] = str(error)
+                starts, values, found, skipped = np.zeros(0), np.zeros(0), [], []
+            reference = [*recording.seizures]
+            events.append(score_events(reference, found, recording.duration))
+            seconds.append(score_seconds(reference, found, recording.duration, skipped))
+            labels.append(segment_labels(starts, reference)[~np.isnan(values)])
+            scores.append(values[~np.isnan(values)])
+        auroc, auprc = ranking(np.concatenate(labels), np.concatenate(scores))
+        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), auroc, auprc))
+    frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
+    return Board(frame, left_out, failures)
+
+
+def _row(name: str, events: Scores, seconds: Scores, auroc: float, auprc: float) -> dict[str, Any]:
+    return {
+        "detector": name,
+        "seizures": events.reference,
+        "found": events.true_positives,
+        "false events a day": round(events.false_positives_per_day, 3),
+        "event F1": round(events.f1, 4),
+        "second sensitivity": round(seconds.sensitivity, 4),
+        "second precision": round(seconds.precision, 4),
+        "second F1": round(seconds.f1, 4),
+        "AUROC": round(auroc, 4),
+        "AUPRC": round(auprc, 4),
+        "hours": round(events.hours, 3),
+    }

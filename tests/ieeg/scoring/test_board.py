@@ -1,0 +1,107 @@
+"""The board: scores that can be counted by hand, the same bytes twice, and detectors that are added."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg import simulate_recording
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.scoring import board as module
+from mvpa_ts.ieeg.scoring.board import ADDED, Added, add_detector, board
+from mvpa_ts.ieeg.simulation.writing import write_edf
+
+
+def seconds_of(onset, offset):
+    """A detector that says 1 from onset to offset, whatever the recording."""
+    return lambda recording, starts: ((starts + 5 > onset) & (starts < offset)).astype(float)
+
+
+def detector(name, score):
+    return BaselineDetector(Added(name, score), channels="all")
+
+
+def recordings():
+    first = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
+    second = simulate_recording("S02", num_channels=2, duration=600.0, num_seizures=0)
+    return [first.with_seizures([(100.0, 130.0)]), second.with_seizures([]), second.with_seizures(None)]
+
+
+def test_scores_as_counted_by_hand():
+    result = board(
+        recordings(), {"late": detector("late", seconds_of(110, 140)), "never": detector("never", seconds_of(0, 0))}
+    )
+    late, never = (result.rows.set_index("detector").loc[name] for name in ("late", "never"))
+    # One seizure, found; in the second recording the same event is false: 1 in 1200 s.
+    assert (late["seizures"], late["found"], late["false events a day"]) == (1, 1, 72.0)
+    assert late["event F1"] == pytest.approx(2 / 3, abs=1e-4)
+    # Seconds: 20 of 30 found; 60 were detected, 40 of them wrongly.
+    assert (late["second sensitivity"], late["second precision"]) == (
+        pytest.approx(2 / 3, abs=1e-4),
+        pytest.approx(1 / 3, abs=1e-4),
+    )
+    assert late["AUROC"] == pytest.approx((4 * (226 + 0.5 * 8) + 2 * 0.5 * 226) / (6 * 234), abs=1e-4)
+    assert (never["found"], never["event F1"], never["AUROC"]) == (0, 0.0, 0.5)
+    assert [*result.rows["detector"]] == ["late", "never"]
+    assert result.left_out == {"S02_session0": "says nothing of seizures"}
+
+
+def test_a_detector_that_fails_is_listed_and_costs_no_other():
+    def broken(recording, starts):
+        raise RuntimeError("no licence")
+
+    result = board(
+        recordings()[:1], {"broken": detector("broken", broken), "late": detector("late", seconds_of(110, 140))}
+    )
+    assert result.failures == {"broken: S01_session0": "no licence"}
+    assert [*result.rows["found"]] == [1, 0]
+    short = board(recordings()[:1], {"short": detector("short", lambda recording, starts: [0.5])})
+    assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
+    with pytest.raises(ValueError, match="of 1 recordings 0 do"):
+        board(recordings()[2:], {"late": detector("late", seconds_of(110, 140))})
+
+
+def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
+    recording = simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1)
+    write_edf(recording, tmp_path / "bids" / "sub-01" / "ieeg" / "sub-01_task-x_ieeg.edf")
+    (tmp_path / "mine.py").write_text(
+        "from mvpa_ts.ieeg.scoring.board import add_detector\n"
+        "add_detector('mine', lambda recording, starts: (starts < 20).astype(float))\n",
+        encoding="utf-8",
+    )
+    for output in ("one", "two"):
+        words = ["board", str(tmp_path / "bids"), "--add", str(tmp_path / "mine.py"), "-o", str(tmp_path / output)]
+        assert main(words) == 0
+    for name in ("board.csv", "board.html"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    table = (tmp_path / "one" / "board.csv").read_text(encoding="utf-8")
+    assert all(name in table for name in ("mine", "demo", "line-length"))
+    assert not ADDED
+    assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
+    assert "--add: there is no file nowhere.py" in capsys.readouterr().err
+
+
+def test_the_example_of_the_docstring_runs(monkeypatch):
+    def predict(signal, sfreq, model):
+        return np.arange(0.0, len(signal) / sfreq, 0.5), np.full(int(len(signal) / sfreq * 2), 0.25)
+
+    fake = types.ModuleType("brainmaze_eeg_models.seizure")
+    fake.predict_channel_seizure_probability = predict
+    monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", fake)
+    monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", types.ModuleType("brainmaze_eeg_models"))
+    example = re.search(r"\n\n((?:    .*\n|\n)+)", module.__doc__)[1]
+    lines = [line[4:] for line in example.splitlines()]
+    assert len([line for line in lines if line]) <= 11
+    exec("\n".join(lines), {})
+    try:
+        result = board(recordings()[:1], {"my brainmaze": ADDED["my brainmaze"]})
+    finally:
+        ADDED.clear()
+    assert not result.failures
+    with pytest.raises(ValueError, match="there is a detector 'demo' already"):
+        add_detector("demo", predict)
