@@ -55,7 +55,7 @@ def embedded(figure: Figure) -> str:
 
     # The page holds its figures, so that a report can be mailed as one file.
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
+    figure.savefig(buffer, format="png", dpi=160)
     plt.close(figure)
     return base64.b64encode(buffer.getvalue()).decode()
 

@@ -151,6 +151,11 @@ def command_line() -> CommandParser:
         help="write the recording's date and time into events.tsv, which are hidden otherwise",
     )
     parser.add_argument(
+        "--score-bad",
+        action="store_true",
+        help="score stretches that are marked BAD_ too, which are left out otherwise",
+    )
+    parser.add_argument(
         "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
     )
     parser.add_argument("--batch-size", type=int, default=4, help="windows that are computed together")

@@ -28,10 +28,10 @@ DESCRIPTION = """Draw one figure; the output's ending (.png, .pdf, .svg) chooses
   timeline      probability over time of a folder that `mvpformer detect` wrote
   traces        the preprocessed signal of a recording between --onset and --offset
   channels      where a recording's channels lie, coloured by RMS
-  connectivity  channel or time term of a model's attention on a recording, each layer and head
+  attention     channel or time term of a model's attention on a recording, each layer and head
 
 Examples: mvpformer plot timeline results/patient -o timeline.png
-          mvpformer plot connectivity patient.edf --model finetuned --before pretrained -o map.png
+          mvpformer plot attention patient.edf --model finetuned --before pretrained -o map.png
 """
 
 
@@ -58,16 +58,16 @@ def command_line() -> CommandParser:
     parser.add_argument("kind", choices=tuple(KINDS), help="what to draw, see above")
     parser.add_argument("source", type=str, help="a detection's folder for timeline, else a recording")
     parser.add_argument("-o", "--output", type=str, required=True, help="file to write")
-    parser.add_argument("--onset", type=float, default=0.0, help="traces, connectivity: from here (s)")
+    parser.add_argument("--onset", type=float, default=0.0, help="traces, attention: from here (s)")
     parser.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
     parser.add_argument("--detection", type=str, help="traces: folder whose events are shaded")
     parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names with commas")
     add_reading_options(parser)
-    parser.add_argument("--model", type=str, help="connectivity: folder of the model, or hf://OWNER/NAME")
-    parser.add_argument("--before", type=str, help="connectivity: folder of the model before training, to compare")
-    parser.add_argument("--windows", type=int, default=4, help="connectivity: windows that are averaged")
-    parser.add_argument("--term", choices=("channel", "time"), default="channel", help="connectivity: which term")
-    parser.add_argument("--layer", type=int, help="connectivity: one layer only, from 0; -1 is the last")
+    parser.add_argument("--model", type=str, help="attention: folder of the model, or hf://OWNER/NAME")
+    parser.add_argument("--before", type=str, help="attention: folder of the model before training, to compare")
+    parser.add_argument("--windows", type=int, default=4, help="attention: windows that are averaged")
+    parser.add_argument("--term", choices=("channel", "time"), default="channel", help="attention: which term")
+    parser.add_argument("--layer", type=int, help="attention: one layer only, from 0; -1 is the last")
     return parser
 
 
@@ -104,11 +104,11 @@ def _channels(options: Any) -> Figure:
     return plot_channel_map(segments.channel_names, channel_rms(segments), segments.recording.dropped, positions)
 
 
-def _connectivity(options: Any) -> Figure:
+def _attention(options: Any) -> Figure:
     from mvpa_ts.ieeg.model.component_maps import plot_component_maps
 
     if options.model is None:
-        raise CommandError("the figure connectivity needs a model: pass --model")
+        raise CommandError("the figure attention needs a model: pass --model")
     if options.windows < 1:
         raise CommandError(f"--windows must be at least 1, got {options.windows}")
     for model in (options.model, options.before):
@@ -153,5 +153,5 @@ KINDS: dict[str, Callable[[Any], Figure]] = {
     "timeline": _timeline,
     "traces": _traces,
     "channels": _channels,
-    "connectivity": _connectivity,
+    "attention": _attention,
 }

@@ -34,6 +34,7 @@ class ScoringTask:
     batch_size: int
     device: str
     calibration: str | None = None
+    score_bad: bool = False
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
@@ -102,6 +103,8 @@ class ScoringTask:
         except ValueError as error:
             warnings.warn(f"{recording.name}: {error}", stacklevel=2)
             positions = {}
+        if self.score_bad:
+            recording.bad_spans = ()
         if self.noise is not None:
             recording = add_noise(recording, self.noise)
         segments = detector.segments(recording)

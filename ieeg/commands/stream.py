@@ -102,7 +102,8 @@ def main(arguments: list[str]) -> None:
         output = None if options.output is None else stack.enter_context(_new(options.output))
         print(
             f"{len(source.names)} channels at {source.sfreq:g} Hz in {source.unit}; decisions come "
-            f"{detector.delay:.1f} s after each 5 s",
+            f"{detector.delay:.1f} s after each 5 s"
+            + ("" if options.lookahead == 0 else "; --lookahead 0 decides at once, with other filters at the end"),
             file=sys.stderr,
         )
         count = 0

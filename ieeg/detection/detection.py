@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
-from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, ONSET_WORDS, html_report
+from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, MOST_SECONDS, ONSET_WORDS, html_report
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
     EVENTS,
@@ -377,7 +377,7 @@ class Detection:
         for index in self._surest():
             onset, offset = self.events[index]
             first = max(onset - MARGIN, 0.0)
-            last = min(offset + MARGIN, onset + 60.0, self.duration)
+            last = min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
             figure = plot_traces(self.segments, first, last, self.events, reference)
             yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "", figure
             yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)

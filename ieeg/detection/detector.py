@@ -30,7 +30,7 @@ from mvpa_ts.ieeg.detection.networks import (
 )
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
-from mvpa_ts.ieeg.events import unscored_stretches
+from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of
 from mvpa_ts.ieeg.model.seen_subjects import trained_on
 from mvpa_ts.ieeg.model.sliding import sliding_features
@@ -42,6 +42,7 @@ from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.weights import weight_hash
 
 NO_CHANNEL = "no channel with a signal"
+MARKED_BAD = "a mark of bad signal (BAD_)"
 
 
 class Detector:
@@ -260,13 +261,16 @@ class Detector:
     def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64]) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
+        bad = segments.recording.bad_spans
+        # After the store, which keeps what was computed: marks may change from run to run.
+        probabilities = np.where(segment_labels(starts, bad), math.nan, probabilities)
         # A run that goes on from a store has not read the segments that are scored already.
         duration, silent = segments.recording.duration, segments.find_silent_channels()
         return Detection(
             probabilities,
             starts,
             probabilities_to_events(probabilities, starts, self.rules),
-            skipped_stretches(probabilities, starts, duration),
+            skipped_stretches(probabilities, starts, duration, bad),
             duration,
             tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
@@ -368,7 +372,13 @@ def checked_device(device: str | torch.device) -> torch.device:
 
 
 def skipped_stretches(
-    probabilities: npt.NDArray[np.float64], starts: npt.NDArray[np.float64], duration: float
+    probabilities: npt.NDArray[np.float64],
+    starts: npt.NDArray[np.float64],
+    duration: float,
+    bad: Sequence[tuple[float, float]] = (),
 ) -> tuple[Skipped, ...]:
-    """Stretches of [0, duration) that no scored segment covers, with the reason."""
-    return tuple(Skipped(*stretch, NO_CHANNEL) for stretch in unscored_stretches(probabilities, starts, duration))
+    """Stretches of [0, duration) that no scored segment covers, with the reason; `bad` was marked so."""
+    return tuple(
+        Skipped(on, off, MARKED_BAD if any(start < off and stop > on for start, stop in bad) else NO_CHANNEL)
+        for on, off in unscored_stretches(probabilities, starts, duration)
+    )

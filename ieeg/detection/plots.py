@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = RED, GREEN
+# Inches: text of 8 to 9 points can still be read where a page is 400 pixels wide.
+WIDTH = 5.5
+# Samples of a trace that are drawn at most; of more, the lowest and the highest of each stretch.
+MOST_SAMPLES = 20_000
 # Contacts of the longest strip or depth electrode in use; what has more is a grid.
 LONGEST_STRIP = 20
 # Contacts in a row of a grid, as of the usual ones with 8 × 8 and 4 × 8.
@@ -43,7 +47,7 @@ def plot_timeline(
     reference: Sequence[tuple[float, float]] | None = None,
 ) -> Figure:
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
-    figure, axis = plt.subplots(figsize=(10, 3), layout="constrained")
+    figure, axis = plt.subplots(figsize=(WIDTH, 2.6), layout="constrained")
     unit, name = (3600.0, "h") if duration > 7200 else (60.0, "min") if duration > 300 else (1.0, "s")
     # Steps, not a line: a probability holds for 5 s.
     edges = np.append(starts, starts[-1] + SEGMENT_SECONDS) / unit
@@ -63,7 +67,7 @@ def plot_timeline(
             label="skipped" if index == 0 else None,
         )
     axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
     return figure
 
 
@@ -88,17 +92,17 @@ def plot_traces(
     # A percentile, as one artefact would flatten all other traces.
     spread = np.nanpercentile(np.abs(shown), 95) if np.isfinite(shown).any() else 1.0
     step = 3.0 * max(float(spread), 1e-3)
-    figure, axis = plt.subplots(figsize=(10, 1.2 + 0.2 * len(rows)), layout="constrained")
+    figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.17 * len(rows)), layout="constrained")
     for row, values in enumerate(shown):
-        axis.plot(times, values - row * step, color="k", linewidth=0.4)
+        axis.plot(*_envelope(times, values - row * step), color="k", linewidth=0.4)
     axis.set_yticks(
         [-place * step for place in range(len(rows))], [literal(segments.channel_names[row]) for row in rows]
     )
-    axis.tick_params(axis="y", labelsize="x-small")
+    axis.tick_params(axis="y", labelsize=8)
     _shade(axis, events, 1.0, (0.0, 1.0), DETECTED, "detected", of_axis=True)
     _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
     axis.set(xlabel="time (s)", xlim=(onset, offset), ylim=(-len(rows) * step, step))
-    axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize="small")
+    axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize=8)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
@@ -132,7 +136,7 @@ def plot_channel_map(
     placed = {name: position_of[plain_name(name)] for name in everything if plain_name(name) in position_of}
     # A map with some channels left out would hide them, so without all positions electrodes are drawn as rows.
     if all(name in placed for name in names):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 2.8), layout="constrained")
         for axis, (first, second) in zip(axes, ((0, 1), (1, 2)), strict=True):
             where = np.array([placed[name] for name in names], dtype=float)
             grey = np.array([placed[name] for name in left_out if name in placed], dtype=float).reshape(-1, 3)
@@ -147,7 +151,7 @@ def plot_channel_map(
     value_of = dict(zip(names, colours.tolist(), strict=True))
     places, firsts = _contact_places(contacts)
     rows = 1 + max(row for _, row in places.values())
-    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.28 * rows), layout="constrained")
+    figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.24 * rows), layout="constrained")
     grey_places = np.array([places[name] for name in left_out], dtype=float).reshape(-1, 2)
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
@@ -183,7 +187,7 @@ def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | 
     check_positions(onsets.channel_names, positions or {})
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
-    figure, axes = plt.subplots(1, 1 + placed, figsize=(6 + 3 * placed, 3.6), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, 1 + placed, figsize=(WIDTH, 3.4), layout="constrained", squeeze=False)
     axis, first = axes[0, 0], onsets.ranked[:count]
     measures = {"rise": onsets.rise, "epileptogenicity index": onsets.epileptogenicity}
     if onsets.scores is not None:
@@ -225,6 +229,20 @@ def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.
     # The overlapping tail goes back in time; what it repeats is left out.
     new = times > np.maximum.accumulate(np.append(-np.inf, times[:-1]))
     return np.where(mask, signal, np.nan)[:, new], times[new]
+
+
+def _envelope(
+    times: npt.NDArray[np.float64], values: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The trace, or of a long one the lowest and the highest value of each stretch: no spike is lost."""
+    size = -(-2 * len(times) // MOST_SAMPLES)
+    if size <= 2:
+        return times, values.astype(np.float64)
+    count = len(times) // size
+    pieces = values[: count * size].reshape(count, size).astype(np.float64)
+    # A masked stretch stays a gap.
+    ends = np.stack([np.fmin.reduce(pieces, 1), np.fmax.reduce(pieces, 1)], 1)
+    return np.repeat(times[: count * size : size], 2), ends.ravel()
 
 
 def _shade(

@@ -25,6 +25,8 @@ ONSET_WORDS = (
 )
 # Seconds before and after an event in its figure.
 MARGIN = 10.0
+# An event is drawn to its end, but no more than so many seconds of it.
+MOST_SECONDS = 900.0
 
 
 def html_report(
@@ -160,7 +162,7 @@ _TEMPLATE = """<!doctype html>
   table { border-collapse: collapse } th, td { padding: .25rem .8rem; text-align: left; vertical-align: top }
   thead th { border-bottom: 2px solid #222 } tbody th { font-weight: 600; white-space: nowrap }
   td { overflow-wrap: anywhere }
-  img { max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
+  img { width: 44rem; max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
   @media (max-width: 40rem) {
     .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 }
   }

@@ -191,10 +191,12 @@ def plot_component_maps(
             )
         stages.insert(0, ("before training", earlier))
     heads = after.shape[1]
+    # Every channel is named, so panels grow with their number.
+    side = max(2.1, 0.1 * len(maps.channel_names)) if term == "channel" else 2.1
     figure, axes = plt.subplots(
         len(chosen) * len(stages),
         heads,
-        figsize=(1.2 + 2.1 * heads, 0.6 + 2.0 * len(chosen) * len(stages)),
+        figsize=(1.2 + side * heads, 0.6 + (side - 0.1) * len(chosen) * len(stages)),
         squeeze=False,
         layout="constrained",
     )
@@ -207,7 +209,7 @@ def plot_component_maps(
                 image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
                 axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
                 axis.tick_params(labelsize="xx-small")
-                if term == "channel" and len(maps.channel_names) <= 16:
+                if term == "channel":
                     names = [literal(name) for name in maps.channel_names]
                     axis.set_yticks(range(len(names)), names)
                     axis.set_xticks(range(len(names)), names, rotation=90)
@@ -215,6 +217,7 @@ def plot_component_maps(
             axes[row * len(stages) + stage, 0].set_ylabel(f"query {unit}\n{name}")
             bar = figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
             bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
+    figure.suptitle(f"{term.capitalize()} term of the attention score", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel(f"key {unit}", fontsize="x-small")
     return figure

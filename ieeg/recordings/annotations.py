@@ -214,6 +214,18 @@ def seizures_from_events(
     return inside
 
 
+def bad_spans(events: Sequence[Event]) -> list[Interval]:
+    """Stretches that events mark as bad, as MNE does: their text begins with "bad".
+
+    Examples
+    --------
+    >>> bad_spans([(5.0, 2.0, "BAD_movement"), (9.0, 1.0, "bad"), (20.0, 3.0, "badge"), (30.0, 0.0, "BAD_")])
+    [(5.0, 7.0), (9.0, 10.0)]
+    """
+    marked = re.compile(r"bad(?:[^a-z]|$)", re.IGNORECASE)
+    return [(onset, onset + length) for onset, length, text in events if length > 0 and marked.match(text.strip())]
+
+
 def stated_seizures(
     events: Sequence[Event],
     duration: float,

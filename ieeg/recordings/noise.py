@@ -67,6 +67,7 @@ def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recordin
         metadata={**recording.metadata, "noise_snr_db": snr, "noise_seed": seed},
         preprocessed=recording.preprocessed,
         dropped=recording.dropped,
+        bad_spans=recording.bad_spans,
     )
 
 

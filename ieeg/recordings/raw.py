@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
@@ -112,11 +112,11 @@ def recording_from_raw(
     # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
     # here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
+    # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
+    events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
     if seizures is None:
-        events = [(a["onset"], a["duration"], str(a["description"])) for a in raw.annotations]
-        # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
         seizures = stated_seizures(
-            [(onset - raw.first_time, length, text) for onset, length, text in events],
+            events,
             raw.n_times / raw.info["sfreq"],
             open_seconds,
             name,
@@ -134,6 +134,7 @@ def recording_from_raw(
         preprocessed=preprocessed,
         dropped=dropped,
         channel_indices=kept,
+        bad_spans=bad_spans(events),
     )
     warn_if_implausible(recording)
     return recording

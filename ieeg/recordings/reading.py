@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, check_times, read_events, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, check_times, read_events, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import (
     apply_rows,
     beside,
@@ -493,4 +493,7 @@ def _sidecar_seizures(
     # The table of a file that was cut short speaks of the whole.
     if not cut_short:
         check_times(events, duration, raw.info["sfreq"], table, words)
+    # With those of the file itself, so that `recording_from_raw` finds both.
+    for onset, offset in bad_spans(events):
+        raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_")
     return stated_seizures(events, duration, open_seconds, path.name, words=words)

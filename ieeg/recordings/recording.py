@@ -83,6 +83,8 @@ class Recording:
         Place of each channel in the source; all in order by default.
     first_sample : int
         Sample of the source with which the recording begins.
+    bad_spans : sequence of (onset, offset), optional
+        Stretches that somebody marked as bad ("BAD_…" in MNE): a detector does not score them.
 
     Raises
     ------
@@ -115,6 +117,7 @@ class Recording:
         dropped: Mapping[str, str] | None = None,
         channel_indices: Sequence[int] | None = None,
         first_sample: int = 0,
+        bad_spans: Sequence[Interval] = (),
     ) -> None:
         self.channel_names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
@@ -145,6 +148,7 @@ class Recording:
         # None and an empty list differ: only the second says that somebody looked.
         self.annotated = seizures is not None
         self.seizures = _cut(() if seizures is None else seizures, self.duration, name)
+        self.bad_spans = _cut(bad_spans, self.duration, name)
 
     @property
     def duration(self) -> float:
@@ -210,6 +214,7 @@ class Recording:
             num_samples=last - first,
             first_sample=self.first_sample + first,
             seizures=[(on - shift, off - shift) for on, off in self.seizures] if self.annotated else None,
+            bad_spans=[(on - shift, off - shift) for on, off in self.bad_spans],
         )
 
     @property
@@ -252,6 +257,7 @@ class Recording:
             "dropped": self.dropped,
             "channel_indices": self._indices,
             "first_sample": self.first_sample,
+            "bad_spans": self.bad_spans,
         }
         return Recording(self.source, **settings | changes)
 

@@ -319,7 +319,7 @@ def test_a_folder_without_detections(tmp_path, capsys):
     [
         ["evaluate", "nowhere", "-o", "scores", "--mode", "papr"],
         ["plot", "spectrum", "nowhere", "-o", "x.png"],
-        ["plot", "connectivity", "nowhere", "-o", "x.png", "--term", "space"],
+        ["plot", "attention", "nowhere", "-o", "x.png", "--term", "space"],
     ],
 )
 def test_choices_are_named(arguments, capsys):
@@ -380,11 +380,11 @@ class TestPlot:
         assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
         assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
         maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
-        assert run("plot", "connectivity", file, "-o", tmp_path / "map.png", *maps) == 0
+        assert run("plot", "attention", file, "-o", tmp_path / "map.png", *maps) == 0
         for layer in ("2", "-3"):
-            assert run("plot", "connectivity", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
+            assert run("plot", "attention", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
             assert f"layer must be from 0 to 1, or from -2 to -1, got {layer}" in capsys.readouterr().err
-        assert run("plot", "connectivity", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
+        assert run("plot", "attention", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
         for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
             assert (tmp_path / name).stat().st_size > 5000
 
@@ -398,9 +398,9 @@ class TestPlot:
                 "--offset must be after --onset 9 s",
             ),
             (["traces", "{file}", "-o", "x.png", "--channels", "A99,B99"], "has no channel A99, B99; it has "),
-            (["connectivity", "{file}", "-o", "x.png"], "connectivity needs a model: pass --model"),
+            (["attention", "{file}", "-o", "x.png"], "attention needs a model: pass --model"),
             (
-                ["connectivity", "{file}", "-o", "x.png", "--model", "m", "--windows", "0"],
+                ["attention", "{file}", "-o", "x.png", "--model", "m", "--windows", "0"],
                 "--windows must be at least 1, got 0",
             ),
             (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),

@@ -246,7 +246,7 @@ class TestModelNames:
         error = capsys.readouterr().err
         assert f"there is no folder {name}" in error
         assert (f"named hf://{name}" in error) == (name == "models/tiny")
-        assert run("plot", "connectivity", tmp_path / "x.edf", "-o", tmp_path / "x.png", "--model", name) == 1
+        assert run("plot", "attention", tmp_path / "x.edf", "-o", tmp_path / "x.png", "--model", name) == 1
         assert f"there is no folder {name}" in capsys.readouterr().err
         with pytest.raises(SystemExit):
             run("finetune", "--config", "tiny", "--model.base", name, "--output", tmp_path / "run")

@@ -63,6 +63,7 @@ def test_an_outlets_samples_have_the_decisions_of_the_detector(model_folder, tmp
     captured = capsys.readouterr()
     assert status == 0, captured.err
     assert "3 channels at 512 Hz in V" in captured.err
+    assert "s after each 5 s" in captured.err
     detector = StreamingDetector(str(model_folder), RATE, ["A1", "A2", "A10"], PLAIN, unit="V")
     expected = [*detector.feed(samples[[3, 1, 0]]), *detector.finish()]
     rows = rows_of(path)
